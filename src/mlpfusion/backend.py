@@ -1,0 +1,123 @@
+"""What a backend is, and how one is found by name."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from mlpfusion.device import Device
+    from mlpfusion.module import GatedMLP
+    from mlpfusion.spec import MLPSpec
+
+GROUP: Final = "mlpfusion.backends"
+
+# The order of a table: peers first, then ours. Third parties follow in alphabetical order.
+BUILT_IN: Final = (
+    "eager",
+    "compile",
+    "compile-max-autotune",
+    "compile-cudagraphs",
+    "liger",
+    "hub",
+    "triton",
+    "packed",
+)
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One implementation of the gated MLP.
+
+    `bind` does the one-time work; what happens inside the callable that it returns is what gets measured.
+    """
+
+    name: str
+
+    def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
+        """None if this backend can run `spec` on `device`, else the reason that the user reads."""
+        ...
+
+    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+        """A callable from x [..., hidden_size] to y [..., hidden_size] on the module's own weights.
+
+        Raises:
+            BackendUnavailableError: this module cannot be run, with the reason.
+        """
+        ...
+
+
+def names() -> list[str]:
+    """Every registered backend: the built-in ones in table order, then third parties by name."""
+    found = {point.name for point in metadata.entry_points(group=GROUP)}
+    return [name for name in BUILT_IN if name in found] + sorted(found - set(BUILT_IN))
+
+
+def check_name(name: str) -> str:
+    """`name` if it can be loaded (registered, or `file.py:Class` with an existing file), else a `UsageError`."""
+    if _is_loose(name):
+        path = Path(name.rpartition(":")[0])
+        if not path.is_file():
+            raise UsageError(f"backend file {str(path)!r} does not exist")
+        return name
+    known = names()
+    if name not in known:
+        raise UnknownBackendError(f"unknown backend {name!r}; known: {', '.join(known)} (or ./file.py:Class)")
+    return name
+
+
+def load(name: str) -> Backend:
+    """The backend called `name`: a registered one, or the class in a loose file, `./mine.py:Mine`.
+
+    Raises:
+        UnknownBackendError: nothing has this name.
+        BackendUnavailableError: it exists but cannot be imported, or is no backend; the reason says which.
+    """
+    check_name(name)
+    try:
+        made: object = _load_loose(name)() if _is_loose(name) else _entry(name).load()()
+    except Exception as error:  # a stranger's plugin may raise anything; its row says what
+        raise BackendUnavailableError(name, f"cannot be loaded: {type(error).__name__}: {first_line(error)}") from error
+    if not isinstance(made, Backend):
+        missing = [part for part in ("name", "unsupported", "bind") if not hasattr(made, part)]
+        raise BackendUnavailableError(name, f"{type(made).__name__} is no backend: it lacks {', '.join(missing)}")
+    return made
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that is not empty, for a one-line reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _is_loose(name: str) -> bool:
+    path, separator, _ = name.rpartition(":")
+    return bool(separator) and path.endswith(".py")
+
+
+def _entry(name: str) -> metadata.EntryPoint:
+    return next(iter(metadata.entry_points(group=GROUP, name=name)))
+
+
+def _load_loose(name: str) -> type:
+    path, _, attribute = name.rpartition(":")
+    location = Path(path).resolve()
+    module_name = f"mlpfusion_loose_{location.stem}"
+    spec = util.spec_from_file_location(module_name, location)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not an importable file")
+    module = util.module_from_spec(spec)
+    sys.modules[module_name] = module  # pickling and Triton look a module up by name
+    spec.loader.exec_module(module)
+    if not hasattr(module, attribute):
+        raise ImportError(f"{path} has no {attribute!r}")
+    loaded: type = getattr(module, attribute)
+    return loaded

@@ -1,0 +1,121 @@
+"""What is known about a device: its facts as read from the driver, and the peaks of known cards."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Literal
+
+import msgspec
+
+from mlpfusion.errors import UsageError
+
+DeviceKind = Literal["cuda", "cpu"]
+DEVICE_KINDS: Final[tuple[DeviceKind, ...]] = ("cuda", "cpu")
+
+
+class Peaks(msgspec.Struct, frozen=True, kw_only=True):
+    """Datasheet peaks of a card: dense tensor-core FLOP/s at 16 bits, and memory bandwidth in bytes/s."""
+
+    flops_16bit: float
+    bandwidth: float
+    source: str
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One device: a GPU (`kind` "cuda", also for ROCm, whose `runtime` is "rocm") or the CPU.
+
+    `interpreted` says that Triton kernels run in Triton's interpreter, so that they compute but cannot be timed.
+    """
+
+    kind: DeviceKind
+    name: str
+    index: int = 0
+    runtime: Literal["cuda", "rocm", "cpu"] = "cpu"
+    capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    free_bytes: int | None = None
+    l2_bytes: int | None = None
+    interpreted: bool = False
+
+    @property
+    def peaks(self) -> Peaks | None:
+        """Datasheet peaks if this card is known, else None: never a guess."""
+        if self.kind == "cpu":
+            return None
+        # The longest match wins: "NVIDIA H100 80GB HBM3" must not be read as "NVIDIA H100 PCIe".
+        known = [name for name in KNOWN_CARDS if self.name.startswith(name)]
+        return KNOWN_CARDS[max(known, key=len)] if known else None
+
+
+# Dense 16-bit tensor-core rate and memory bandwidth from NVIDIA's datasheets of each product.
+KNOWN_CARDS: Final[dict[str, Peaks]] = {
+    "NVIDIA A100-SXM4-80GB": Peaks(flops_16bit=312e12, bandwidth=2.039e12, source="NVIDIA A100 datasheet"),
+    "NVIDIA A100-SXM4-40GB": Peaks(flops_16bit=312e12, bandwidth=1.555e12, source="NVIDIA A100 datasheet"),
+    "NVIDIA A100 80GB PCIe": Peaks(flops_16bit=312e12, bandwidth=1.935e12, source="NVIDIA A100 datasheet"),
+    "NVIDIA H100 80GB HBM3": Peaks(flops_16bit=989e12, bandwidth=3.35e12, source="NVIDIA H100 datasheet (SXM)"),
+    "NVIDIA H100 PCIe": Peaks(flops_16bit=756e12, bandwidth=2.0e12, source="NVIDIA H100 datasheet (PCIe)"),
+    "NVIDIA H200": Peaks(flops_16bit=989e12, bandwidth=4.8e12, source="NVIDIA H200 datasheet"),
+}
+
+
+def is_interpreted() -> bool:
+    """Whether Triton's interpreter is asked for; Triton reads the variable when a kernel is decorated."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def detect(kind: str | None = None) -> Device:
+    """The device to measure: the one asked for, or the current GPU if there is one, else the CPU.
+
+    Raises:
+        UsageError: `kind` is not a device kind, or is "cuda" where torch sees no GPU.
+    """
+    if kind is not None and kind not in DEVICE_KINDS:
+        raise UsageError(f"unknown device {kind!r}; valid: {', '.join(DEVICE_KINDS)}")
+    import torch
+
+    available = torch.cuda.is_available()
+    if kind == "cuda" and not available:
+        raise UsageError("device 'cuda' is not here: torch sees no GPU; valid here: cpu")
+    if kind == "cpu" or not available:
+        return _cpu()
+    index = torch.cuda.current_device()
+    facts = torch.cuda.get_device_properties(index)
+    free, total = torch.cuda.mem_get_info(index)
+    return Device(
+        kind="cuda",
+        name=facts.name,
+        index=index,
+        runtime="rocm" if torch.version.hip else "cuda",
+        capability=(facts.major, facts.minor),
+        multiprocessors=facts.multi_processor_count,
+        memory_bytes=total,
+        free_bytes=free,
+        l2_bytes=getattr(facts, "L2_cache_size", None),
+        interpreted=is_interpreted(),
+    )
+
+
+def _cpu() -> Device:
+    page = os.sysconf("SC_PAGE_SIZE")
+    return Device(
+        kind="cpu",
+        name=_cpu_name(),
+        multiprocessors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        memory_bytes=page * os.sysconf("SC_PHYS_PAGES"),
+        free_bytes=page * os.sysconf("SC_AVPHYS_PAGES"),
+        interpreted=is_interpreted(),
+    )
+
+
+def _cpu_name() -> str:
+    import platform
+
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux: the platform module has a name as well
+    return platform.processor() or platform.machine()

@@ -1,0 +1,35 @@
+"""The exceptions that mlpfusion raises on purpose.
+
+    MlpfusionError
+    ├── UsageError            a value the caller gave is wrong; the message names it and the valid ones (exit code 2)
+    │   └── UnknownBackendError    no such backend; the message lists those that exist
+    ├── BackendUnavailableError    a backend cannot run here or refuses this module; carries the reason
+    └── MeasurementError           a measurement ran but its result may not be reported
+"""
+
+from __future__ import annotations
+
+
+class MlpfusionError(Exception):
+    """Base of every error of this package; its text is one line that a user can act on."""
+
+
+class UsageError(MlpfusionError, ValueError):
+    """A value the caller gave is wrong. The message names the bad value and the valid ones."""
+
+
+class UnknownBackendError(UsageError):
+    """No backend has this name. The message lists the names that exist."""
+
+
+class BackendUnavailableError(MlpfusionError):
+    """A backend cannot run here, or refuses this module or input."""
+
+    def __init__(self, backend: str, reason: str) -> None:
+        super().__init__(f"backend {backend!r} is unavailable: {reason}")
+        self.backend = backend
+        self.reason = reason
+
+
+class MeasurementError(MlpfusionError):
+    """A measurement ran, but what it gave may not be reported as a result."""

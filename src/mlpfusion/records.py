@@ -1,0 +1,291 @@
+"""The records that stages hand to each other and that a result file holds: frozen, JSON both ways.
+
+Times are microseconds, sizes bytes; `None` means "not measured or not emitted", never zero.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from mlpfusion.device import Device
+from mlpfusion.spec import Workload
+
+SCHEMA: Final = 1
+
+Role = Literal[
+    "gate_gemm",
+    "up_gemm",
+    "gate_up_gemm",
+    "activation",
+    "mul",
+    "act_mul",
+    "down_gemm",
+    "memset",
+    "memcpy",
+    "other",
+]
+Status = Literal["ok", "unavailable", "failed"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all records: immutable, built by keyword."""
+
+
+# ---- what a trace says -----------------------------------------------------------------------------------------------
+
+
+class Decoded(Record):
+    """What a kernel's name says; a field that the name does not settle is None."""
+
+    library: str | None = None
+    kind: Literal["gemm", "elementwise", "reduction", "memcpy", "memset", "other"] = "other"
+    arch: str | None = None
+    dtype: str | None = None
+    tile: str | None = None
+    layout: str | None = None
+    stages: int | None = None
+    fused_ops: tuple[str, ...] = ()
+
+
+class Kernel(Record):
+    """One device kernel of a call (on a CPU run: one leaf op or `cpp_fused_*` kernel), in order of execution."""
+
+    name: str
+    role: Role
+    decoded: Decoded
+    time_us: float | None
+    op: str | None = None
+    launched_by: str | None = None
+
+
+class Launches(Record):
+    """Work handed to the device by one call. `runtime_launches` counts API calls by name, such as cuLaunchKernelEx."""
+
+    kernels: int
+    memcpys: int
+    memsets: int
+    runtime_launches: dict[str, int]
+    occupancy_queries: int
+    syncs: int
+
+
+class PreOpParts(Record):
+    """CPU µs by the innermost event that owns each instant; None where no such event exists in this trace.
+
+    `dispatch` is aten::* and other operators, `runtime` the CUDA/HIP API calls.
+    """
+
+    dynamo_cache_lookup: float | None = None
+    compiled_region_self: float | None = None
+    pregraph: float | None = None
+    aot_prologue: float | None = None
+    compiled_graph_entry: float | None = None
+    autograd_function: float | None = None
+    triton_launcher: float | None = None
+    dispatch: float | None = None
+    runtime: float | None = None
+    unattributed: float | None = None
+
+
+class PreOps(PreOpParts):
+    """CPU µs of the median call from its start to the first API call with device work behind it; the parts sum to it.
+
+    `between_launches` is the same split from there to the last launch. `profiler_inflation` is traced over untraced
+    host time of the same call.
+    """
+
+    n: int
+    time_to_first_launch: float | None = None
+    first_launch: str | None = None
+    time_to_first_kernel: float | None = None
+    between_launches: PreOpParts | None = None
+    host_us: float | None = None
+    profiler_inflation: float | None = None
+
+
+class Analysis(Record):
+    """All that one trace says of one backend's call. `kernel_us` and `host_us` hold one value per call."""
+
+    calls: int
+    kernels: tuple[Kernel, ...]
+    launches: Launches
+    pre_ops: PreOps
+    kernel_us: tuple[float, ...]
+    host_us: tuple[float, ...]
+    notes: tuple[str, ...] = ()
+
+
+# ---- what the clocks say ---------------------------------------------------------------------------------------------
+
+
+class Ratio(Record):
+    """Median of paired per-round ratios to a baseline and its distribution-free confidence interval."""
+
+    baseline: str
+    median: float
+    low: float
+    high: float
+    confidence: float
+    n: int
+
+
+class Clock(Record):
+    """One clock: `n` samples in µs, their median and, from 20 samples on, the 20th and 80th percentiles.
+
+    `l2` says whether the last-level cache was flushed before each sample; `dropped` counts discarded samples.
+    """
+
+    n: int
+    median: float
+    p20: float | None
+    p80: float | None
+    l2: Literal["cold", "warm", "unknown"]
+    dropped: int = 0
+    ratio_to_eager: Ratio | None = None
+    samples: tuple[float, ...] = ()
+
+
+class Clocks(Record):
+    """Four clocks, never mixed; `reasons` says for each absent one why.
+
+    `wall_us` host time with synchronisation; `event_us` device events around a plain call; `kernel_us` union of kernel
+    intervals in the trace; `graph_us` replay of a CUDA graph.
+    """
+
+    wall_us: Clock | None = None
+    event_us: Clock | None = None
+    kernel_us: Clock | None = None
+    graph_us: Clock | None = None
+    reasons: dict[str, str] = {}
+
+
+class Samples(Record):
+    """Raw samples of one clock of one backend, one per interleaved round; None where a round was dropped."""
+
+    backend: str
+    clock: str
+    l2: Literal["cold", "warm", "unknown"]
+    values: tuple[float | None, ...]
+
+
+class Bound(Record):
+    """What limits a call: `cpu` when issuing it takes longer than the device needs, else `gpu`.
+
+    `margin` is the longer of the two times over the shorter.
+    """
+
+    by: Literal["cpu", "gpu"]
+    margin: float
+    host_us: float
+    device_us: float
+
+
+# ---- bytes, memory, accuracy -----------------------------------------------------------------------------------------
+
+
+class Traffic(Record):
+    """Bytes of device memory that one call moves. Every figure names its source by its field; `reasons` explains None.
+
+    `derived_bytes` sums what each kernel must read and write by its role; `minimum_bytes` keeps every intermediate on
+    chip.
+    """
+
+    minimum_bytes: int
+    derived_bytes: int | None = None
+    reasons: dict[str, str] = {}
+
+
+class Memory(Record):
+    """Bytes that one call keeps for backward (unique storages, parameters excluded) and its peak above the weights."""
+
+    saved_for_backward_bytes: int | None = None
+    peak_bytes: int | None = None
+    reasons: dict[str, str] = {}
+
+
+class Accuracy(Record):
+    """Error against the fp64 oracle: |y - r| / max(rms(r), |r|), its maximum and rms, and those over eager's own.
+
+    In training the figures are the worst over the output and all gradients.
+    """
+
+    max_error: float
+    rms_error: float
+    eager_max_error: float
+    eager_rms_error: float
+    rows: int
+
+    @property
+    def ratio(self) -> float:
+        """The larger of the two errors over eager's; a row passes up to 2."""
+        return max(_over(self.max_error, self.eager_max_error), _over(self.rms_error, self.eager_rms_error))
+
+
+def _over(error: float, eager: float) -> float:
+    if error == 0:
+        return 0.0
+    return error / eager if eager else float("inf")
+
+
+# ---- rows and files --------------------------------------------------------------------------------------------------
+
+
+class Setup(Record):
+    """One-time costs in seconds: binding the backend, and its first call (compilation and autotuning are in it)."""
+
+    bind_s: float
+    first_call_s: float
+
+
+class Row(Record):
+    """One backend's result. `status` ok, or unavailable / failed with the reason the user reads."""
+
+    backend: str
+    status: Status
+    reason: str | None = None
+    emulated: bool = False
+    tokens: int | None = None
+    setup: Setup | None = None
+    accuracy: Accuracy | None = None
+    kernels: tuple[Kernel, ...] = ()
+    launches: Launches | None = None
+    pre_ops: PreOps | None = None
+    clocks: Clocks | None = None
+    bound: Bound | None = None
+    traffic: Traffic | None = None
+    memory: Memory | None = None
+    trace_file: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Environment(Record):
+    """Where a result was measured: an allow-list of facts, never the whole environment."""
+
+    python: str
+    platform: str
+    torch: str
+    triton: str | None
+    liger_kernel: str | None
+    kernels: str | None
+    cuda: str | None
+    driver: str | None
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    float32_matmul_precision: str
+    flags: dict[str, str] = {}
+
+
+class Profile(Record):
+    """A result file of `mlpfusion profile`: one row per backend asked for."""
+
+    schema: int
+    kind: Literal["profile"]
+    mlpfusion: str
+    created: str
+    workload: Workload
+    device: Device
+    environment: Environment
+    rows: tuple[Row, ...]
+    complete: bool

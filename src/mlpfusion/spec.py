@@ -1,0 +1,138 @@
+"""What is computed: one gated MLP and the batch it runs on, with the arithmetic and memory traffic they imply.
+
+    y = down( act(x · Wgᵀ) * (x · Wuᵀ) )        x: [M, D], Wg, Wu: [H, D], Wd: [D, H], y: [M, D]
+
+M is the number of tokens, D `hidden_size`, H `intermediate_size`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from mlpfusion.errors import UsageError
+
+Activation = Literal["gelu_tanh", "gelu", "silu", "relu"]
+Dtype = Literal["bfloat16", "float16", "float32"]
+Mode = Literal["inference", "training"]
+
+ACTIVATIONS: Final[tuple[Activation, ...]] = get_args(Activation)
+DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+ITEMSIZE: Final[dict[Dtype, int]] = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+# Names that Hugging Face configs use for the same functions. `gelu_new` and `gelu_fast` are the tanh form spelled out.
+ACTIVATION_ALIASES: Final[dict[str, Activation]] = {
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_python": "gelu",
+    "swish": "silu",
+}
+DTYPE_ALIASES: Final[dict[str, Dtype]] = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "float": "float32",
+}
+
+
+def one_of(kind: str, value: object, valid: tuple[str, ...], aliases: dict[str, Any] | None = None) -> Any:
+    """`value` if it is one of `valid` (or an alias of one); else a `UsageError` that names it and the valid ones."""
+    if isinstance(value, str):
+        if value in valid:
+            return value
+        if aliases and value in aliases:
+            return aliases[value]
+    raise UsageError(f"unknown {kind} {value!r}; valid: {', '.join(valid)}")
+
+
+def parse_activation(name: str) -> Activation:
+    """The activation a name stands for, Hugging Face aliases included."""
+    activation: Activation = one_of("activation", name, ACTIVATIONS, ACTIVATION_ALIASES)
+    return activation
+
+
+def parse_dtype(name: str) -> Dtype:
+    """The dtype a name stands for; `bf16`, `fp16`, `half`, `fp32` and `float` are accepted too."""
+    dtype: Dtype = one_of("dtype", name, DTYPES, DTYPE_ALIASES)
+    return dtype
+
+
+def positive(name: str, value: object) -> int:
+    """`value` if it is an integer above zero; else a `UsageError`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{name} must be a positive integer, got {value!r}")
+    return value
+
+
+class MLPSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One gated MLP: its sizes, activation, dtype and whether its three projections have biases."""
+
+    hidden_size: int
+    intermediate_size: int
+    activation: Activation = "gelu_tanh"
+    dtype: Dtype = "bfloat16"
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        positive("hidden_size", self.hidden_size)
+        positive("intermediate_size", self.intermediate_size)
+        one_of("activation", self.activation, ACTIVATIONS)
+        one_of("dtype", self.dtype, DTYPES)
+        if not isinstance(self.bias, bool):
+            raise UsageError(f"bias must be true or false, got {self.bias!r}")
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return ITEMSIZE[self.dtype]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the three weights and, where there are any, the three biases."""
+        h, d = self.intermediate_size, self.hidden_size
+        return (3 * d * h + (2 * h + d if self.bias else 0)) * self.itemsize
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """An MLP and the batch of tokens it runs on: x is [batch, seq, hidden_size]."""
+
+    spec: MLPSpec
+    batch: int
+    seq: int
+    mode: Mode = "inference"
+
+    def __post_init__(self) -> None:
+        positive("batch", self.batch)
+        positive("seq", self.seq)
+        one_of("mode", self.mode, MODES)
+
+    @property
+    def tokens(self) -> int:
+        """M: rows of every matrix product."""
+        return self.batch * self.seq
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one call's matrix products: 6·M·D·H forward, 12·M·D·H more backward."""
+        forward = 6 * self.tokens * self.spec.hidden_size * self.spec.intermediate_size
+        return forward if self.mode == "inference" else 3 * forward
+
+    @property
+    def minimum_bytes(self) -> int:
+        """Bytes of a forward call that kept every intermediate on chip: the weights and x read, y written, once each."""
+        return self.spec.weight_bytes + 2 * self.tokens * self.spec.hidden_size * self.spec.itemsize
+
+    @property
+    def resident_bytes(self) -> int:
+        """Device memory that the widest backend needs at once, an estimate used to refuse before allocating.
+
+        Weights twice (packing copies them once), x and y, and four [M, H] tensors; in training the gradients too.
+        """
+        m, d, h = self.tokens, self.spec.hidden_size, self.spec.intermediate_size
+        forward = 2 * self.spec.weight_bytes + (2 * m * d + 4 * m * h) * self.spec.itemsize
+        return forward if self.mode == "inference" else forward + self.spec.weight_bytes + 6 * m * h * self.spec.itemsize
