@@ -1,0 +1,108 @@
+"""The four gate activations: their names, their device code and their PyTorch twins."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+
+ACTIVATIONS: tuple[str, ...] = ("gelu_tanh", "gelu", "silu", "relu")
+
+# Arithmetic operations per element of the formulas below (add, multiply, divide, exp and erf count as one each).
+FORWARD_FLOPS: dict[str, int] = {"gelu_tanh": 9, "gelu": 5, "silu": 4, "relu": 1}
+BACKWARD_FLOPS: dict[str, int] = {"gelu_tanh": 18, "gelu": 11, "silu": 11, "relu": 2}
+
+
+@triton.jit
+def _sigmoid_pair(x):
+    """sigmoid(x) and its slope sigmoid(x)·sigmoid(-x), from one exponential that cannot overflow.
+
+    The slope as s·(1 - s) would lose all its digits where s rounds to 1.
+    """
+    e = tl.exp(-tl.abs(x))
+    r = 1.0 / (1.0 + e)
+    return tl.where(x < 0, e * r, r), e * r * r
+
+
+@triton.jit
+def _finite_product(slope, factor, g):
+    """slope·factor, but 0 where the slope has vanished: g² inside `factor` overflows long before g does.
+
+    The zero is slope·g, so that an infinite g still gives nan, as the formula does in any precision.
+    """
+    return tl.where(slope == 0, slope * g, slope * factor)
+
+
+@triton.jit
+def activate(g, ACTIVATION: tl.constexpr):
+    """act(g) of an fp32 block.
+
+    gelu_tanh is 0.5·g·(1 + tanh z) with z = √(2/π)·(g + 0.044715·g³) (Hendrycks & Gimpel, arXiv 1606.08415), written
+    as g·sigmoid(2z): equal, without the cancellation in the negative tail. gelu is g·Φ(g) by erf, silu g·sigmoid(g).
+    """
+    if ACTIVATION == "gelu_tanh":
+        z2 = g * (1.5957691216057308 + 0.07135481627260025 * g * g)
+        a = g * tl.sigmoid(z2)
+    elif ACTIVATION == "gelu":
+        a = 0.5 * g * (1.0 + tl.erf(g * 0.7071067811865476))
+    elif ACTIVATION == "silu":
+        a = g * tl.sigmoid(g)
+    else:
+        tl.static_assert(ACTIVATION == "relu", "unknown activation")
+        a = tl.where(g <= 0, 0.0, g)  # keeps nan, which max() would drop
+    return a
+
+
+@triton.jit
+def activate_backward(g, v, ACTIVATION: tl.constexpr):
+    """act(g) and v·act'(g) of fp32 blocks, where v is the gradient that reaches act(g)."""
+    if ACTIVATION == "gelu_tanh":
+        g2 = g * g
+        s, slope = _sigmoid_pair(g * (1.5957691216057308 + 0.07135481627260025 * g2))
+        a = g * s
+        d = v * (s + _finite_product(slope, g * (1.5957691216057308 + 0.21406444881780076 * g2), g))
+    elif ACTIVATION == "gelu":
+        phi = 0.5 * (1.0 + tl.erf(g * 0.7071067811865476))
+        a = g * phi
+        d = v * (phi + g * (0.3989422804014327 * tl.exp(-0.5 * g * g)))
+    elif ACTIVATION == "silu":
+        s, slope = _sigmoid_pair(g)
+        a = g * s
+        d = v * (s + g * slope)
+    else:
+        tl.static_assert(ACTIVATION == "relu", "unknown activation")
+        a = tl.where(g <= 0, 0.0, g)
+        d = tl.where(g <= 0, 0.0, v)
+    return a, d
+
+
+def activate_reference(g: torch.Tensor, activation: str) -> torch.Tensor:
+    """act(g) by PyTorch's own operators, in g's dtype."""
+    if activation == "gelu_tanh":
+        return F.gelu(g, approximate="tanh")
+    if activation == "gelu":
+        return F.gelu(g)
+    if activation == "silu":
+        return F.silu(g)
+    if activation == "relu":
+        return F.relu(g)
+    raise ValueError(unknown_activation(activation))
+
+
+def activate_backward_reference(g: torch.Tensor, v: torch.Tensor, activation: str) -> torch.Tensor:
+    """v·act'(g) by PyTorch's own backward operators, differentiable in g and v."""
+    if activation == "gelu_tanh":
+        return torch.ops.aten.gelu_backward(v, g, approximate="tanh")
+    if activation == "gelu":
+        return torch.ops.aten.gelu_backward(v, g)
+    if activation == "silu":
+        return torch.ops.aten.silu_backward(v, g)
+    if activation == "relu":
+        return torch.ops.aten.threshold_backward(v, g, 0)
+    raise ValueError(unknown_activation(activation))
+
+
+def unknown_activation(activation: object) -> str:
+    """The message for an activation that is none of ACTIVATIONS."""
+    return f"unknown activation {activation!r}; known: {', '.join(ACTIVATIONS)}"

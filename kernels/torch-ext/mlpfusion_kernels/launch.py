@@ -1,0 +1,150 @@
+"""Launches a Triton kernel at the lowest host cost that this Triton version allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from triton import knobs
+from triton.compiler import CompiledKernel
+from triton.knobs import HookChain
+from triton.runtime.jit import JITFunction
+
+# Distinct (device, dtypes, tile, flags) combinations kept per kernel. A process that uses more starts over.
+CACHE_LIMIT = 512
+
+_STOCK_MODULE = "triton.compiler.compiler"
+
+
+def _triton_release() -> tuple[int, int]:
+    major, minor = triton.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+# CompiledKernel.run(grid0, grid1, grid2, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook,
+# *arguments) was read in these releases, for CUDA. Every other one launches through `kernel[grid]`.
+DIRECT_LAUNCH: bool = torch.version.cuda is not None and _triton_release() in ((3, 6), (3, 7))
+
+
+def is_interpreted(kernel: Any) -> bool:
+    """Whether TRITON_INTERPRET was set when the kernel was defined."""
+    return not isinstance(kernel, JITFunction)
+
+
+def launch_on_host(kernel: Any, device: torch.device) -> None:
+    """Raise for a CPU tensor unless Triton's interpreter runs the kernel."""
+    if device.type == "cpu" and not is_interpreted(kernel):
+        raise RuntimeError(
+            "mlpfusion_kernels: a Triton kernel cannot run on a CPU tensor; move it to a GPU, or set "
+            "TRITON_INTERPRET=1 before importing this package to run in Triton's interpreter"
+        )
+
+
+class CachedKernel:
+    """A JIT kernel that remembers what it compiled.
+
+    `kernel[grid](...)` spends 17-32 us on the host (triton 3.6, slow host) to find the compiled kernel from its
+    arguments. The caller here passes a key that already decides it; the second launch under one key goes straight to
+    `CompiledKernel.run`. Launch hooks and launch metadata are honoured, so a profiler sees every launch.
+
+    Rules for the kernel: pointers come first, every scalar is annotated and in `do_not_specialize`, so that dtypes,
+    pointer alignment, constants and device are all that Triton specialises on.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.interpreted = is_interpreted(kernel)
+        self._compiled: dict[tuple[object, ...], CompiledKernel] = {}
+
+    def __call__(
+        self,
+        key: tuple[object, ...],
+        programs: int,
+        tensors: tuple[torch.Tensor, ...],
+        rest: tuple[Any, ...],
+        warps: int,
+    ) -> None:
+        """Launch `programs` programs on the current stream of the tensors' own device.
+
+        `key` must contain the device index, the dtypes, the constants and `warps`; `rest` holds scalars and constants.
+        """
+        first = tensors[0]
+        if not first.is_cuda:
+            launch_on_host(self.kernel, first.device)
+            if first.device.type == "cpu" or self.interpreted:
+                self._launch_by_jit(programs, tensors, rest, warps)
+            else:
+                with torch.get_device_module(first.device).device(first.device):
+                    self._launch_by_jit(programs, tensors, rest, warps)
+            return
+        index = first.get_device()
+        if torch._C._cuda_getDevice() == index:
+            self._launch_on_current(key, index, programs, tensors, rest, warps)
+        else:
+            with torch.cuda.device(index):
+                self._launch_on_current(key, index, programs, tensors, rest, warps)
+
+    def _launch_by_jit(
+        self, programs: int, tensors: tuple[torch.Tensor, ...], rest: tuple[Any, ...], warps: int
+    ) -> Any:
+        return self.kernel[(programs,)](*tensors, *rest, num_warps=warps)
+
+    def _launch_on_current(
+        self,
+        key: tuple[object, ...],
+        index: int,
+        programs: int,
+        tensors: tuple[torch.Tensor, ...],
+        rest: tuple[Any, ...],
+        warps: int,
+    ) -> None:
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        low = 0
+        for address in addresses:
+            low |= address
+        # Triton specialises each pointer on 16-byte alignment. Only "all aligned" is cached: fresh tensors always
+        # are, and mixing cases up would make a misaligned vector access.
+        if (
+            low & 15
+            or not DIRECT_LAUNCH
+            or self.interpreted
+            or self.kernel.pre_run_hooks
+            or knobs.runtime.debug
+            or knobs.compilation.instrumentation_mode
+            or knobs.runtime.add_stages_inspection_hook is not None
+        ):
+            self._launch_by_jit(programs, tensors, rest, warps)
+            return
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._launch_by_jit(programs, tensors, rest, warps)
+            if type(compiled) is CompiledKernel:  # not a future of Triton's asynchronous compilation mode
+                if len(self._compiled) >= CACHE_LIMIT:
+                    self._compiled.clear()
+                self._compiled[key] = compiled
+            return
+        enter, leave = _active(knobs.runtime.launch_enter_hook), _active(knobs.runtime.launch_exit_hook)
+        stream = torch._C._cuda_getCurrentRawStream(index)
+        metadata = None
+        # An instrumented launch_metadata must see the launch even when no hook is set.
+        if enter is not None or leave is not None or CompiledKernel.launch_metadata.__module__ != _STOCK_MODULE:
+            metadata = compiled.launch_metadata((programs, 1, 1), stream, *tensors, *rest)
+        compiled.run(
+            programs,
+            1,
+            1,
+            stream,
+            compiled.function,
+            compiled.packed_metadata,
+            metadata,
+            enter,
+            leave,
+            *addresses,
+            *rest,
+        )
+
+
+def _active(hook: Any) -> Any:
+    """The hook, or None for an empty chain, which would cost two Python calls per launch."""
+    return None if type(hook) is HookChain and not hook.calls else hook
