@@ -18,6 +18,10 @@ NAMESPACE: str = re.sub(r"\W", "_", __package__ or __name__)
 _DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
+_NO_FORWARD_MODE = (
+    f"{NAMESPACE}::act_mul has no forward-mode derivative as a custom operator; call act_mul outside torch.compile"
+)
+
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -46,8 +50,14 @@ def act_mul(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tens
         TypeError: a dtype that is not supported.
         RuntimeError: a CPU tensor outside Triton's interpreter, or forward-mode differentiation.
     """
-    if not _is_compiling() and _is_plain_cuda(gate, up):
+    if _is_compiling():
+        if _differentiates_forward():
+            raise RuntimeError(_NO_FORWARD_MODE)
+        return _act_mul_op(gate, up, activation)
+    if _is_plain_cuda(gate, up):
         return _act_mul_direct(gate, up, activation)
+    if _functorch_level() is not None or forward_ad._current_level >= 0:
+        return _ActMulTransformed.apply(gate, up, activation)  # type: ignore[no-any-return, no-untyped-call]
     return _act_mul_op(gate, up, activation)
 
 
@@ -74,6 +84,18 @@ def _is_plain_cuda(gate: torch.Tensor, up: torch.Tensor) -> bool:
         and forward_ad._current_level < 0
         and _tracing_state() is None
     )
+
+
+@torch.compiler.assume_constant_result
+def _differentiates_forward() -> bool:
+    """Whether forward-mode differentiation is on; the compiler asks once per graph, and guards on the answer itself."""
+    return forward_ad._current_level >= 0
+
+
+def _refuse_tangents() -> None:
+    """The custom operator would return a result without a tangent, which reads as a derivative of zero."""
+    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
+        raise RuntimeError(_NO_FORWARD_MODE)
 
 
 def _check(gate: torch.Tensor, up: torch.Tensor, activation: str) -> None:
@@ -126,8 +148,52 @@ class _ActMul(torch.autograd.Function):
         return *act_mul_backward(dy, gate, up, ctx.activation, want_dgate, want_dup), None
 
 
+class _ActMulTransformed(torch.autograd.Function):
+    """`act_mul` under torch.func transforms and forward-mode differentiation, where a custom operator is refused or,
+    worse, loses the tangents without a word."""
+
+    @staticmethod
+    def forward(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
+        return _act_mul_op(gate, up, activation)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, str], output: torch.Tensor) -> None:
+        gate, up, ctx.activation = inputs
+        ctx.save_for_backward(gate, up)
+        ctx.save_for_forward(gate, up)
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+        gate, up = ctx.saved_tensors
+        want_dgate, want_dup, _ = ctx.needs_input_grad
+        dgate, dup = _gradients(dy, gate, up, ctx.activation)
+        return (dgate if want_dgate else None), (dup if want_dup else None), None
+
+    @staticmethod
+    def jvp(ctx: Any, tgate: torch.Tensor | None, tup: torch.Tensor | None, _: None) -> torch.Tensor:
+        gate, up = ctx.saved_tensors
+        g, u = gate.float(), up.float()
+        dy = torch.zeros_like(g)
+        if tgate is not None:
+            dy = dy + activate_backward_reference(g, tgate.float() * u, ctx.activation)
+        if tup is not None:
+            dy = dy + activate_reference(g, ctx.activation) * tup.float()
+        return dy.to(torch.result_type(gate, up))
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None, None], gate: torch.Tensor, up: torch.Tensor, activation: str
+    ) -> tuple[torch.Tensor, int]:
+        batched = [
+            operand.expand(info.batch_size, *operand.shape) if dim is None else operand.movedim(dim, 0)
+            for operand, dim in zip((gate, up), in_dims, strict=False)
+        ]
+        return act_mul(batched[0], batched[1], activation), 0
+
+
 @torch.library.custom_op(f"{NAMESPACE}::act_mul", mutates_args=())
 def _act_mul_op(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
+    _refuse_tangents()
     _check(gate, up, activation)
     return act_mul_forward(gate, up, activation)
 
