@@ -98,6 +98,49 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def plain_linears(mlp: GatedMLP, backend: str) -> None:
+    """Refuse a module whose projections are more than matrix products on plain weights.
+
+    A backend that bypasses `nn.Linear.forward` calls this in `bind`: it would drop hooks and adapters silently and
+    misread weights that are quantised, sharded or elsewhere.
+
+    Raises:
+        BackendUnavailableError: names the projection and what it carries.
+    """
+    import torch
+
+    parts = (("gate_proj", mlp.gate_proj), ("up_proj", mlp.up_proj), ("down_proj", mlp.down_proj))
+    first = mlp.gate_proj.weight
+    for name, linear in parts:
+        reason = _not_plain(linear)
+        weight = linear.weight
+        if reason is None and (weight.dtype != first.dtype or weight.device != first.device):
+            reason = f"is {weight.dtype} on {weight.device} where gate_proj is {first.dtype} on {first.device}"
+        if reason is None and weight.device.type == "meta":
+            reason = "has no storage (meta device)"
+        if reason is None and not isinstance(weight, torch.nn.Parameter):
+            reason = f"has a weight of type {type(weight).__name__}"
+        if reason is not None:
+            raise BackendUnavailableError(backend, f"{name} {reason}")
+
+
+def _not_plain(linear: object) -> str | None:
+    """What a projection is beyond `torch.nn.Linear` on a strided tensor, or None."""
+    import torch
+
+    if type(linear) is not torch.nn.Linear:
+        return f"is a {type(linear).__name__}, not a torch.nn.Linear (an adapter or a quantised layer?)"
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(linear, kind) for kind in hooks):
+        return "has hooks, which this backend would bypass"
+    if "forward" in vars(linear):
+        return "has its forward replaced, which this backend would bypass"
+    weight = linear.weight
+    if type(weight.data) is not torch.Tensor or weight.layout != torch.strided:
+        return f"has a weight of type {type(weight.data).__name__} (sharded or quantised?)"
+    return None
+
+
 def _is_loose(name: str) -> bool:
     path, separator, _ = name.rpartition(":")
     return bool(separator) and path.endswith(".py")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 DeviceKind = Literal["cuda", "cpu"]
 DEVICE_KINDS: Final[tuple[DeviceKind, ...]] = ("cuda", "cpu")
@@ -77,9 +80,16 @@ def detect(kind: str | None = None) -> Device:
     available = torch.cuda.is_available()
     if kind == "cuda" and not available:
         raise UsageError("device 'cuda' is not here: torch sees no GPU; valid here: cpu")
-    if kind == "cpu" or not available:
+    return describe(torch.device("cpu" if kind == "cpu" or not available else "cuda"))
+
+
+def describe(device: torch.device) -> Device:
+    """The facts of one torch device: the current one where a GPU has no index; any other kind is taken for the CPU."""
+    import torch
+
+    if device.type != "cuda":
         return _cpu()
-    index = torch.cuda.current_device()
+    index = torch.cuda.current_device() if device.index is None else device.index
     facts = torch.cuda.get_device_properties(index)
     free, total = torch.cuda.mem_get_info(index)
     return Device(

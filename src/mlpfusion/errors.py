@@ -1,10 +1,10 @@
 """The exceptions that mlpfusion raises on purpose.
 
-    MlpfusionError
-    ├── UsageError            a value the caller gave is wrong; the message names it and the valid ones (exit code 2)
-    │   └── UnknownBackendError    no such backend; the message lists those that exist
-    ├── BackendUnavailableError    a backend cannot run here or refuses this module; carries the reason
-    └── MeasurementError           a measurement ran but its result may not be reported
+MlpfusionError
+├── UsageError            a value the caller gave is wrong; the message names it and the valid ones (exit code 2)
+│   └── UnknownBackendError    no such backend; the message lists those that exist
+├── BackendUnavailableError    a backend cannot run here or refuses this module; carries the reason
+└── MeasurementError           a measurement ran but its result may not be reported
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ Role = Literal[
     "memcpy",
     "other",
 ]
+L2 = Literal["cold", "warm", "unknown"]
 Status = Literal["ok", "unavailable", "failed"]
 
 
@@ -36,7 +37,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 # ---- what a trace says -----------------------------------------------------------------------------------------------
 
 
-class Decoded(Record):
+class Decoded(Record, frozen=True, kw_only=True):
     """What a kernel's name says; a field that the name does not settle is None."""
 
     library: str | None = None
@@ -49,7 +50,7 @@ class Decoded(Record):
     fused_ops: tuple[str, ...] = ()
 
 
-class Kernel(Record):
+class Kernel(Record, frozen=True, kw_only=True):
     """One device kernel of a call (on a CPU run: one leaf op or `cpp_fused_*` kernel), in order of execution."""
 
     name: str
@@ -60,7 +61,7 @@ class Kernel(Record):
     launched_by: str | None = None
 
 
-class Launches(Record):
+class Launches(Record, frozen=True, kw_only=True):
     """Work handed to the device by one call. `runtime_launches` counts API calls by name, such as cuLaunchKernelEx."""
 
     kernels: int
@@ -71,7 +72,7 @@ class Launches(Record):
     syncs: int
 
 
-class PreOpParts(Record):
+class PreOpParts(Record, frozen=True, kw_only=True):
     """CPU µs by the innermost event that owns each instant; None where no such event exists in this trace.
 
     `dispatch` is aten::* and other operators, `runtime` the CUDA/HIP API calls.
@@ -89,7 +90,7 @@ class PreOpParts(Record):
     unattributed: float | None = None
 
 
-class PreOps(PreOpParts):
+class PreOps(PreOpParts, frozen=True, kw_only=True):
     """CPU µs of the median call from its start to the first API call with device work behind it; the parts sum to it.
 
     `between_launches` is the same split from there to the last launch. `profiler_inflation` is traced over untraced
@@ -105,7 +106,7 @@ class PreOps(PreOpParts):
     profiler_inflation: float | None = None
 
 
-class Analysis(Record):
+class Analysis(Record, frozen=True, kw_only=True):
     """All that one trace says of one backend's call. `kernel_us` and `host_us` hold one value per call."""
 
     calls: int
@@ -120,7 +121,7 @@ class Analysis(Record):
 # ---- what the clocks say ---------------------------------------------------------------------------------------------
 
 
-class Ratio(Record):
+class Ratio(Record, frozen=True, kw_only=True):
     """Median of paired per-round ratios to a baseline and its distribution-free confidence interval."""
 
     baseline: str
@@ -131,7 +132,7 @@ class Ratio(Record):
     n: int
 
 
-class Clock(Record):
+class Clock(Record, frozen=True, kw_only=True):
     """One clock: `n` samples in µs, their median and, from 20 samples on, the 20th and 80th percentiles.
 
     `l2` says whether the last-level cache was flushed before each sample; `dropped` counts discarded samples.
@@ -141,13 +142,13 @@ class Clock(Record):
     median: float
     p20: float | None
     p80: float | None
-    l2: Literal["cold", "warm", "unknown"]
+    l2: L2
     dropped: int = 0
     ratio_to_eager: Ratio | None = None
     samples: tuple[float, ...] = ()
 
 
-class Clocks(Record):
+class Clocks(Record, frozen=True, kw_only=True):
     """Four clocks, never mixed; `reasons` says for each absent one why.
 
     `wall_us` host time with synchronisation; `event_us` device events around a plain call; `kernel_us` union of kernel
@@ -161,16 +162,16 @@ class Clocks(Record):
     reasons: dict[str, str] = {}
 
 
-class Samples(Record):
+class Samples(Record, frozen=True, kw_only=True):
     """Raw samples of one clock of one backend, one per interleaved round; None where a round was dropped."""
 
     backend: str
     clock: str
-    l2: Literal["cold", "warm", "unknown"]
+    l2: L2
     values: tuple[float | None, ...]
 
 
-class Bound(Record):
+class Bound(Record, frozen=True, kw_only=True):
     """What limits a call: `cpu` when issuing it takes longer than the device needs, else `gpu`.
 
     `margin` is the longer of the two times over the shorter.
@@ -185,7 +186,7 @@ class Bound(Record):
 # ---- bytes, memory, accuracy -----------------------------------------------------------------------------------------
 
 
-class Traffic(Record):
+class Traffic(Record, frozen=True, kw_only=True):
     """Bytes of device memory that one call moves. Every figure names its source by its field; `reasons` explains None.
 
     `derived_bytes` sums what each kernel must read and write by its role; `minimum_bytes` keeps every intermediate on
@@ -197,7 +198,7 @@ class Traffic(Record):
     reasons: dict[str, str] = {}
 
 
-class Memory(Record):
+class Memory(Record, frozen=True, kw_only=True):
     """Bytes that one call keeps for backward (unique storages, parameters excluded) and its peak above the weights."""
 
     saved_for_backward_bytes: int | None = None
@@ -205,14 +206,14 @@ class Memory(Record):
     reasons: dict[str, str] = {}
 
 
-class Accuracy(Record):
+class Accuracy(Record, frozen=True, kw_only=True):
     """Error against the fp64 oracle: |y - r| / max(rms(r), |r|), its maximum and rms, and those over eager's own.
 
-    In training the figures are the worst over the output and all gradients.
+    None says that an element is nan or inf. In training the figures are the worst over the output and all gradients.
     """
 
-    max_error: float
-    rms_error: float
+    max_error: float | None
+    rms_error: float | None
     eager_max_error: float
     eager_rms_error: float
     rows: int
@@ -223,23 +224,23 @@ class Accuracy(Record):
         return max(_over(self.max_error, self.eager_max_error), _over(self.rms_error, self.eager_rms_error))
 
 
-def _over(error: float, eager: float) -> float:
+def _over(error: float | None, eager: float) -> float:
     if error == 0:
         return 0.0
-    return error / eager if eager else float("inf")
+    return float("inf") if error is None or eager == 0 else error / eager
 
 
 # ---- rows and files --------------------------------------------------------------------------------------------------
 
 
-class Setup(Record):
+class Setup(Record, frozen=True, kw_only=True):
     """One-time costs in seconds: binding the backend, and its first call (compilation and autotuning are in it)."""
 
     bind_s: float
     first_call_s: float
 
 
-class Row(Record):
+class Row(Record, frozen=True, kw_only=True):
     """One backend's result. `status` ok, or unavailable / failed with the reason the user reads."""
 
     backend: str
@@ -260,7 +261,7 @@ class Row(Record):
     notes: tuple[str, ...] = ()
 
 
-class Environment(Record):
+class Environment(Record, frozen=True, kw_only=True):
     """Where a result was measured: an allow-list of facts, never the whole environment."""
 
     python: str
@@ -277,7 +278,7 @@ class Environment(Record):
     flags: dict[str, str] = {}
 
 
-class Profile(Record):
+class Profile(Record, frozen=True, kw_only=True):
     """A result file of `mlpfusion profile`: one row per backend asked for."""
 
     schema: int

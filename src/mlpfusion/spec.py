@@ -124,15 +124,19 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def minimum_bytes(self) -> int:
-        """Bytes of a forward call that kept every intermediate on chip: the weights and x read, y written, once each."""
+        """Bytes of a forward that kept every intermediate on chip: the weights and x read, y written, once each."""
         return self.spec.weight_bytes + 2 * self.tokens * self.spec.hidden_size * self.spec.itemsize
 
     @property
     def resident_bytes(self) -> int:
         """Device memory that the widest backend needs at once, an estimate used to refuse before allocating.
 
-        Weights twice (packing copies them once), x and y, and four [M, H] tensors; in training the gradients too.
+        Weights twice (packing copies them once) and in fp64 for the oracle, x and y, four [M, H] tensors; in training
+        the gradients too.
         """
         m, d, h = self.tokens, self.spec.hidden_size, self.spec.intermediate_size
-        forward = 2 * self.spec.weight_bytes + (2 * m * d + 4 * m * h) * self.spec.itemsize
-        return forward if self.mode == "inference" else forward + self.spec.weight_bytes + 6 * m * h * self.spec.itemsize
+        oracle = 8 * (3 * d * h + 2 * m * d)
+        forward = 2 * self.spec.weight_bytes + oracle + (2 * m * d + 4 * m * h) * self.spec.itemsize
+        return (
+            forward if self.mode == "inference" else forward + self.spec.weight_bytes + 6 * m * h * self.spec.itemsize
+        )

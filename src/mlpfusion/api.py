@@ -1,0 +1,335 @@
+"""Composes the stages: the only module that knows more than one of them."""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from mlpfusion import backend as registry
+from mlpfusion import device as devices
+from mlpfusion import environment, raced, store
+from mlpfusion.derived import traffic
+from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
+from mlpfusion.measure import supervise, tasks
+from mlpfusion.records import SCHEMA, Clocks, Profile, Row
+from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.trace import analyse, kineto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mlpfusion.device import Device
+    from mlpfusion.records import Environment
+
+TRACED_CALLS: Final = 20
+EMULATED_TOKENS: Final = 8
+# A whole MLP's error may be this many times eager's own, both against fp64.
+ERROR_LIMIT: Final = 2.0
+
+
+class Progress(NamedTuple):
+    """One step of a run: its stage, the backend concerned, and what to tell the user."""
+
+    stage: str
+    backend: str | None
+    text: str
+
+
+def default_workload(device: Device) -> Workload:
+    """The GeGLU tutorial's shape on a GPU, and one that takes about a minute in all on a CPU."""
+    spec = MLPSpec(hidden_size=768, intermediate_size=3072)
+    if device.kind == "cpu":
+        return Workload(spec=spec, batch=2, seq=64)
+    return Workload(spec=spec, batch=64, seq=128)
+
+
+def backends(spec: MLPSpec, *, device: str | None = None) -> list[tuple[str, str | None]]:
+    """Every registered backend with None if it can run `spec` here, else the reason why not."""
+    here = devices.detect(device)
+    return [(name, _refusal(name, spec, here)) for name in registry.names()]
+
+
+def profile(
+    workload: Workload,
+    *,
+    backends: Sequence[str] | None = None,
+    device: str | None = None,
+    out: Path | None = None,
+    json: Path | None = None,
+    rounds: int = 60,
+    time_limit_s: float = 600.0,
+    seed: int = 0,
+    on_event: Callable[[Progress], None] | None = None,
+) -> Profile:
+    """Qualify each backend in a process of its own, then race the good ones against each other in one.
+
+    Every finished row is written at once to `json` and to `out`/profile.json, where also a Chrome trace of each backend
+    goes. An interrupt ends the workers; what is finished stays in the files.
+
+    Raises:
+        UsageError: a bad name or number, a duplicate, or a workload that does not fit into memory.
+    """
+    names = _checked_names(registry.names() if backends is None else backends)
+    if rounds < 1:
+        raise UsageError(f"rounds must be a positive integer, got {rounds!r}")
+    here = msgspec.structs.replace(devices.detect(device), interpreted=False)
+    _check_memory(workload, here, len(names))
+    files = [path for path in (json, out / store.RESULT_NAME if out else None) if path is not None]
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+        run = _Run(
+            workload=workload,
+            here=here,
+            scratch=Path(scratch),
+            out=out,
+            files=files,
+            rounds=rounds,
+            time_limit_s=time_limit_s,
+            seed=seed,
+            tell=on_event or (lambda event: None),
+            environment=environment.collect(here),
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            rows={},
+        )
+        return run.profile(names)
+
+
+class _Run(NamedTuple):
+    """One `profile` under way: what was asked, and the rows so far."""
+
+    workload: Workload
+    here: Device
+    scratch: Path
+    out: Path | None
+    files: Sequence[Path]
+    rounds: int
+    time_limit_s: float
+    seed: int
+    tell: Callable[[Progress], None]
+    environment: Environment
+    created: str
+    rows: dict[str, Row]
+
+    def profile(self, names: Sequence[str]) -> Profile:
+        """All rows, in the order of `names`."""
+        for name in names:
+            self.tell(Progress("qualify", name, "…"))
+            self.rows[name] = row = self._qualify(name)
+            self.tell(Progress("qualify", name, _said(row)))
+            self._save(complete=False)
+        self._race([name for name in names if self.rows[name].status == "ok" and not self.rows[name].emulated])
+        return self._save(complete=True)
+
+    # -- qualification: one process per backend
+
+    def _qualify(self, name: str) -> Row:
+        emulate = False
+        if name in registry.BUILT_IN:  # our own code is asked here; a stranger's only in its worker
+            reason = _refusal(name, self.workload.spec, self.here)
+            emulate = (
+                reason is not None and self.here.kind == "cpu" and _emulatable(name, self.workload.spec, self.here)
+            )
+            if reason is not None and not emulate:
+                return Row(backend=name, status="unavailable", reason=reason)
+        answer = self._ask(name, emulate=emulate)
+        if isinstance(answer, tasks.Qualified) and answer.emulatable:
+            emulate = True
+            answer = self._ask(name, emulate=True)
+        if isinstance(answer, tasks.Broken):
+            return Row(backend=name, status=answer.kind, reason=answer.reason)
+        assert isinstance(answer, tasks.Qualified)
+        if answer.unsupported is not None:
+            return Row(backend=name, status="unavailable", reason=answer.unsupported)
+        return self._emulated(name, answer) if emulate else self._qualified(name, answer)
+
+    def _ask(self, name: str, *, emulate: bool) -> tasks.Answer:
+        file_name = f"qualify-{_file_name(name)}"
+        task = tasks.Qualify(
+            backend=name,
+            workload=self.workload,
+            device=self.here.kind,
+            seed=self.seed,
+            trace=str(self.scratch / f"{file_name}.trace.json"),
+            calls=TRACED_CALLS,
+            emulate=emulate,
+            tokens=min(EMULATED_TOKENS, self.workload.tokens) if emulate else None,
+        )
+        return supervise.run(task, folder=self.scratch, name=file_name, time_limit_s=self.time_limit_s)
+
+    def _emulated(self, name: str, answer: tasks.Qualified) -> Row:
+        tokens = min(EMULATED_TOKENS, self.workload.tokens)
+        wrong = _wrong(answer)
+        said = f"emulated: Triton's interpreter on the CPU, {tokens} tokens, for correctness only; no times"
+        nothing = dict.fromkeys(("wall_us", "event_us", "kernel_us", "graph_us"), "emulated")
+        return Row(
+            backend=name,
+            status="failed" if wrong else "ok",
+            reason=wrong or said,
+            emulated=True,
+            tokens=tokens,
+            accuracy=answer.accuracy,
+            clocks=Clocks(reasons=nothing),
+            notes=answer.notes,
+        )
+
+    def _qualified(self, name: str, answer: tasks.Qualified) -> Row:
+        row = Row(
+            backend=name,
+            status="ok",
+            tokens=self.workload.tokens,
+            setup=answer.setup,
+            accuracy=answer.accuracy,
+            memory=answer.memory,
+            notes=answer.notes,
+        )
+        trace = self.scratch / f"qualify-{_file_name(name)}.trace.json"
+        try:
+            analysis = analyse(kineto.read(trace), device=self.here.kind)
+            file_name = None
+            if self.out is not None:
+                file_name = f"{_file_name(name)}.trace.json.gz"
+                kineto.scrub(trace, self.out / file_name)
+        except MlpfusionError as error:
+            return msgspec.structs.replace(row, status="failed", reason=f"its trace cannot be used: {error}")
+        finally:
+            trace.unlink(missing_ok=True)
+        wrong = _wrong(answer) or _fell_back(name, answer)
+        if wrong:
+            row = msgspec.structs.replace(row, status="failed", reason=wrong)
+        return msgspec.structs.replace(
+            row,
+            kernels=analysis.kernels,
+            launches=analysis.launches,
+            pre_ops=analysis.pre_ops,
+            clocks=raced.before_the_race(name, analysis, self.here),
+            traffic=traffic(self.workload, analysis.kernels),
+            trace_file=file_name,
+            notes=(*row.notes, *analysis.notes, *_graph_notes(name, analysis.launches.runtime_launches)),
+        )
+
+    # -- the race: one process for all
+
+    def _race(self, names: list[str]) -> None:
+        attempt = 0
+        while names:
+            attempt += 1
+            self.tell(Progress("race", None, f"{', '.join(names)}: {self.rounds} interleaved rounds"))
+            progress = self.scratch / f"race-{attempt}.progress"
+            task = tasks.Race(
+                backends=tuple(names),
+                workload=self.workload,
+                device=self.here.kind,
+                seed=self.seed,
+                rounds=self.rounds,
+                progress=str(progress),
+            )
+            limit = self.time_limit_s * len(names)
+            answer = supervise.run(task, folder=self.scratch, name=f"race-{attempt}", time_limit_s=limit)
+            if isinstance(answer, tasks.Raced):
+                for name in names:
+                    self.rows[name] = raced.after_the_race(self.rows[name], answer, self.here)
+                self.tell(Progress("race", None, "done"))
+                return
+            assert isinstance(answer, tasks.Broken)
+            culprit = progress.read_text().strip() if progress.exists() else ""
+            failed = [culprit] if culprit in names else names
+            for name in failed:
+                reason = f"the race failed while this backend ran: {answer.reason}"
+                self.rows[name] = msgspec.structs.replace(self.rows[name], status="failed", reason=reason)
+            self.tell(Progress("race", culprit or None, f"failed: {answer.reason}; racing again without it"))
+            names = [name for name in names if name not in failed]
+
+    def _save(self, *, complete: bool) -> Profile:
+        result = Profile(
+            schema=SCHEMA,
+            kind="profile",
+            mlpfusion=_own_version(),
+            created=self.created,
+            workload=self.workload,
+            device=self.here,
+            environment=self.environment,
+            rows=tuple(self.rows.values()),
+            complete=complete,
+        )
+        for path in self.files:
+            store.save(result, path)
+        return result
+
+
+def _refusal(name: str, spec: MLPSpec, here: Device) -> str | None:
+    try:
+        return registry.load(name).unsupported(spec, here)
+    except BackendUnavailableError as error:
+        return error.reason
+    except Exception as error:  # a stranger's `unsupported` may raise anything
+        return f"its check failed: {type(error).__name__}: {registry.first_line(error)}"
+
+
+def _emulatable(name: str, spec: MLPSpec, here: Device) -> bool:
+    return _refusal(name, spec, msgspec.structs.replace(here, interpreted=True)) is None
+
+
+def _checked_names(names: Sequence[str]) -> list[str]:
+    if not names:
+        raise UsageError(f"no backend was named; known: {', '.join(registry.names())}")
+    for name in names:
+        registry.check_name(name)
+        if list(names).count(name) > 1:
+            raise UsageError(f"backend {name!r} is named twice")
+    return list(names)
+
+
+def _check_memory(workload: Workload, here: Device, count: int) -> None:
+    needed = workload.resident_bytes + (count - 1) * workload.spec.weight_bytes
+    if here.free_bytes is not None and needed > here.free_bytes:
+        raise UsageError(
+            f"batch {workload.batch} x seq {workload.seq} with hidden_size {workload.spec.hidden_size} and "
+            f"intermediate_size {workload.spec.intermediate_size} needs about {needed / 1e9:.1f} GB; "
+            f"{here.name} has {here.free_bytes / 1e9:.1f} GB free"
+        )
+
+
+def _wrong(answer: tasks.Qualified) -> str | None:
+    accuracy = answer.accuracy
+    if accuracy is None or accuracy.ratio <= ERROR_LIMIT:
+        return None
+    if accuracy.max_error is None or accuracy.rms_error is None:
+        return "numerically wrong: its output holds nan or inf where eager's does not"
+    return (
+        f"numerically wrong: {accuracy.ratio:.3g} times eager's error against fp64 "
+        f"(max {accuracy.max_error:.2g}, rms {accuracy.rms_error:.2g}; at most {ERROR_LIMIT:g} times is allowed)"
+    )
+
+
+def _fell_back(name: str, answer: tasks.Qualified) -> str | None:
+    if name.startswith("compile") and answer.graphs_compiled == 0:
+        return "torch.compile compiled nothing: it fell back to eager"
+    return None
+
+
+def _graph_notes(name: str, launches: dict[str, int]) -> tuple[str, ...]:
+    if name == "compile-cudagraphs" and not any("GraphLaunch" in api for api in launches):
+        return ("asked for CUDA graphs, but no graph launch was seen",)
+    return ()
+
+
+def _said(row: Row) -> str:
+    if row.status != "ok" or row.emulated:
+        return f"{row.status}: {row.reason}"
+    taken = f", first call {row.setup.first_call_s:.1f} s" if row.setup else ""
+    return f"ok: {row.launches.kernels if row.launches else '?'} kernels{taken}"
+
+
+def _file_name(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
+
+
+def _own_version() -> str:
+    from importlib.metadata import version
+
+    return version("mlpfusion")

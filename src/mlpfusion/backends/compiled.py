@@ -1,0 +1,68 @@
+"""`compile` and its two modes: the eager forward through torch.compile."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from mlpfusion.backends.eager import forward_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from mlpfusion.device import Device
+    from mlpfusion.module import GatedMLP
+    from mlpfusion.spec import MLPSpec
+
+# What Inductor looks for on the CPU when the variable CXX is not set.
+CPU_COMPILERS: Final = ("g++", "clang++", "c++")
+
+
+class Compile:
+    """torch.compile with default settings: three GEMMs and one fused kernel."""
+
+    name = "compile"
+    mode: str | None = None
+
+    def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
+        """Inductor needs a C++ compiler on the CPU, and Triton on a GPU of compute capability 7.0 or later."""
+        if device.interpreted:
+            return "Inductor's Triton kernels do not run in Triton's interpreter (TRITON_INTERPRET=1)"
+        if device.kind == "cpu" and not any(shutil.which(compiler) for compiler in CPU_COMPILERS):
+            return f"Inductor needs a C++ compiler on the CPU; none of {', '.join(CPU_COMPILERS)} is on the PATH"
+        if device.capability is not None and device.runtime == "cuda" and device.capability < (7, 0):
+            major, minor = device.capability
+            return f"Inductor needs compute capability 7.0 or later; {device.name} has {major}.{minor}"
+        return None
+
+    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+        """Compiles at the first call of each new kind of input, not here."""
+        compiled: Callable[[Tensor], Tensor] = torch.compile(forward_of(mlp), fullgraph=True, mode=self.mode)
+        return compiled
+
+
+class CompileMaxAutotune(Compile):
+    """torch.compile choosing every kernel by measuring candidates; without CUDA graphs, which have their own row."""
+
+    name = "compile-max-autotune"
+    mode = "max-autotune-no-cudagraphs"
+
+
+class CompileCudagraphs(Compile):
+    """torch.compile replaying CUDA graphs.
+
+    PyTorch reuses a graph's output buffer: y of one call is invalid after the next, and reading it then raises.
+    """
+
+    name = "compile-cudagraphs"
+    mode = "reduce-overhead"
+
+    def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
+        """As `compile`, and CUDA graphs need a GPU."""
+        if device.kind == "cpu":
+            return "CUDA graphs need a GPU; this run is on the CPU"
+        return super().unsupported(spec, device)

@@ -1,0 +1,59 @@
+"""`eager`: the module as PyTorch runs it, the baseline of every comparison."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch.nn import functional
+
+from mlpfusion.spec import Activation, parse_activation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from mlpfusion.device import Device
+    from mlpfusion.module import GatedMLP
+    from mlpfusion.spec import MLPSpec
+
+
+class Eager:
+    """Three `nn.Linear` calls, the activation and the product: five kernels on a GPU."""
+
+    name = "eager"
+
+    def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
+        """Eager PyTorch runs everything."""
+        return None
+
+    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+        """Calls the three projections as modules, so that hooks and adapters on them take part."""
+        return forward_of(mlp)
+
+
+def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
+    """PyTorch's own function for an activation."""
+    functions: dict[Activation, Callable[[Tensor], Tensor]] = {
+        "gelu_tanh": _gelu_tanh,
+        "gelu": functional.gelu,
+        "silu": functional.silu,
+        "relu": functional.relu,
+    }
+    return functions[activation]
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def forward_of(mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    """The eager forward of a module: x [..., hidden_size] -> y [..., hidden_size]."""
+    act = activation_function(parse_activation(mlp.activation))
+    gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
+
+    def forward(x: Tensor) -> Tensor:
+        y: Tensor = down(act(gate(x)) * up(x))
+        return y
+
+    return forward

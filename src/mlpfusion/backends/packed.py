@@ -1,0 +1,147 @@
+"""`packed`: gate and up as one matrix product over adjacent weights, then our act·mul kernel on its two halves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mlpfusion.backend import plain_linears
+from mlpfusion.backends.triton import act_mul_unsupported
+from mlpfusion.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.device import Device
+    from mlpfusion.module import GatedMLP
+    from mlpfusion.spec import MLPSpec
+
+
+class Packed:
+    """One gate/up GEMM and act·mul reading its halves in place, down by cuBLAS: three kernels."""
+
+    name = "packed"
+
+    def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
+        """The limits of our act·mul kernel."""
+        return act_mul_unsupported(spec, device)
+
+    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+        """Moves gate and up next to each other in one buffer; both parameters keep their identity, as views of it.
+
+        An optimiser step, `load_state_dict` or any other in-place update is seen by the next call. The move copies both
+        weights once.
+        """
+        from mlpfusion_kernels import act_mul
+
+        plain_linears(mlp, self.name)
+        _make_adjacent(mlp.gate_proj.weight, mlp.up_proj.weight)
+        if mlp.gate_proj.bias is not None:
+            _make_adjacent(mlp.gate_proj.bias, mlp.up_proj.bias)
+        activation = mlp.spec.activation
+        gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
+
+        def forward(x: Tensor) -> Tensor:
+            both = gate_up(x, gate.weight, up.weight, gate.bias, up.bias)
+            halves = both.chunk(2, dim=-1)
+            return functional.linear(act_mul(halves[0], halves[1], activation), down.weight, down.bias)
+
+        return forward
+
+
+def gate_up(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
+    """x [..., K] times two adjacent weights [H, K], [H, K] in one product -> [..., 2H], gate first.
+
+    Under autocast x is cast first; the product has the dtype of x.
+
+    Raises:
+        BackendUnavailableError: the two weights (or biases) are not adjacent in one storage.
+    """
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):
+        x = x.to(torch.get_autocast_dtype(kind))
+    # The op costs tens of µs of host time. Gradients need it, and a compiler, which may not assume where a weight lies.
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        both: Tensor = _gate_up_op(x, gate, up, gate_bias, up_bias)
+        return both
+    return _product(x, gate, up, gate_bias, up_bias)
+
+
+def _make_adjacent(first: Tensor, second: Tensor) -> None:
+    """Re-point two parameters of one shape to the halves of one new buffer, values kept."""
+    if _adjacent(first, second):
+        return
+    with torch.no_grad():
+        buffer = torch.cat((first.detach(), second.detach()))
+    rows = first.shape[0]
+    first.data, second.data = buffer[:rows], buffer[rows:]
+
+
+def _adjacent(first: Tensor, second: Tensor) -> bool:
+    return (
+        first.is_contiguous()
+        and second.is_contiguous()
+        and first.shape == second.shape
+        and first.dtype == second.dtype
+        and first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+        and second.storage_offset() == first.storage_offset() + first.numel()
+    )
+
+
+def _joined(first: Tensor, second: Tensor) -> Tensor:
+    """The two as one tensor [2H, ...] without a copy."""
+    if not _adjacent(first, second):
+        raise BackendUnavailableError(
+            "packed", "gate and up no longer lie next to each other in memory; call set_backend('packed') again"
+        )
+    return first.detach().as_strided((2 * first.shape[0], *first.shape[1:]), first.stride())
+
+
+def _product(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
+    bias = None if gate_bias is None or up_bias is None else _joined(gate_bias, up_bias).to(x.dtype)
+    return functional.linear(x, _joined(gate, up).to(x.dtype), bias)
+
+
+_gate_up_op = torch.library.custom_op("mlpfusion_packed::gate_up", _product, mutates_args=())
+
+
+@_gate_up_op.register_fake
+def _gate_up_shape(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
+    return x.new_empty((*x.shape[:-1], 2 * gate.shape[0]))
+
+
+@torch.library.custom_op("mlpfusion_packed::gate_up_backward", mutates_args=())
+def _gradients_op(dy: Tensor, x: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """dy [..., 2H], x [..., K] -> dx [..., K] and the gradient of both weights [2H, K], each in one product."""
+    return dy @ _joined(gate, up).to(dy.dtype), dy.flatten(0, -2).T @ x.flatten(0, -2)
+
+
+@_gradients_op.register_fake
+def _gradients_shape(dy: Tensor, x: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty((2 * gate.shape[0], gate.shape[1]))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, gate, up, gate_bias, _ = inputs
+    ctx.save_for_backward(x, gate, up)
+    ctx.bias_dtype = None if gate_bias is None else gate_bias.dtype
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, gate, up = ctx.saved_tensors
+    if torch.is_grad_enabled():  # gradients of gradients are wanted: PyTorch's own ops know their derivatives
+        both = torch.cat((gate, up)).to(dy.dtype)
+        dx, dweight = dy @ both, dy.flatten(0, -2).T @ x.flatten(0, -2)
+    else:
+        dx, dweight = _gradients_op(dy, x, gate, up)
+    dgate, dup = dweight.to(gate.dtype).chunk(2)
+    if ctx.bias_dtype is None:
+        return dx, dgate, dup, None, None
+    dgate_bias, dup_bias = dy.flatten(0, -2).sum(0).to(ctx.bias_dtype).chunk(2)
+    return dx, dgate, dup, dgate_bias, dup_bias
+
+
+_gate_up_op.register_autograd(_backward, setup_context=_save)

@@ -1,0 +1,67 @@
+"""Where a measurement is made: versions, driver, clocks and flags, from an allow-list."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.records import Environment
+
+if TYPE_CHECKING:
+    from mlpfusion.device import Device
+
+# Variables that change what is measured. No other variable is ever read into a result.
+FLAGS: Final = (
+    "CUDA_LAUNCH_BLOCKING",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "TORCHDYNAMO_DISABLE",
+    "TORCHINDUCTOR_EMULATE_PRECISION_CASTS",
+    "TRITON_INTERPRET",
+)
+
+
+def collect(device: Device) -> Environment:
+    """The environment of this process, as a result file keeps it."""
+    import torch
+
+    driver, sm_clock, memory_clock = _nvidia_smi(device)
+    return Environment(
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        torch=torch.__version__,
+        triton=_version("triton"),
+        liger_kernel=_version("liger-kernel"),
+        kernels=_version("kernels"),
+        cuda=torch.version.cuda or torch.version.hip,
+        driver=driver,
+        sm_clock_mhz=sm_clock,
+        memory_clock_mhz=memory_clock,
+        float32_matmul_precision=torch.get_float32_matmul_precision(),
+        flags={name: os.environ[name] for name in FLAGS if name in os.environ},
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _nvidia_smi(device: Device) -> tuple[str | None, int | None, int | None]:
+    """Driver version and the SM and memory clocks in MHz at this moment, or Nones where nvidia-smi does not tell."""
+    if device.runtime != "cuda":
+        return None, None, None
+    query = ["nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.mem", "--format=csv,noheader,nounits"]
+    try:
+        printed = subprocess.run(
+            [*query, "-i", str(device.index)], capture_output=True, text=True, timeout=10, check=True
+        )
+        driver, sm_clock, memory_clock = (part.strip() for part in printed.stdout.splitlines()[0].split(","))
+        return driver, int(sm_clock), int(memory_clock)
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return None, None, None

@@ -1,0 +1,144 @@
+"""Samples the clocks of several backends, interleaved in random order; no profiler is active here."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
+
+from mlpfusion.records import L2, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mlpfusion.device import Device
+
+WARMUP_CALLS: Final = 5
+
+
+class Contender(NamedTuple):
+    """One backend in the race: its call and, where a CUDA graph of it could be captured, the replay."""
+
+    name: str
+    call: Callable[[], object]
+    replay: Callable[[], object] | None
+    no_graph_reason: str | None
+
+
+class L2Flush:
+    """Evicts the last-level cache of a GPU by overwriting a buffer four times its size."""
+
+    def __init__(self, device: Device) -> None:
+        # 50-60 MB on Hopper, 40 MB on an A100; 128 MiB is the least that is certain to be larger where it is not told.
+        self.size_bytes = max(4 * (device.l2_bytes or 0), 128 * 2**20)
+        self._buffer = torch.empty(self.size_bytes // 4, dtype=torch.int32, device=f"cuda:{device.index}")
+
+    def __call__(self) -> None:
+        """Queue the overwrite on the current stream."""
+        self._buffer.zero_()
+
+
+def capture(name: str, call: Callable[[], object]) -> Contender:
+    """A contender with a CUDA graph of its call, or with the reason why there is none."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    try:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # PyTorch's recipe: warm up on a side stream before capturing
+            for _ in range(3):
+                call()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            held = call()
+        graph.replay()
+        torch.cuda.synchronize()
+    except RuntimeError as failure:
+        with suppress(RuntimeError):
+            torch.cuda.synchronize()  # a broken capture leaves an error behind that would surface in the next call
+        return Contender(name, call, None, f"capturing a CUDA graph failed: {str(failure).splitlines()[0]}")
+
+    def replay() -> object:
+        graph.replay()
+        return held  # the output's memory belongs to the graph as long as somebody holds it
+
+    return Contender(name, call, replay, None)
+
+
+def race(
+    contenders: Sequence[Contender],
+    device: Device,
+    *,
+    rounds: int,
+    seed: int,
+    before: Callable[[str], None],
+    after: Callable[[str], None],
+) -> list[Samples]:
+    """`rounds` samples of every clock of every contender, in a new random order each round.
+
+    `before` and `after` are told the name of the contender around its samples, outside the time.
+    Every sample starts with an idle device and, on a GPU, a cold L2.
+    """
+    order = random.Random(seed)
+    flush = L2Flush(device) if device.kind == "cuda" else None
+    values: dict[tuple[str, str], list[float | None]] = {}
+    for contender in contenders:
+        before(contender.name)
+        for _ in range(WARMUP_CALLS):
+            contender.call()
+        _synchronize(flush)
+        after(contender.name)
+    for _ in range(rounds):
+        for contender in order.sample(list(contenders), len(contenders)):
+            before(contender.name)
+            for clock, value in _sample(contender, flush).items():
+                values.setdefault((contender.name, clock), []).append(value)
+            after(contender.name)
+    cold: L2 = "cold" if flush is not None else "unknown"
+    return [
+        Samples(backend=name, clock=clock, l2=cold, values=tuple(series)) for (name, clock), series in values.items()
+    ]
+
+
+def _synchronize(flush: L2Flush | None) -> None:
+    if flush is not None:
+        torch.cuda.synchronize()
+
+
+def _sample(contender: Contender, flush: L2Flush | None) -> dict[str, float]:
+    """One sample of each clock in µs; `host_us` is the time until the call returns, before the device is done."""
+    if flush is None:
+        start = time.perf_counter_ns()
+        held = contender.call()
+        wall = (time.perf_counter_ns() - start) / 1e3
+        del held
+        return {"wall_us": wall, "host_us": wall}
+    flush()
+    torch.cuda.synchronize()
+    start = time.perf_counter_ns()
+    held = contender.call()
+    returned = time.perf_counter_ns()
+    torch.cuda.synchronize()
+    done = time.perf_counter_ns()
+    del held
+    found = {"wall_us": (done - start) / 1e3, "host_us": (returned - start) / 1e3}
+    found["event_us"] = _event_us(contender.call, flush)
+    if contender.replay is not None:
+        found["graph_us"] = _event_us(contender.replay, flush)
+    return found
+
+
+def _event_us(call: Callable[[], object], flush: L2Flush) -> float:
+    """Device time between two events around a call. The flush before the first one gives the host a head start."""
+    start: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    end: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    flush()
+    start.record()
+    held = call()  # held until after the end event: freeing inside the window would be timed
+    end.record()
+    end.synchronize()
+    del held
+    return float(start.elapsed_time(end)) * 1e3

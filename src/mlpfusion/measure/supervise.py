@@ -1,0 +1,70 @@
+"""Runs a task in a worker process with a time limit, and turns whatever happens to it into an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.measure import tasks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GRACE_S: Final = 5.0
+LOG_TAIL_BYTES: Final = 16_384
+
+
+def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float) -> tasks.Answer:
+    """The worker's answer; a crash, a hang or an unreadable answer becomes a `Broken` that says which.
+
+    The worker's task, answer and log are `folder`/`name`.*. An interrupt ends the worker and everything it started.
+    """
+    task_path, answer_path = folder / f"{name}.task.json", folder / f"{name}.answer.json"
+    log_path = folder / f"{name}.log"
+    task_path.write_bytes(tasks.encode(task))
+    # Triton's interpreter is for emulation alone: left on, it would take the place of the kernels to be measured.
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    if isinstance(task, tasks.Qualify) and task.emulate:
+        environment["TRITON_INTERPRET"] = "1"
+    command = [sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]
+    with log_path.open("wb") as log:
+        # A session of its own, so that the worker's own children (compilers) end with it.
+        worker = subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
+        try:
+            code = worker.wait(timeout=time_limit_s)
+        except subprocess.TimeoutExpired:
+            _end(worker)
+            return tasks.Broken(kind="failed", reason=f"no answer within {time_limit_s:g} s")
+        except BaseException:
+            _end(worker)
+            raise
+    _end(worker)
+    if code != 0 or not answer_path.is_file():
+        return tasks.Broken(kind="failed", reason=_death(code, log_path))
+    return tasks.decode_answer(answer_path.read_bytes())
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    """End the worker's whole session: politely, then at once."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):  # nobody of the session is left
+            os.killpg(worker.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.wait(timeout=GRACE_S)
+
+
+def _death(code: int, log: Path) -> str:
+    """One line on how a worker ended without an answer: the signal or exit code, and the last line it printed."""
+    how = f"exited with code {code}"
+    if code < 0:
+        how = f"was killed by {signal.Signals(-code).name}"
+    with log.open("rb") as lines:
+        lines.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+        printed = [line.strip() for line in lines.read().decode(errors="replace").splitlines() if line.strip()]
+    return f"the worker {how}" + (f": {printed[-1]}" if printed else "")

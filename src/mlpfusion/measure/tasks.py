@@ -1,0 +1,87 @@
+"""What is asked of a worker process and what it answers: records that travel as JSON."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from mlpfusion.device import DeviceKind
+from mlpfusion.records import Accuracy, Memory, Record, Samples, Setup
+from mlpfusion.spec import Workload
+
+
+class Qualify(Record, frozen=True, kw_only=True, tag="qualify"):
+    """Bind one backend, check its numbers, and record its memory and its trace.
+
+    With `emulate` the Triton kernels run in the interpreter on `tokens` rows and nothing is timed or traced.
+    """
+
+    backend: str
+    workload: Workload
+    device: DeviceKind
+    seed: int
+    trace: str
+    calls: int
+    emulate: bool
+    tokens: int | None
+
+
+class Race(Record, frozen=True, kw_only=True, tag="race"):
+    """Time several backends against each other in one process. The name of the one at work is kept in `progress`."""
+
+    backends: tuple[str, ...]
+    workload: Workload
+    device: DeviceKind
+    seed: int
+    rounds: int
+    progress: str
+
+
+class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
+    """What a backend is in a process of its own. `unsupported` holds the reason if it refused."""
+
+    unsupported: str | None = None
+    emulatable: bool = False
+    setup: Setup | None = None
+    accuracy: Accuracy | None = None
+    memory: Memory | None = None
+    graphs_compiled: int = 0
+    traced: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class Raced(Record, frozen=True, kw_only=True, tag="raced"):
+    """All samples, why some clocks are missing, and backends whose window was disturbed, with what happened there."""
+
+    samples: tuple[Samples, ...]
+    no_graph: dict[str, str]
+    invalid: dict[str, str]
+
+
+class Broken(Record, frozen=True, kw_only=True, tag="broken"):
+    """The worker failed in an orderly way; `kind` is "unavailable" when the backend refused, else "failed"."""
+
+    kind: Literal["unavailable", "failed"]
+    reason: str
+
+
+Task = Qualify | Race
+Answer = Qualified | Raced | Broken
+
+
+def encode(message: Task | Answer) -> bytes:
+    """A task or an answer as JSON."""
+    return msgspec.json.encode(message)
+
+
+def decode_task(data: bytes) -> Task:
+    """The task in a JSON text."""
+    task: Task = msgspec.json.decode(data, type=Task)
+    return task
+
+
+def decode_answer(data: bytes) -> Answer:
+    """The answer in a JSON text."""
+    answer: Answer = msgspec.json.decode(data, type=Answer)
+    return answer

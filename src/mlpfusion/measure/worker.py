@@ -1,0 +1,190 @@
+"""The process in which one backend is qualified, or all of them are raced: `python -m mlpfusion.measure.worker`.
+
+It reads a task from the file named first and writes its answer to the file named second. What it prints is a log.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion import backend as registry
+from mlpfusion.backend import first_line
+from mlpfusion.errors import BackendUnavailableError, MlpfusionError
+from mlpfusion.measure import tasks
+from mlpfusion.records import Setup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from mlpfusion.device import Device
+    from mlpfusion.measure.clocks import Contender
+    from mlpfusion.reference import Case
+
+TRACE_WARMUPS: Final = 3
+
+
+def main() -> int:
+    """Do one task; the exit code is 0 whenever an answer was written."""
+    task_path, answer_path = Path(sys.argv[1]), Path(sys.argv[2])
+    answer = _answer(tasks.decode_task(task_path.read_bytes()))
+    partial = answer_path.with_suffix(".partial")
+    partial.write_bytes(tasks.encode(answer))
+    partial.replace(answer_path)
+    return 0
+
+
+def _answer(task: tasks.Task) -> tasks.Answer:
+    try:
+        return qualify(task) if isinstance(task, tasks.Qualify) else race(task)
+    except BackendUnavailableError as error:
+        return tasks.Broken(kind="unavailable", reason=error.reason)
+    except MlpfusionError as error:
+        return tasks.Broken(kind="failed", reason=str(error))
+    except Exception as error:  # a backend may raise anything; its row says what
+        import traceback
+
+        traceback.print_exc()
+        return tasks.Broken(kind="failed", reason=f"{type(error).__name__}: {first_line(error)}")
+
+
+def qualify(task: tasks.Qualify) -> tasks.Qualified:
+    """Bind, compile, judge against fp64, and record memory and a trace of one backend."""
+    import torch
+
+    from mlpfusion import reference
+    from mlpfusion.device import detect
+    from mlpfusion.measure import memory
+
+    here = detect(task.device)
+    made = registry.load(task.backend)
+    reason = made.unsupported(task.workload.spec, here)
+    if reason is not None:
+        emulatable = not here.interpreted and here.kind == "cpu" and _runs_interpreted(made, task, here)
+        return tasks.Qualified(unsupported=reason, emulatable=emulatable)
+    if task.emulate:
+        from mlpfusion.measure.interpreter import round_to_nearest_even
+
+        round_to_nearest_even()  # compiled Triton rounds to nearest; the interpreter alone would truncate bfloat16
+    if here.kind == "cpu":
+        from torch._inductor import config
+
+        config.cpp.enable_kernel_profile = True  # makes each cpp_fused_* kernel an event of the trace
+    case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed, tokens=task.tokens)
+    eager = reference.step(_eager(case), case)()
+    references = reference.oracle(case)
+    started = time.perf_counter()
+    call = made.bind(case.mlp)
+    bound = time.perf_counter()
+    step = reference.step(call, case)
+    outputs = step()
+    _synchronize(here)
+    first = time.perf_counter()
+    accuracy = reference.judge(outputs, eager, references)
+    del outputs, eager, references
+    setup = Setup(bind_s=bound - started, first_call_s=first - bound)
+    if task.emulate:
+        return tasks.Qualified(setup=None, accuracy=accuracy)
+    for _ in range(TRACE_WARMUPS):
+        step()
+    notes = tuple(filter(None, (getattr(made, "origin", None),)))
+    _trace(step, task, here)
+    return tasks.Qualified(
+        setup=setup,
+        accuracy=accuracy,
+        memory=memory.measure(call, step, case, here),
+        graphs_compiled=_graphs_compiled(),
+        traced=True,
+        notes=notes,
+    )
+
+
+def race(task: tasks.Race) -> tasks.Raced:
+    """Bind every backend on one and the same case and sample them in interleaved rounds."""
+    import torch
+
+    from mlpfusion import reference
+    from mlpfusion.device import detect
+    from mlpfusion.measure import clocks
+
+    here = detect(task.device)
+    progress = os.open(task.progress, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def at(name: str) -> None:
+        os.pwrite(progress, name.encode().ljust(256), 0)
+
+    contenders = []
+    for name in task.backends:
+        at(name)
+        # A case of its own for each: a backend may move its weights, and the seed makes all of them equal.
+        case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed)
+        step = reference.step(registry.load(name).bind(case.mlp), case)
+        for _ in range(TRACE_WARMUPS):
+            step()
+        _synchronize(here)
+        contenders.append(_contender(name, step, here))
+    invalid: dict[str, str] = {}
+    compiled = _graphs_compiled()
+
+    def after(name: str) -> None:
+        nonlocal compiled
+        now = _graphs_compiled()
+        if now != compiled:
+            invalid[name] = f"recompiled inside the measured window ({now - compiled} graphs)"
+            compiled = now
+
+    samples = clocks.race(contenders, here, rounds=task.rounds, seed=task.seed, before=at, after=after)
+    no_graph = {c.name: c.no_graph_reason for c in contenders if c.no_graph_reason is not None}
+    return tasks.Raced(samples=tuple(samples), no_graph=no_graph, invalid=invalid)
+
+
+def _contender(name: str, step: Callable[[], object], here: Device) -> Contender:
+    from mlpfusion.measure import clocks
+
+    if here.kind == "cpu":
+        return clocks.Contender(name, step, None, "CUDA graphs need a GPU")
+    return clocks.capture(name, step)
+
+
+def _eager(case: Case) -> Callable[[Tensor], Tensor]:
+    from mlpfusion.backends.eager import forward_of
+
+    return forward_of(case.mlp)
+
+
+def _runs_interpreted(made: registry.Backend, task: tasks.Qualify, here: Device) -> bool:
+    import msgspec
+
+    return made.unsupported(task.workload.spec, msgspec.structs.replace(here, interpreted=True)) is None
+
+
+def _trace(step: Callable[[], object], task: tasks.Qualify, here: Device) -> None:
+    from mlpfusion.measure import clocks, tracer
+
+    flush = clocks.L2Flush(here) if here.kind == "cuda" else None
+    tracer.record(step, Path(task.trace), calls=task.calls, warmups=TRACE_WARMUPS, flush=flush)
+
+
+def _synchronize(here: Device) -> None:
+    import torch
+
+    if here.kind == "cuda":
+        torch.cuda.synchronize()
+
+
+def _graphs_compiled() -> int:
+    """How many graphs torch.compile has made in this process."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return 0
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Puts clocks on a row: the kernel clock from its trace, the other three from the race."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion.records import L2, Bound, Clocks, Samples
+from mlpfusion.spread import summarise
+
+if TYPE_CHECKING:
+    from mlpfusion.device import Device
+    from mlpfusion.measure.tasks import Raced
+    from mlpfusion.records import Analysis, Clock, PreOps, Row
+
+BASELINE: Final = "eager"
+RACED: Final = ("wall_us", "event_us", "graph_us")
+
+
+def before_the_race(backend: str, analysis: Analysis, device: Device) -> Clocks:
+    """The kernel clock, and why the other three are not there yet."""
+    l2: L2 = "cold" if device.kind == "cuda" else "unknown"
+    kernel = summarise(Samples(backend=backend, clock="kernel_us", l2=l2, values=analysis.kernel_us))
+    return Clocks(kernel_us=kernel, reasons=dict.fromkeys(RACED, "not raced yet"))
+
+
+def after_the_race(row: Row, raced: Raced, device: Device) -> Row:
+    """The row with its clocks, what bounds it, and the profiler's inflation; failed if its window was disturbed."""
+    mine = {series.clock: series for series in raced.samples if series.backend == row.backend}
+    base = {series.clock: series for series in raced.samples if series.backend == BASELINE}
+    found = {clock: summarise(mine[clock], base.get(clock)) for clock in RACED if clock in mine}
+    reasons = {clock: _missing(clock, row.backend, raced, device) for clock in RACED if clock not in mine}
+    kernel = row.clocks.kernel_us if row.clocks else None
+    host_us = statistics.median([value for value in mine["host_us"].values if value is not None])
+    clocks = Clocks(kernel_us=kernel, reasons=reasons, **found)
+    changed = msgspec.structs.replace(
+        row, clocks=clocks, bound=_bound(clocks, host_us, device), pre_ops=_inflation(row.pre_ops, host_us)
+    )
+    wrong = raced.invalid.get(row.backend) or _too_fast(row, clocks, device)
+    return msgspec.structs.replace(changed, status="failed", reason=wrong) if wrong else changed
+
+
+def _missing(clock: str, backend: str, raced: Raced, device: Device) -> str:
+    if device.kind == "cpu":
+        return "the CPU has no device events" if clock == "event_us" else "CUDA graphs need a GPU"
+    return raced.no_graph.get(backend, "not sampled")
+
+
+def _bound(clocks: Clocks, host_us: float, device: Device) -> Bound | None:
+    """Host against device time of one call; None on a CPU run, where they are one."""
+    timed = clocks.graph_us or clocks.kernel_us
+    if device.kind == "cpu" or timed is None:
+        return None
+    slow, fast = max(host_us, timed.median), min(host_us, timed.median)
+    return Bound(
+        by="cpu" if host_us > timed.median else "gpu", margin=slow / fast, host_us=host_us, device_us=timed.median
+    )
+
+
+def _inflation(pre_ops: PreOps | None, host_us: float) -> PreOps | None:
+    if pre_ops is None or pre_ops.host_us is None:
+        return pre_ops
+    return msgspec.structs.replace(pre_ops, profiler_inflation=pre_ops.host_us / host_us)
+
+
+def _too_fast(row: Row, clocks: Clocks, device: Device) -> str | None:
+    """A row that would have to move its minimum bytes faster than the card can is a fault of the measurement."""
+    timed: Clock | None = clocks.graph_us or clocks.event_us
+    if device.peaks is None or timed is None or row.traffic is None:
+        return None
+    rate = row.traffic.minimum_bytes / (timed.median * 1e-6)
+    if rate <= device.peaks.bandwidth:
+        return None
+    return (
+        f"measured faster than the memory can be: {rate / 1e9:.0f} GB/s for the least bytes a call moves, "
+        f"where {device.peaks.source} says {device.peaks.bandwidth / 1e9:.0f} GB/s"
+    )
