@@ -85,7 +85,7 @@ def borrow(layers: object, mlp: GatedMLP, backend: str, *, tiles_wide_rows: bool
     name = LAYERS[mlp.spec.activation]
     forward: Any = getattr(getattr(layers, name, None), "forward", None)
     if not callable(forward):
-        raise BackendUnavailableError(backend, f"{getattr(layers, '__name__', layers)} has no layer {name}")
+        raise BackendUnavailableError(backend, f"its package has no layers.{name}")
     if name == "LigerSwiGLUMLP":
         # Its function reads torch.distributed.tensor, a submodule that torch 2.12 and later load only on request.
         try:
