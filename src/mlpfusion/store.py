@@ -1,0 +1,156 @@
+"""One result file: JSON with a schema number, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
+from mlpfusion.records import SCHEMA, Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RESULT_NAME: Final = "result.json"  # the result file inside the directory of `--out`, beside the traces
+_WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
+
+
+class _Head(msgspec.Struct):
+    schema: int | None = None
+    kind: str | None = None
+
+
+def save(profile: Profile, path: Path) -> None:
+    """Write `profile` to `path`: a reader sees the old file or the new one, never half of either.
+
+    Raises:
+        UsageError: `path` cannot be a result file (a directory, a device, a missing folder).
+        MeasurementError: a number in it is NaN or infinite, which is no result and no JSON.
+        MlpfusionError: the disk refused.
+    """
+    text = encode(profile)
+    target = check_file(path)
+    scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        try:
+            with scratch.open("xb") as file:
+                file.write(text.encode("utf-8", "backslashreplace"))
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(target)
+        finally:
+            scratch.unlink(missing_ok=True)  # gone already unless something above failed
+    except OSError as error:
+        raise MlpfusionError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """The profile in a result file.
+
+    Raises:
+        UsageError: there is no such file, or it is not a profile of this schema; the message says which.
+    """
+    text = _read(Path(path))
+    shown = repr(str(path))
+    try:
+        head = msgspec.json.decode(text, type=_Head)
+    except msgspec.ValidationError:
+        raise UsageError(f"{shown} is not a result file of mlpfusion: no schema number and kind at its top") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown} is not JSON, or cut short: {error}") from None
+    if head.schema is None or head.kind is None:
+        raise UsageError(f"{shown} is not a result file of mlpfusion: no schema number and kind at its top")
+    if head.kind != "profile":
+        raise UsageError(f"{shown} holds a {head.kind!r}; valid here: 'profile'")
+    if head.schema != SCHEMA:
+        raise UsageError(f"{shown} has schema {head.schema}; this version reads schema {SCHEMA}")
+    try:
+        return msgspec.json.decode(text, type=Profile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown} is a damaged profile: {error}") from None
+
+
+def encode(profile: Profile) -> str:
+    """The JSON text of a profile: the same text for equal profiles, one line per small object and list of numbers.
+
+    Raises:
+        MeasurementError: a number in it is NaN or infinite.
+    """
+    plain = msgspec.to_builtins(profile)
+    for where in _not_finite(plain, "profile"):
+        raise MeasurementError(f"{where} is not a finite number and cannot be a result")
+    return _layout(plain, 0) + "\n"
+
+
+def check_file(path: Path) -> Path:
+    """The real path behind `path` if a result file can be written there, else a `UsageError`; touches nothing."""
+    target = path.resolve()  # a link keeps pointing at what is written
+    shown = repr(str(path))
+    if target.is_dir():
+        raise UsageError(f"result file {shown} is a directory; give the name of a file")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"result file {shown} is not a regular file")  # replacing /dev/null would break the machine
+    if not target.parent.is_dir():
+        raise UsageError(f"result file {shown}: directory {str(target.parent)!r} does not exist")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"result file {shown}: directory {str(target.parent)!r} is not writable")
+    return target
+
+
+def check_directory(path: Path) -> Path:
+    """`path` if it is a writable directory or one that can be made, else a `UsageError`; touches nothing."""
+    shown = repr(str(path))
+    nearest = path.resolve()
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise UsageError(f"output directory {shown}: {str(nearest)!r} is a file, not a directory")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"output directory {shown}: {str(nearest)!r} is not writable")
+    if path.is_dir():
+        check_file(path / RESULT_NAME)
+    return path
+
+
+def _read(path: Path) -> bytes:
+    shown = repr(str(path))
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"result file {shown} does not exist") from None
+    except IsADirectoryError:
+        raise UsageError(f"result file {shown} is a directory; give the name of a file") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        raise UsageError(f"result file {shown} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _not_finite(value: Any, where: str) -> Iterator[str]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{where} = {value}"
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _not_finite(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _not_finite(item, f"{where}[{index}]")
+
+
+def _layout(value: Any, depth: int) -> str:
+    flat = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    nested = isinstance(value, dict) or (
+        isinstance(value, list | tuple) and any(isinstance(item, dict | list | tuple) for item in value)
+    )
+    if not nested or len(flat) + 2 * depth <= _WIDTH:
+        return flat  # samples stay on one line, however many there are
+    pad = "  " * (depth + 1)
+    end = "\n" + "  " * depth
+    if isinstance(value, dict):
+        items = (f"{pad}{json.dumps(key)}: {_layout(item, depth + 1)}" for key, item in value.items())
+        return "{\n" + ",\n".join(items) + end + "}"
+    return "[\n" + ",\n".join(pad + _layout(item, depth + 1) for item in value) + end + "]"

@@ -1,0 +1,315 @@
+"""store: result files are written whole or not at all, and read back as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlpfusion import store
+from mlpfusion.device import Device
+from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
+from mlpfusion.records import (
+    Accuracy,
+    Bound,
+    Clock,
+    Clocks,
+    Decoded,
+    Environment,
+    Kernel,
+    Launches,
+    Memory,
+    PreOpParts,
+    PreOps,
+    Profile,
+    Ratio,
+    Role,
+    Row,
+    Setup,
+    Traffic,
+)
+from mlpfusion.spec import ACTIVATIONS, DTYPES, MODES, MLPSpec, Workload
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)  # no lone surrogates: JSON has no place for them
+TIMES = st.floats(allow_nan=False, allow_infinity=False)
+COUNTS = st.integers(0, 2**53)
+SIZES = st.integers(1, 2**31)
+REASONS = st.dictionaries(WORDS, WORDS, max_size=2)
+
+
+def maybe(strategy: st.SearchStrategy) -> st.SearchStrategy:
+    return st.none() | strategy
+
+
+def some(strategy: st.SearchStrategy, most: int = 2) -> st.SearchStrategy:
+    return st.lists(strategy, max_size=most).map(tuple)
+
+
+PARTS = {name: maybe(TIMES) for name in PreOpParts.__struct_fields__}
+DECODED = st.builds(
+    Decoded, library=maybe(WORDS), tile=maybe(WORDS), stages=maybe(st.integers(0, 9)), fused_ops=some(WORDS)
+)
+KERNELS = st.builds(
+    Kernel, name=WORDS, role=st.sampled_from(get_args(Role)), decoded=DECODED, time_us=maybe(TIMES), op=maybe(WORDS)
+)
+LAUNCHES = st.builds(
+    Launches,
+    kernels=COUNTS,
+    memcpys=COUNTS,
+    memsets=COUNTS,
+    runtime_launches=st.dictionaries(WORDS, COUNTS, max_size=3),
+    occupancy_queries=COUNTS,
+    syncs=COUNTS,
+)
+PRE_OPS = st.builds(
+    PreOps,
+    n=COUNTS,
+    time_to_first_launch=maybe(TIMES),
+    first_launch=maybe(WORDS),
+    between_launches=maybe(st.builds(PreOpParts, **PARTS)),
+    profiler_inflation=maybe(TIMES),
+    **PARTS,
+)
+RATIOS = st.builds(Ratio, baseline=WORDS, median=TIMES, low=TIMES, high=TIMES, confidence=TIMES, n=COUNTS)
+CLOCK = st.builds(
+    Clock,
+    n=COUNTS,
+    median=TIMES,
+    p20=maybe(TIMES),
+    p80=maybe(TIMES),
+    l2=st.sampled_from(["cold", "warm", "unknown"]),
+    dropped=COUNTS,
+    ratio_to_eager=maybe(RATIOS),
+    samples=some(TIMES, 30),
+)
+CLOCKS = st.builds(Clocks, wall_us=maybe(CLOCK), event_us=maybe(CLOCK), reasons=REASONS)
+ROWS = st.builds(
+    Row,
+    backend=WORDS,
+    status=st.sampled_from(["ok", "unavailable", "failed"]),
+    reason=maybe(WORDS),
+    emulated=st.booleans(),
+    tokens=maybe(SIZES),
+    setup=maybe(st.builds(Setup, bind_s=TIMES, first_call_s=TIMES)),
+    accuracy=maybe(
+        st.builds(Accuracy, max_error=TIMES, rms_error=TIMES, eager_max_error=TIMES, eager_rms_error=TIMES, rows=COUNTS)
+    ),
+    kernels=some(KERNELS),
+    launches=maybe(LAUNCHES),
+    pre_ops=maybe(PRE_OPS),
+    clocks=maybe(CLOCKS),
+    bound=maybe(st.builds(Bound, by=st.sampled_from(["cpu", "gpu"]), margin=TIMES, host_us=TIMES, device_us=TIMES)),
+    traffic=maybe(st.builds(Traffic, minimum_bytes=COUNTS, derived_bytes=maybe(COUNTS), reasons=REASONS)),
+    memory=maybe(st.builds(Memory, peak_bytes=maybe(COUNTS), reasons=REASONS)),
+    trace_file=maybe(WORDS),
+    notes=some(WORDS),
+)
+PROFILES = st.builds(
+    Profile,
+    schema=st.just(1),
+    kind=st.just("profile"),
+    mlpfusion=WORDS,
+    created=WORDS,
+    workload=st.builds(
+        Workload,
+        spec=st.builds(
+            MLPSpec,
+            hidden_size=SIZES,
+            intermediate_size=SIZES,
+            activation=st.sampled_from(ACTIVATIONS),
+            dtype=st.sampled_from(DTYPES),
+            bias=st.booleans(),
+        ),
+        batch=SIZES,
+        seq=SIZES,
+        mode=st.sampled_from(MODES),
+    ),
+    device=st.builds(Device, kind=st.sampled_from(["cuda", "cpu"]), name=WORDS, memory_bytes=maybe(COUNTS)),
+    environment=st.builds(
+        Environment,
+        python=WORDS,
+        platform=WORDS,
+        torch=WORDS,
+        triton=maybe(WORDS),
+        liger_kernel=maybe(WORDS),
+        kernels=maybe(WORDS),
+        cuda=maybe(WORDS),
+        driver=maybe(WORDS),
+        sm_clock_mhz=maybe(COUNTS),
+        memory_clock_mhz=maybe(COUNTS),
+        float32_matmul_precision=WORDS,
+        flags=st.dictionaries(WORDS, WORDS, max_size=2),
+    ),
+    rows=some(ROWS, 3),
+    complete=st.booleans(),
+)
+
+
+def a_profile(**changes: object) -> Profile:
+    spec = MLPSpec(hidden_size=8, intermediate_size=16)
+    environment = Environment(
+        python="3.11.7",
+        platform="Linux",
+        torch="2.13.0",
+        triton=None,
+        liger_kernel=None,
+        kernels=None,
+        cuda=None,
+        driver=None,
+        sm_clock_mhz=None,
+        memory_clock_mhz=None,
+        float32_matmul_precision="highest",
+    )
+    profile = Profile(
+        schema=1,
+        kind="profile",
+        mlpfusion="0.1.0",
+        created="2026-01-01T00:00:00+00:00",
+        workload=Workload(spec=spec, batch=1, seq=4),
+        device=Device(kind="cpu", name="a CPU"),
+        environment=environment,
+        rows=(Row(backend="eager", status="ok"),),
+        complete=True,
+    )
+    return msgspec.structs.replace(profile, **changes)
+
+
+def clocked(**clock: object) -> Profile:
+    fields = {"n": 1, "median": 1.0, "p20": None, "p80": None, "l2": "unknown", **clock}
+    return a_profile(rows=(Row(backend="eager", status="ok", clocks=Clocks(wall_us=Clock(**fields))),))
+
+
+@given(PROFILES)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_a_profile_comes_back_as_it_was(tmp_path: Path, profile: Profile) -> None:
+    path = tmp_path / "result.json"
+    store.save(profile, path)
+    assert store.load(path) == profile
+    assert store.encode(store.load(path)) == path.read_text(encoding="utf-8")
+    assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_samples_are_kept_on_one_line(tmp_path: Path) -> None:
+    samples = tuple(index + 0.125 for index in range(200))
+    store.save(clocked(samples=samples), tmp_path / "r.json")
+    assert store.load(tmp_path / "r.json").rows[0].clocks.wall_us.samples == samples
+    assert len((tmp_path / "r.json").read_text().splitlines()) < 80
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("field", ["median", "samples"])
+def test_a_number_that_is_none_is_refused_and_the_old_file_stays(tmp_path: Path, field: str, value: float) -> None:
+    path = tmp_path / "r.json"
+    store.save(a_profile(), path)
+    before = path.read_bytes()
+    with pytest.raises(MeasurementError, match=rf"rows\[0\]\.clocks\.wall_us\.{field}.* is not a finite number"):
+        store.save(clocked(**{field: (1.0, value) if field == "samples" else value}), path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["r.json"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.json"
+    store.save(a_profile(), path)
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MlpfusionError, match="No space left on device"):
+        store.save(a_profile(created="later"), path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["r.json"]
+
+
+def test_a_link_keeps_pointing_at_what_was_written(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    store.save(a_profile(), tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert store.load(tmp_path / "real.json") == a_profile()
+
+
+def test_a_result_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
+    store.save(a_profile(), tmp_path / "r.json")
+    (tmp_path / "plain").touch()
+    assert stat.S_IMODE((tmp_path / "r.json").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+def test_where_no_result_file_can_be(tmp_path: Path) -> None:
+    for path, message in [
+        (tmp_path, "is a directory"),
+        (tmp_path / "no" / "r.json", "does not exist"),
+        (Path(os.devnull), "is not a regular file"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            store.check_file(path)
+        with pytest.raises(UsageError, match=message):
+            store.save(a_profile(), path)
+    assert not (tmp_path / "no").exists()
+
+
+def test_where_no_output_directory_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="is a file, not a directory"):
+            store.check_directory(path)
+    (tmp_path / "out" / store.RESULT_NAME).mkdir(parents=True)
+    with pytest.raises(UsageError, match="is a directory"):
+        store.check_directory(tmp_path / "out")
+    assert store.check_directory(tmp_path / "new" / "deep") == tmp_path / "new" / "deep"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_without_write_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="is not writable"):
+        store.check_file(tmp_path / "r.json")
+    with pytest.raises(UsageError, match="is not writable"):
+        store.check_directory(tmp_path / "out")
+
+
+def encoded(**changes: object) -> bytes:
+    return json.dumps({**json.loads(store.encode(a_profile())), **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not JSON, or cut short"),
+        (b"backend,status\n", "is not JSON, or cut short"),
+        (store.encode(a_profile()).encode()[:-40], "is not JSON, or cut short"),
+        (b'{"schema": 1, "kind": "\xff"}', "is not JSON, or cut short"),
+        (b"[" * 100_000, "is not JSON, or cut short|is not a result file"),
+        (b"[1, 2]", "is not a result file of mlpfusion"),
+        (b"{}", "is not a result file of mlpfusion"),
+        (b'{"traceEvents": [], "schemaVersion": 1}', "is not a result file of mlpfusion"),
+        (encoded(schema=7), "has schema 7; this version reads schema 1"),
+        (encoded(kind="verdict"), "holds a 'verdict'; valid here: 'profile'"),
+        (encoded(rows=3), "is a damaged profile: .*rows"),
+        (encoded(rows=[{"backend": "eager"}]), "is a damaged profile: .*status"),
+        (encoded(workload={"spec": {"hidden_size": 0, "intermediate_size": 1}, "batch": 1, "seq": 1}), "hidden_size"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_named_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        store.load(path)
+    assert "r.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        store.load(tmp_path / "r.json")
+    with pytest.raises(UsageError, match="is a directory"):
+        store.load(tmp_path)
