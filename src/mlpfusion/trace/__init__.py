@@ -1,0 +1,5 @@
+"""Reads traces of torch.profiler without torch: what a call ran, launched, and spent before its first launch."""
+
+from mlpfusion.trace.analysis import analyse
+
+__all__ = ["analyse"]
