@@ -1,0 +1,233 @@
+"""What each column of a table says of a row: as text for a reader, and in full precision for a program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from mlpfusion.report import units
+from mlpfusion.report.units import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.records import Clock, PreOps, Row
+
+Value = str | int | float | bool | None
+Group = Literal["speed", "host", "memory"]
+ClockName = Literal["event_us", "graph_us", "wall_us", "kernel_us"]
+
+# In this order: the first clock of which a table has ratios is the one that its `vs_eager` shows.
+CLOCKS: Final[tuple[ClockName, ...]] = ("event_us", "wall_us", "graph_us", "kernel_us")
+
+
+class Column(NamedTuple):
+    """One column: its name for `--columns`, its heading, the table it stands in, and both readings of a row."""
+
+    key: str
+    head: str
+    group: Group
+    text: Callable[[Row], str]
+    data: Callable[[Row], dict[str, Value]]
+    right: bool = True
+
+
+def verdict(row: Row) -> tuple[str, str | None]:
+    """The word for a row (ok, emulated, unavailable or failed) and the reason that goes with it."""
+    if row.status != "ok":
+        return row.status, row.reason or "no reason was recorded"
+    if row.emulated:
+        return "emulated", row.reason or "computed by Triton's interpreter: right, but not timed"
+    return "ok", row.reason
+
+
+def clock_of(row: Row, name: ClockName) -> Clock | None:
+    """One clock of a row, if it was read."""
+    clock: Clock | None = getattr(row.clocks, name, None)
+    return clock
+
+
+def has_spread(clock: Clock) -> bool:
+    """Whether a clock has what a printed number needs; percentiles exist from 20 samples on."""
+    return clock.p20 is not None and clock.p80 is not None
+
+
+# ---- readings --------------------------------------------------------------------------------------------------------
+
+
+def _identity_data(row: Row) -> dict[str, Value]:
+    word, reason = verdict(row)
+    return {"status": word, "reason": reason, "emulated": row.emulated, "row_tokens": row.tokens}
+
+
+def _mem_ops(row: Row) -> str:
+    if row.launches is None:
+        return ABSENT
+    return f"{row.launches.memsets} / {row.launches.memcpys}"
+
+
+def _launches(row: Row) -> str:
+    return ABSENT if row.launches is None else str(sum(row.launches.runtime_launches.values()))
+
+
+def _launches_data(row: Row) -> dict[str, Value]:
+    launches = row.launches
+    if launches is None:
+        return dict.fromkeys(("launches", "launch_apis", "occupancy_queries", "syncs"))
+    counts = sorted(launches.runtime_launches.items())
+    return {
+        "launches": sum(launches.runtime_launches.values()),
+        "launch_apis": " ".join(f"{name}={count}" for name, count in counts),
+        "occupancy_queries": launches.occupancy_queries,
+        "syncs": launches.syncs,
+    }
+
+
+def _clock(name: ClockName, head: str, group: Group) -> Column:
+    def text(row: Row) -> str:
+        clock = clock_of(row, name)
+        if clock is None or clock.p20 is None or clock.p80 is None:
+            return ABSENT
+        return units.with_spread(clock.median, clock.p20, clock.p80)
+
+    def data(row: Row) -> dict[str, Value]:
+        clock = clock_of(row, name)
+        ratio = clock.ratio_to_eager if clock else None
+        return {
+            name: clock.median if clock else None,
+            f"{name}_p20": clock.p20 if clock else None,
+            f"{name}_p80": clock.p80 if clock else None,
+            f"{name}_n": clock.n if clock else None,
+            f"{name}_dropped": clock.dropped if clock else None,
+            f"{name}_l2": clock.l2 if clock else None,
+            f"{name}_ratio": ratio.median if ratio else None,
+            f"{name}_ratio_low": ratio.low if ratio else None,
+            f"{name}_ratio_high": ratio.high if ratio else None,
+            f"{name}_ratio_confidence": ratio.confidence if ratio else None,
+            f"{name}_ratio_n": ratio.n if ratio else None,
+        }
+
+    return Column(name, head, group, text, data)
+
+
+def vs_eager(clock: ClockName) -> Column:
+    """The column of ratios to eager by one clock."""
+
+    def text(row: Row) -> str:
+        read = clock_of(row, clock)
+        if row.backend == "eager" and read is not None:
+            return "baseline"
+        if read is None or read.ratio_to_eager is None:
+            return ABSENT
+        ratio = read.ratio_to_eager
+        return units.ratio(ratio.median, ratio.low, ratio.high)
+
+    def data(row: Row) -> dict[str, Value]:
+        read = clock_of(row, clock)
+        ratio = read.ratio_to_eager if read else None
+        return {"vs_eager": ratio.median if ratio else None, "vs_eager_clock": clock if ratio else None}
+
+    return Column("vs_eager", f"vs eager ({clock})", "speed", text, data)
+
+
+def _bound(row: Row) -> str:
+    return ABSENT if row.bound is None else f"{row.bound.by} {units.times(row.bound.margin)}"
+
+
+def _bound_data(row: Row) -> dict[str, Value]:
+    bound = row.bound
+    return {"bound": bound.by if bound else None, "bound_margin": bound.margin if bound else None}
+
+
+def _number(key: str, head: str, group: Group, value: Callable[[Row], float | None], scale: float = 1.0) -> Column:
+    """A column of plain numbers; `scale` is what its unit in text is worth in the record's."""
+
+    def text(row: Row) -> str:
+        number = value(row)
+        return ABSENT if number is None else units.plain(number / scale)
+
+    return Column(key, head, group, text, lambda row: {key: value(row)})
+
+
+def _pre_op(key: str, head: str, part: Callable[[PreOps], float | None]) -> Column:
+    return _number(key, head, "host", lambda row: None if row.pre_ops is None else part(row.pre_ops))
+
+
+def _of_traffic(field: Literal["minimum_bytes", "derived_bytes"]) -> Callable[[Row], int | None]:
+    return lambda row: getattr(row.traffic, field, None)
+
+
+def _of_memory(field: Literal["peak_bytes", "saved_for_backward_bytes"]) -> Callable[[Row], int | None]:
+    return lambda row: getattr(row.memory, field, None)
+
+
+def _error(row: Row) -> str:
+    found = row.accuracy
+    if found is None:
+        return ABSENT
+    return f"{_over(found.max_error, found.eager_max_error)} / {_over(found.rms_error, found.eager_rms_error)}"
+
+
+def _over(error: float | None, eager: float) -> str:
+    if error == 0:
+        return "0"
+    return "inf" if error is None or eager == 0 else units.plain(error / eager)
+
+
+def _error_data(row: Row) -> dict[str, Value]:
+    names = ("max_error", "rms_error", "eager_max_error", "eager_rms_error")
+    return {name: getattr(row.accuracy, name, None) for name in names}
+
+
+def _setup(row: Row) -> str:
+    if row.setup is None:
+        return ABSENT
+    return f"{units.plain(row.setup.bind_s)} + {units.plain(row.setup.first_call_s)}"
+
+
+def _setup_data(row: Row) -> dict[str, Value]:
+    return {name: getattr(row.setup, name, None) for name in ("bind_s", "first_call_s")}
+
+
+# ---- the columns -----------------------------------------------------------------------------------------------------
+
+BACKEND: Final = Column(
+    "backend", "backend", "speed", lambda row: row.backend, lambda row: {"backend": row.backend}, right=False
+)
+
+
+def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
+    """Every column after `backend`, in the order of the tables; `clock` is the one that `vs_eager` shows."""
+    return (
+        Column("status", "status", "speed", lambda row: verdict(row)[0], _identity_data, right=False),
+        Column(
+            "kernels",
+            "kernels",
+            "speed",
+            lambda row: str(row.launches.kernels) if row.launches else ABSENT,
+            lambda row: {"kernels": row.launches.kernels if row.launches else None},
+        ),
+        Column(
+            "mem_ops",
+            "memsets / memcpys",
+            "speed",
+            _mem_ops,
+            lambda row: {name: getattr(row.launches, name, None) for name in ("memsets", "memcpys")},
+        ),
+        _clock("event_us", "event µs [p20–p80]", "speed"),
+        vs_eager(clock),
+        _clock("graph_us", "graph µs [p20–p80]", "speed"),
+        _clock("wall_us", "wall µs [p20–p80]", "speed"),
+        _clock("kernel_us", "kernel µs [p20–p80]", "host"),
+        Column("launches", "launches", "host", _launches, _launches_data),
+        _number("host_us", "host µs", "host", lambda row: row.bound.host_us if row.bound else None),
+        Column("bound", "bound by", "host", _bound, _bound_data),
+        _pre_op("first_launch_us", "µs to first launch", lambda pre: pre.time_to_first_launch),
+        _pre_op("dynamo_us", "Dynamo lookup µs", lambda pre: pre.dynamo_cache_lookup),
+        _pre_op("compiled_graph_us", "compiled graph µs", lambda pre: pre.compiled_graph_entry),
+        _number("minimum_bytes", "HBM MB, minimum", "memory", _of_traffic("minimum_bytes"), 1e6),
+        _number("derived_bytes", "HBM MB, derived", "memory", _of_traffic("derived_bytes"), 1e6),
+        _number("peak_bytes", "peak MB", "memory", _of_memory("peak_bytes"), 1e6),
+        _number("saved_bytes", "saved MB", "memory", _of_memory("saved_for_backward_bytes"), 1e6),
+        Column("error", "error / eager's (max / rms)", "memory", _error, _error_data),
+        Column("setup_s", "setup s (bind + first call)", "memory", _setup, _setup_data),
+    )

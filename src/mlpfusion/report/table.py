@@ -1,0 +1,320 @@
+"""A profile as tables: text for a terminal, GitHub Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Final
+
+from tabulate import tabulate
+
+from mlpfusion import store
+from mlpfusion.errors import UsageError
+from mlpfusion.report import units
+from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, clock_of, has_spread, verdict
+from mlpfusion.report.units import ABSENT
+from mlpfusion.spec import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mlpfusion.records import Clock, Decoded, Kernel, Profile, Row
+    from mlpfusion.report.columns import ClockName, Column, Group, Value
+
+FORMATS: Final = ("text", "github", "csv", "json")
+COLUMNS: Final = (BACKEND.key, *(column.key for column in all_columns()))
+
+_GROUPS: Final[dict[Group, str]] = {"speed": "Speed", "host": "Host", "memory": "Memory, accuracy, setup"}
+_CLOCK_MEANING: Final[dict[ClockName, str]] = {
+    "event_us": "device events around a plain call",
+    "graph_us": "replay of a CUDA graph of the call",
+    "wall_us": "host time of the call, synchronised",
+    "kernel_us": "union of kernel intervals in the trace",
+}
+_NAME_WIDTH: Final = 64
+
+
+def render(profile: Profile, fmt: str = "text", columns: Sequence[str] | None = None) -> str:
+    """A profile in one of `FORMATS`, with all columns or the named ones; ends with a newline.
+
+    Raises:
+        UsageError: no such format or column.
+    """
+    one_of("format", fmt, FORMATS)
+    clock = _ratio_clock(profile)
+    chosen = all_columns(clock)
+    if columns is not None:
+        check_columns(columns)
+        chosen = tuple(column for key in columns for column in chosen if column.key == key)
+    if fmt == "json" and columns is None:
+        return store.encode(profile)
+    if fmt in ("csv", "json"):
+        data = [_flat(profile, row, chosen) for row in profile.rows]
+        return _csv(data) if fmt == "csv" else json.dumps({"rows": data}, indent=2, ensure_ascii=False) + "\n"
+    return _page(profile, chosen, clock, github=fmt == "github", grouped=columns is None)
+
+
+def check_columns(columns: Sequence[str]) -> None:
+    """Raise a `UsageError` unless every name is a column, and none comes twice."""
+    for index, key in enumerate(columns):
+        one_of("column", key, COLUMNS)
+        if key in columns[:index]:
+            raise UsageError(f"column {key!r} is given twice")
+
+
+# ---- for programs ----------------------------------------------------------------------------------------------------
+
+
+def _flat(profile: Profile, row: Row, columns: Iterable[Column]) -> dict[str, Value]:
+    """One row as plain values; the machine and the versions travel with every line."""
+    work, spec = profile.workload, profile.workload.spec
+    flat: dict[str, Value] = {
+        "device": profile.device.name,
+        "device_kind": profile.device.kind,
+        "torch": profile.environment.torch,
+        "triton": profile.environment.triton,
+        "created": profile.created,
+        "batch": work.batch,
+        "seq": work.seq,
+        "hidden_size": spec.hidden_size,
+        "intermediate_size": spec.intermediate_size,
+        "activation": spec.activation,
+        "dtype": spec.dtype,
+        "bias": spec.bias,
+        "mode": work.mode,
+        "backend": row.backend,
+    }
+    for column in columns:
+        flat.update(column.data(row))
+    return flat
+
+
+def _csv(rows: Sequence[dict[str, Value]]) -> str:
+    if not rows:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+# ---- for readers -----------------------------------------------------------------------------------------------------
+
+
+def _page(profile: Profile, columns: Sequence[Column], clock: ClockName, *, github: bool, grouped: bool) -> str:
+    blocks = [_header(profile, clock, github=github)]
+    for group, title in _GROUPS.items() if grouped else [(None, "")]:
+        shown = [column for column in columns if group in (None, column.group)]
+        if grouped:
+            shown = [column for column in shown if any(column.text(row) != ABSENT for row in profile.rows)]
+        if shown or not grouped:
+            table = _table(profile.rows, [BACKEND, *(c for c in shown if c.key != "backend")], github=github)
+            blocks.append(_titled(title, table, github=github))
+    if grouped and any(row.kernels for row in profile.rows):
+        blocks.append(_titled("Kernels", _kernels(profile.rows, github=github), github=github))
+    notes = list(_notes(profile.rows))
+    if notes:
+        blocks.append("\n".join(f"- {_markdown(note)}" if github else note for note in notes))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _titled(title: str, table: str, *, github: bool) -> str:
+    if not title:
+        return table
+    return f"**{title}**\n\n{table}" if github else f"{title}\n{table}"
+
+
+def _table(rows: Sequence[Row], columns: Sequence[Column], *, github: bool) -> str:
+    cells = [[column.text(row) for column in columns] for row in rows]
+    return _tabulate(cells, [c.head for c in columns], [c.right for c in columns], github=github)
+
+
+def _tabulate(cells: list[list[str]], heads: list[str], right: list[bool], *, github: bool) -> str:
+    if github:
+        cells = [[_markdown(cell) for cell in line] for line in cells]
+    if not cells:
+        return "no rows"
+    text: str = tabulate(
+        cells,
+        headers=heads,
+        tablefmt="github" if github else "simple",
+        colalign=["right" if flag else "left" for flag in right],
+        disable_numparse=True,  # "1e3" in a name is no number
+    )
+    return text
+
+
+def _markdown(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text.replace("|", "\\|")
+
+
+def _header(profile: Profile, clock: ClockName, *, github: bool) -> str:
+    lines = [
+        ("device", _device(profile)),
+        ("workload", _workload(profile)),
+        ("versions", _versions(profile)),
+        ("measured", profile.created),
+    ]
+    if not profile.complete:
+        lines.append(("incomplete", "the run ended early; rows that had not finished are missing"))
+    for name in CLOCKS:
+        read = [found for row in profile.rows if (found := clock_of(row, name)) is not None]
+        if read:
+            lines.append((name, _clock_line(name, read)))
+    ratios = [r.ratio_to_eager for row in profile.rows if (r := clock_of(row, clock)) and r.ratio_to_eager]
+    if ratios:
+        confidence = min(ratio.confidence for ratio in ratios)
+        rounds = _range([ratio.n for ratio in ratios])
+        lines.append(
+            (
+                "vs eager",
+                f"median of paired ratios of {clock} over {rounds} interleaved rounds, "
+                f"[interval of {confidence:.0%} confidence]; below 1 is faster",
+            )
+        )
+    traced = [row.pre_ops.n for row in profile.rows if row.pre_ops is not None]
+    if traced:
+        lines.append(("trace", f"kernel times and µs to first launch: medians of {_range(traced)} traced calls"))
+    if github:
+        return "\n".join(f"- **{label}**: {_markdown(text)}" for label, text in lines)
+    return "\n".join(f"{label:<10}  {text}" for label, text in lines)
+
+
+def _device(profile: Profile) -> str:
+    device, env = profile.device, profile.environment
+    cpu = device.kind == "cpu"
+    facts = [f"CPU run on {device.name}" if cpu else device.name]
+    if device.capability is not None:
+        facts.append("sm_{}{}".format(*device.capability) if device.runtime == "cuda" else device.runtime)
+    if device.multiprocessors is not None:
+        facts.append(f"{device.multiprocessors} {'cores' if cpu else 'multiprocessors'}")
+    if device.memory_bytes is not None:
+        facts.append(f"{units.mebibytes(device.memory_bytes)} memory")
+    if device.l2_bytes is not None:
+        facts.append(f"{units.mebibytes(device.l2_bytes)} L2")
+    if env.sm_clock_mhz is not None:
+        facts.append(f"SM clock {env.sm_clock_mhz} MHz")
+    if env.memory_clock_mhz is not None:
+        facts.append(f"memory clock {env.memory_clock_mhz} MHz")
+    if (peaks := device.peaks) is not None:
+        rates = f"{units.teraflops(peaks.flops_16bit)}, {units.gigabytes_per_second(peaks.bandwidth)}"
+        facts.append(f"peaks {rates} ({peaks.source})")
+    return ", ".join(facts)
+
+
+def _workload(profile: Profile) -> str:
+    work, spec = profile.workload, profile.workload.spec
+    return (
+        f"batch {work.batch} × seq {work.seq} = {work.tokens} tokens, hidden_size {spec.hidden_size}, "
+        f"intermediate_size {spec.intermediate_size}, {spec.activation}, {spec.dtype}, "
+        f"{'bias' if spec.bias else 'no bias'}, {work.mode}"
+    )
+
+
+def _versions(profile: Profile) -> str:
+    env = profile.environment
+    found = {
+        "mlpfusion": profile.mlpfusion,
+        "torch": env.torch,
+        "triton": env.triton,
+        "liger-kernel": env.liger_kernel,
+        "kernels": env.kernels,
+        "CUDA": env.cuda,
+        "driver": env.driver,
+        "Python": env.python,
+        "on": env.platform,
+        "float32_matmul_precision": env.float32_matmul_precision,
+        **dict(sorted(env.flags.items())),
+    }
+    return ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
+
+
+def _clock_line(name: ClockName, read: Sequence[Clock]) -> str:
+    states = sorted({clock.l2 for clock in read})
+    dropped = sum(clock.dropped for clock in read)
+    lost = f", {dropped} dropped" if dropped else ""
+    return f"{_CLOCK_MEANING[name]}, L2 {' or '.join(states)}, n = {_range([clock.n for clock in read])}{lost}"
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def _kernels(rows: Sequence[Row], *, github: bool) -> str:
+    cells = [
+        [
+            row.backend if index == 0 else "",
+            str(index + 1),
+            kernel.role,
+            f"`{shorten(kernel.name)}`" if github else shorten(kernel.name),
+            _decoded(kernel.decoded),
+            _kernel_time(kernel),
+        ]
+        for row in rows
+        for index, kernel in enumerate(row.kernels)
+    ]
+    heads = ["backend", "#", "role", "kernel", "decoded", "µs"]
+    return _tabulate(cells, heads, [False, True, False, False, False, True], github=github)
+
+
+def _kernel_time(kernel: Kernel) -> str:
+    return ABSENT if kernel.time_us is None else units.plain(kernel.time_us)
+
+
+def _decoded(decoded: Decoded) -> str:
+    parts = [decoded.library, decoded.arch, decoded.dtype, decoded.tile, decoded.layout]
+    if decoded.stages is not None:
+        parts.append(f"{decoded.stages} stages")
+    if decoded.fused_ops:
+        parts.append("+".join(decoded.fused_ops))
+    return " ".join(part for part in parts if part)
+
+
+def shorten(name: str, width: int = _NAME_WIDTH) -> str:
+    """A kernel's name on one short line: without return type, template arguments and parameters."""
+    bare: list[str] = []
+    depth = 0
+    plain = " ".join(name.split()).removeprefix("void ").replace("(anonymous namespace)::", "")
+    for letter in plain:
+        if letter == "(" and depth == 0 and bare and bare[-1] != " ":  # "Memset (Device)" has no parameters
+            break
+        depth -= letter == ">" and depth > 0
+        if depth == 0:
+            bare.append(letter)
+        if letter == "<":
+            depth += 1
+            if depth == 1:
+                bare.append("…")
+    short = "".join(bare).replace("`", "'")
+    return short if len(short) <= width else f"{short[: width // 2]}…{short[len(short) - (width - width // 2 - 1) :]}"
+
+
+def _notes(rows: Sequence[Row]) -> Iterable[str]:
+    """Everything that a cell could not say: reasons of rows, of absent numbers, and the stages' own notes."""
+    for row in rows:
+        word, reason = verdict(row)
+        if reason is not None:
+            yield f"{row.backend}: {word}: {reason.removeprefix(f'{word}: ')}"
+        for note in row.notes:
+            yield f"{row.backend}: {note}"
+        for name in CLOCKS:
+            clock = clock_of(row, name)
+            if clock is not None and not has_spread(clock):
+                yield f"{row.backend}: {name}: {clock.n} samples; without a spread, from 20 on, it is not printed"
+    absent: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for part in (row.clocks, row.traffic, row.memory):
+            for field, reason in (part.reasons if part is not None else {}).items():
+                absent.setdefault((field, reason), []).append(row.backend)
+    for (field, reason), backends in absent.items():
+        yield f"{field}: not measured: {reason} ({', '.join(backends)})"
+
+
+def _ratio_clock(profile: Profile) -> ClockName:
+    for name in CLOCKS:
+        if any((clock := clock_of(row, name)) and clock.ratio_to_eager for row in profile.rows):
+            return name
+    return CLOCKS[0]

@@ -1,0 +1,299 @@
+"""table: what a reader is shown of a profile, and what is kept from him."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import msgspec
+import pytest
+
+from mlpfusion import store
+from mlpfusion.device import Device
+from mlpfusion.errors import UsageError
+from mlpfusion.records import (
+    Accuracy,
+    Bound,
+    Clock,
+    Clocks,
+    Decoded,
+    Environment,
+    Kernel,
+    Launches,
+    Memory,
+    PreOps,
+    Profile,
+    Ratio,
+    Row,
+    Setup,
+    Traffic,
+)
+from mlpfusion.report.columns import all_columns
+from mlpfusion.report.table import COLUMNS, FORMATS, render, shorten
+from mlpfusion.spec import MLPSpec, Workload
+
+GELU = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, "
+    "at::native::GeluType)::{lambda()#1}, std::array<char*, 2ul> >(int, float)"
+)
+
+
+def clock(median: float, **changes: object) -> Clock:
+    fields = {"n": 60, "median": median, "p20": median - 0.7, "p80": median + 0.8, "l2": "cold", **changes}
+    return Clock(**fields)
+
+
+def ratio(median: float) -> Ratio:
+    return Ratio(baseline="eager", median=median, low=median - 0.003, high=median + 0.003, confidence=0.95, n=60)
+
+
+def kernel(name: str, role: str, time_us: float | None) -> Kernel:
+    decoded = Decoded(library="cublas", kind="gemm", arch="sm90", tile="128x256", stages=4)
+    return Kernel(name=name, role=role, decoded=decoded, time_us=time_us)
+
+
+def launches(kernels: int) -> Launches:
+    apis = {"cuLaunchKernelEx": 3, "cudaLaunchKernel": kernels - 3}
+    return Launches(kernels=kernels, memcpys=0, memsets=2, runtime_launches=apis, occupancy_queries=0, syncs=0)
+
+
+EAGER = Row(
+    backend="eager",
+    status="ok",
+    tokens=8192,
+    setup=Setup(bind_s=0.001, first_call_s=0.25),
+    accuracy=Accuracy(max_error=0.01, rms_error=0.001, eager_max_error=0.01, eager_rms_error=0.001, rows=256),
+    kernels=(kernel("nvjet_tst_128x256", "gate_gemm", 61.8), kernel(GELU, "activation", 41.05)),
+    launches=launches(5),
+    pre_ops=PreOps(n=20, time_to_first_launch=31.5, dispatch=31.5),
+    clocks=Clocks(
+        event_us=clock(242.61),
+        kernel_us=clock(238.0, n=20),
+        reasons={"graph_us": "capture is off", "wall_us": "not raced"},
+    ),
+    bound=Bound(by="gpu", margin=2.314, host_us=104.8, device_us=242.6),
+    traffic=Traffic(minimum_bytes=39_000_000, derived_bytes=455_000_000),
+    memory=Memory(peak_bytes=151_000_000, reasons={"saved_for_backward_bytes": "inference keeps nothing"}),
+)
+COMPILE = msgspec.structs.replace(
+    EAGER,
+    backend="compile",
+    accuracy=Accuracy(max_error=0.0098, rms_error=0.0011, eager_max_error=0.01, eager_rms_error=0.001, rows=256),
+    kernels=(kernel("triton_poi_fused__unsafe_view_gelu_mul_0", "act_mul", 41.9),),
+    launches=launches(4),
+    pre_ops=PreOps(n=20, time_to_first_launch=80.5, dynamo_cache_lookup=22.5, compiled_graph_entry=9.1),
+    clocks=Clocks(
+        event_us=clock(228.83, n=58, dropped=2, ratio_to_eager=ratio(0.943)), reasons={"graph_us": "capture is off"}
+    ),
+    notes=("asked for nothing special",),
+)
+LIGER = Row(backend="liger", status="unavailable", reason="no GPU | and no driver")
+HUB = Row(backend="hub", status="failed", reason="numerically wrong: 41 times eager's error")
+TRITON = Row(backend="triton", status="ok", emulated=True, tokens=8, reason="emulated: 8 tokens, no times")
+
+
+def profile(*rows: Row, **changes: object) -> Profile:
+    made = Profile(
+        schema=1,
+        kind="profile",
+        mlpfusion="0.1.0",
+        created="2026-01-02T03:04:05+00:00",
+        workload=Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128),
+        device=Device(
+            kind="cuda",
+            name="NVIDIA H100 80GB HBM3",
+            runtime="cuda",
+            capability=(9, 0),
+            multiprocessors=132,
+            memory_bytes=80 * 2**30,
+            l2_bytes=50 * 2**20,
+        ),
+        environment=Environment(
+            python="3.12.3",
+            platform="Linux",
+            torch="2.11.0",
+            triton="3.6.0",
+            liger_kernel="0.8.5",
+            kernels="0.17.2",
+            cuda="12.8",
+            driver="570.1",
+            sm_clock_mhz=1980,
+            memory_clock_mhz=2619,
+            float32_matmul_precision="highest",
+            flags={"OMP_NUM_THREADS": "1"},
+        ),
+        rows=rows or (EAGER, COMPILE, LIGER, HUB, TRITON),
+        complete=True,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def line(text: str, *starts: str) -> str:
+    """The first line that starts so, its runs of spaces made single ones."""
+    squeezed = [" ".join(each.split()) for each in text.splitlines()]
+    return next(each for each in squeezed if each.startswith(starts))
+
+
+def test_the_header_says_where_how_and_of_what() -> None:
+    text = render(profile())
+    assert line(text, "device").startswith(
+        "device NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors, 80.0 GiB memory, 50.0 MiB L2, SM clock 1980 MHz"
+    )
+    assert "989 TFLOP/s, 3350 GB/s (NVIDIA H100 datasheet (SXM))" in line(text, "device")
+    assert "batch 64 × seq 128 = 8192 tokens" in line(text, "workload")
+    assert "gelu_tanh, bfloat16, no bias, inference" in line(text, "workload")
+    for version in ("mlpfusion 0.1.0", "torch 2.11.0", "triton 3.6.0", "CUDA 12.8", "OMP_NUM_THREADS 1"):
+        assert version in line(text, "versions")
+    assert line(text, "measured") == "measured 2026-01-02T03:04:05+00:00"
+    assert line(text, "event_us") == "event_us device events around a plain call, L2 cold, n = 58–60, 2 dropped"
+    assert "median of paired ratios of event_us over 60 interleaved rounds" in line(text, "vs eager")
+    assert "CPU run" not in text
+
+
+def test_a_row_carries_its_spread_its_ratio_and_its_bound() -> None:
+    text = render(profile())
+    assert line(text, "eager ok") == "eager ok 5 2 / 0 242.6 [241.9–243.4] baseline"
+    assert line(text, "compile ok") == "compile ok 4 2 / 0 228.8 [228.1–229.6] 0.943x [0.940–0.946]"
+    host = text.split("\nHost\n")[1]
+    assert line(host, "eager") == "eager 238.0 [237.3–238.8] 5 105 gpu 2.31x 31.5 – –"
+    assert line(host, "compile") == "compile – 4 105 gpu 2.31x 80.5 22.5 9.10"
+    memory = text.split("\nMemory, accuracy, setup\n")[1]
+    assert line(memory, "eager") == "eager 39.0 455 151 1.00 / 1.00 0.00100 + 0.250"
+    assert line(memory, "compile").split(" ", 4)[4] == "0.980 / 1.10 0.00100 + 0.250"
+
+
+def test_kernels_are_listed_in_order_with_their_decoded_names() -> None:
+    kernels = render(profile()).split("\nKernels\n")[1]
+    assert line(kernels, "eager") == "eager 1 gate_gemm nvjet_tst_128x256 cublas sm90 128x256 4 stages 61.8"
+    assert line(kernels, "2").startswith("2 activation at::native::vectorized_elementwise_kernel<…>")
+    assert "triton_poi_fused__unsafe_view_gelu_mul_0" in line(kernels, "compile")
+
+
+@pytest.mark.parametrize("fmt", ["text", "github"])
+def test_no_row_is_dropped_and_none_without_its_reason(fmt: str) -> None:
+    text = render(profile(), fmt)
+    for backend, word in [("liger", "unavailable"), ("hub", "failed"), ("triton", "emulated")]:
+        assert backend in text
+        assert word in text
+    assert "hub: failed: numerically wrong: 41 times eager's error" in text
+    assert "triton: emulated: 8 tokens, no times" in text
+    assert "compile: asked for nothing special" in text
+    assert "graph_us: not measured: capture is off (eager, compile)" in text
+    assert "saved_for_backward_bytes: not measured: inference keeps nothing (eager, compile)" in text
+
+
+def test_a_failed_row_without_a_reason_says_so() -> None:
+    assert "hub: failed: no reason was recorded" in render(profile(Row(backend="hub", status="failed")))
+
+
+def test_a_number_without_a_spread_is_not_printed() -> None:
+    few = msgspec.structs.replace(EAGER, clocks=Clocks(event_us=clock(242.61, n=5, p20=None, p80=None)))
+    for fmt in ("text", "github"):
+        text = render(profile(few), fmt)
+        assert "242" not in text
+        assert "eager: event_us: 5 samples; without a spread, from 20 on, it is not printed" in text
+
+
+def test_a_cpu_run_says_so_and_takes_the_ratio_of_the_clock_that_it_has() -> None:
+    row = msgspec.structs.replace(COMPILE, clocks=Clocks(wall_us=clock(900.0, l2="unknown", ratio_to_eager=ratio(0.8))))
+    text = render(profile(EAGER, row, device=Device(kind="cpu", name="a CPU", multiprocessors=2)))
+    assert line(text, "device").startswith("device CPU run on a CPU, 2 cores")
+    assert "vs eager (wall_us)" in text
+    assert line(text, "wall_us").endswith("synchronised, L2 unknown, n = 60")
+
+
+def test_an_interrupted_run_says_so() -> None:
+    assert line(render(profile(complete=False)), "incomplete")
+    assert "incomplete" not in render(profile())
+
+
+def test_an_error_that_is_not_a_number_reads_as_infinite() -> None:
+    worst = Accuracy(max_error=None, rms_error=None, eager_max_error=0.1, eager_rms_error=0.1, rows=1)
+    assert "inf / inf" in render(profile(msgspec.structs.replace(EAGER, accuracy=worst)))
+
+
+def test_github_tables_survive_pipes_and_angle_brackets() -> None:
+    text = render(profile(), "github")
+    tables = [each for each in text.splitlines() if each.startswith("|")]
+    assert all(each.endswith("|") for each in tables)
+    assert "- liger: unavailable: no GPU \\| and no driver" in text
+    assert "`at::native::vectorized_elementwise_kernel<…>`" in text
+    assert "**Speed**\n\n| backend" in text
+    assert "- **device**: NVIDIA H100" in text
+
+
+def test_csv_has_one_full_line_per_backend() -> None:
+    rows = list(csv.DictReader(io.StringIO(render(profile(), "csv"))))
+    assert [row["backend"] for row in rows] == ["eager", "compile", "liger", "hub", "triton"]
+    compiled = rows[1]
+    assert float(compiled["event_us"]) == 228.83
+    assert float(compiled["event_us_p20"]) == 228.83 - 0.7
+    assert (compiled["event_us_n"], compiled["event_us_l2"], compiled["event_us_dropped"]) == ("58", "cold", "2")
+    assert (compiled["event_us_ratio"], compiled["vs_eager"], compiled["vs_eager_clock"]) == (
+        "0.943",
+        "0.943",
+        "event_us",
+    )
+    assert (compiled["launches"], compiled["launch_apis"]) == ("4", "cuLaunchKernelEx=3 cudaLaunchKernel=1")
+    assert (compiled["graph_us"], compiled["memsets"], compiled["dynamo_us"]) == ("", "2", "22.5")
+    assert {row["device"] for row in rows} == {"NVIDIA H100 80GB HBM3"}
+    assert {row["torch"] for row in rows} == {"2.11.0"}
+    assert rows[2]["status"] == "unavailable"
+    assert rows[2]["reason"] == "no GPU | and no driver"
+
+
+def test_json_is_the_result_file_itself() -> None:
+    assert render(profile(), "json") == store.encode(profile())
+
+
+def test_chosen_columns_come_in_their_order_after_the_backend() -> None:
+    text = render(profile(), "text", ["vs_eager", "status"])
+    assert line(text, "backend").split() == ["backend", "vs", "eager", "(event_us)", "status"]
+    assert line(text, "compile") == "compile 0.943x [0.940–0.946] ok"
+    assert line(text, "liger") == "liger – unavailable"
+    assert "Kernels" not in text
+    rows = json.loads(render(profile(), "json", ["bound"]))["rows"]
+    assert rows[0]["bound"] == "gpu"
+    assert rows[0]["bound_margin"] == 2.314
+    assert rows[0]["device"] == "NVIDIA H100 80GB HBM3"
+    assert "event_us" not in rows[0]
+    assert render(profile(), "csv", ["backend", "bound"]).splitlines()[1].endswith("eager,gpu,2.314")
+
+
+@pytest.mark.parametrize("columns", [["speed"], ["status", "status"], [""]])
+def test_a_wrong_column_is_named(columns: list[str]) -> None:
+    with pytest.raises(UsageError, match="column"):
+        render(profile(), "text", columns)
+
+
+def test_a_wrong_format_is_named() -> None:
+    with pytest.raises(UsageError, match="unknown format 'latex'; valid: text, github, csv, json"):
+        render(profile(), "latex")
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_profile_without_rows_is_no_crash(fmt: str) -> None:
+    empty = msgspec.structs.replace(profile(), rows=())
+    assert render(empty, fmt).endswith("\n") or fmt == "csv"
+
+
+def test_column_names_are_unique() -> None:
+    assert len(set(COLUMNS)) == len(COLUMNS)
+    data = [key for column in all_columns() for key in column.data(EAGER)]
+    assert len(set(data)) == len(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("_geglu_tanh_forward_kernel", "_geglu_tanh_forward_kernel"),
+        (GELU, "at::native::vectorized_elementwise_kernel<…>"),
+        ("void (anonymous namespace)::softmax_warp_forward<float, 5>(float*)", "softmax_warp_forward<…>"),
+        ("Memset (Device)", "Memset (Device)"),
+        ("a\n b", "a b"),
+        ("x" * 200, "x" * 32 + "…" + "x" * 31),
+    ],
+)
+def test_kernel_names_fit_a_line(name: str, short: str) -> None:
+    assert shorten(name) == short

@@ -1,0 +1,58 @@
+"""units: the digits that a number is printed with."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlpfusion.report import units
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (212.1312, 211.48, 213.02, "212.1 [211.5–213.0]"),
+        (2772.4, 2755.0, 2790.0, "2772 [2755–2790]"),
+        (4.1734, 4.166, 4.181, "4.173 [4.166–4.181]"),
+        (100.0, 100.0, 100.0, "100 [100–100]"),
+        (5.0, 1.0, 90.0, "5 [1–90]"),
+        (0.0, 0.0, 0.0, "0 [0–0]"),
+    ],
+)
+def test_the_spread_decides_the_digits(value: float, low: float, high: float, text: str) -> None:
+    assert units.with_spread(value, low, high) == text
+
+
+def test_a_ratio_keeps_two_decimals_at_least() -> None:
+    assert units.ratio(1.3, 1.1, 9.0) == "1.30x [1.10–9.00]"
+    assert units.ratio(0.94312, 0.9401, 0.9462) == "0.943x [0.940–0.946]"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.00123, "0.00123"), (0.5, "0.500"), (12.34, "12.3"), (1234.5, "1234"), (-12.34, "-12.3")],
+)
+def test_plain_numbers_have_three_digits_and_no_exponent(value: float, text: str) -> None:
+    assert units.plain(value) == text
+
+
+def test_units_say_what_they_count() -> None:
+    assert units.megabytes(354_400_000) == "354 MB"
+    assert units.mebibytes(50 * 2**20) == "50.0 MiB"
+    assert units.mebibytes(80 * 2**30) == "80.0 GiB"
+    assert units.gigabytes_per_second(3.35e12) == "3350 GB/s"
+    assert units.teraflops(989e12) == "989 TFLOP/s"
+    assert units.microseconds(89.4) == "89.4 µs"
+    assert units.seconds(12.34) == "12.3 s"
+    assert units.times(2.311) == "2.31x"
+
+
+@given(st.floats(1e-5, 1e9), st.floats(0, 1), st.floats(0, 1))
+def test_what_is_printed_is_within_the_spread_of_what_was_measured(value: float, below: float, above: float) -> None:
+    low, high = value * (1 - below), value * (1 + above)
+    printed = float(units.with_spread(value, low, high).split(" ")[0])
+    # three decimals at most, else a tenth of the spread's leading digit
+    assert math.isclose(printed, value, rel_tol=0.006, abs_tol=max(0.0006, 0.06 * (high - low)))
