@@ -1,0 +1,123 @@
+"""Many implementations of one gated MLP behind one interface, and the instruments to judge them.
+
+Names are loaded on first use: `import mlpfusion` itself imports neither torch nor anything else that is slow.
+"""
+
+TYPE_CHECKING = False  # type checkers read it as true; importing `typing` for it would take longer than all of this
+
+if TYPE_CHECKING:
+    from mlpfusion.api import profile as profile
+    from mlpfusion.backend import Backend as Backend
+    from mlpfusion.device import Device as Device
+    from mlpfusion.errors import BackendUnavailableError as BackendUnavailableError
+    from mlpfusion.errors import MeasurementError as MeasurementError
+    from mlpfusion.errors import MlpfusionError as MlpfusionError
+    from mlpfusion.errors import UnknownBackendError as UnknownBackendError
+    from mlpfusion.errors import UsageError as UsageError
+    from mlpfusion.module import GatedMLP as GatedMLP
+    from mlpfusion.records import Accuracy as Accuracy
+    from mlpfusion.records import Bound as Bound
+    from mlpfusion.records import Clock as Clock
+    from mlpfusion.records import Clocks as Clocks
+    from mlpfusion.records import Decoded as Decoded
+    from mlpfusion.records import Environment as Environment
+    from mlpfusion.records import Kernel as Kernel
+    from mlpfusion.records import Launches as Launches
+    from mlpfusion.records import Memory as Memory
+    from mlpfusion.records import PreOpParts as PreOpParts
+    from mlpfusion.records import PreOps as PreOps
+    from mlpfusion.records import Profile as Profile
+    from mlpfusion.records import Ratio as Ratio
+    from mlpfusion.records import Row as Row
+    from mlpfusion.records import Setup as Setup
+    from mlpfusion.records import Traffic as Traffic
+    from mlpfusion.report.table import render as render
+    from mlpfusion.spec import MLPSpec as MLPSpec
+    from mlpfusion.spec import Workload as Workload
+    from mlpfusion.store import load as load
+    from mlpfusion.store import save as save
+
+    __version__: str
+
+_HOMES = {
+    "api": ("profile",),
+    "backend": ("Backend",),
+    "device": ("Device",),
+    "errors": ("BackendUnavailableError", "MeasurementError", "MlpfusionError", "UnknownBackendError", "UsageError"),
+    "module": ("GatedMLP",),
+    "records": (
+        "Accuracy",
+        "Bound",
+        "Clock",
+        "Clocks",
+        "Decoded",
+        "Environment",
+        "Kernel",
+        "Launches",
+        "Memory",
+        "PreOpParts",
+        "PreOps",
+        "Profile",
+        "Ratio",
+        "Row",
+        "Setup",
+        "Traffic",
+    ),
+    "report.table": ("render",),
+    "spec": ("MLPSpec", "Workload"),
+    "store": ("load", "save"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Accuracy",
+    "Backend",
+    "BackendUnavailableError",
+    "Bound",
+    "Clock",
+    "Clocks",
+    "Decoded",
+    "Device",
+    "Environment",
+    "GatedMLP",
+    "Kernel",
+    "Launches",
+    "MLPSpec",
+    "MeasurementError",
+    "Memory",
+    "MlpfusionError",
+    "PreOpParts",
+    "PreOps",
+    "Profile",
+    "Ratio",
+    "Row",
+    "Setup",
+    "Traffic",
+    "UnknownBackendError",
+    "UsageError",
+    "Workload",
+    "__version__",
+    "load",
+    "profile",
+    "render",
+    "save",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        found: object = version("mlpfusion")
+    elif name in _HOME_OF:
+        from importlib import import_module
+
+        found = getattr(import_module(f"mlpfusion.{_HOME_OF[name]}"), name)
+    else:
+        raise AttributeError(f"module 'mlpfusion' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,341 @@
+"""The command line: reads what was typed, calls `api`, prints tables to stdout and progress to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+
+import typer
+
+from mlpfusion.errors import MlpfusionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mlpfusion.api import Progress
+    from mlpfusion.device import Device
+    from mlpfusion.records import Profile
+    from mlpfusion.spec import MLPSpec, Workload
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+_FORMATS: Final = "text|github|csv|json"
+_ACTIVATIONS: Final = "gelu_tanh|gelu|silu|relu"
+_DTYPES: Final = "bfloat16|float16|float32"
+
+app = typer.Typer(
+    rich_markup_mode=None,  # plain help: rich alone takes as long to import as the rest of `--help`
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Many implementations of one gated MLP behind one interface, and the instruments to judge them.",
+)
+
+# Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
+_Text = str | None
+Activation = Annotated[_Text, typer.Option(metavar=_ACTIVATIONS, help="Activation; Hugging Face names work too.")]
+Dtype = Annotated[_Text, typer.Option(metavar=_DTYPES, help="Element type; bf16, fp16 and fp32 work too.")]
+Bias = Annotated[bool, typer.Option("--bias/--no-bias", help="Whether the three projections have biases.")]
+Dim = Annotated[_Text, typer.Option(metavar="N", help="hidden_size, the width of the model.")]
+Hidden = Annotated[_Text, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")]
+DeviceKind = Annotated[_Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
+Format = Annotated[str, typer.Option("--format", metavar=_FORMATS, help="What stdout gets.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        _say(f"mlpfusion {version_of('mlpfusion')}")
+        raise typer.Exit(OK)
+
+
+@app.command("profile")
+def _profile(
+    *,
+    batch: Annotated[_Text, typer.Option(metavar="N", help="Sequences in a batch.")] = None,
+    seq: Annotated[_Text, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
+    dim: Dim = None,
+    hidden: Hidden = None,
+    activation: Activation = None,
+    dtype: Dtype = None,
+    bias: Bias = False,
+    mode: Annotated[_Text, typer.Option(metavar="inference|training", help="Forward alone, or with backward.")] = None,
+    backends: Annotated[_Text, typer.Option(metavar="A,B", help="Backends by name or ./file.py:Class; all.")] = None,
+    device: DeviceKind = None,
+    out: Annotated[_Text, typer.Option(metavar="DIR", help="Folder for the result file and the traces.")] = None,
+    json: Annotated[_Text, typer.Option(metavar="FILE", help="Result file.")] = None,
+    rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race.")] = "60",
+    time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
+    fmt: Format = "text",
+) -> int:
+    """Measure backends on one workload; sizes not given are the default workload's."""
+    from mlpfusion import backend as registry
+    from mlpfusion import spec, store
+    from mlpfusion.report import table
+
+    sizes = {"batch": _size("--batch", batch), "seq": _size("--seq", seq)}
+    spec_changes = _spec_changes(dim, hidden, activation, dtype, bias=bias)
+    if mode is not None:
+        spec.one_of("mode", mode, spec.MODES)
+    names = None if backends is None else [registry.check_name(name) for name in _list("--backends", backends)]
+    spec.one_of("format", fmt, table.FORMATS)
+    number_of_rounds = _size("--rounds", rounds)
+    limit = _seconds("--time-limit", time_limit)
+    json_file = None if json is None else store.check_file(_path("--json", json)) and Path(json)
+    out_folder = None if out is None else store.check_directory(_path("--out", out))
+    found = _device(device)
+    from mlpfusion import api
+
+    workload = _changed(api.default_workload(found), sizes, spec_changes, mode)
+    saved = [path for path in (json_file, out_folder and out_folder / store.RESULT_NAME) if path is not None]
+    before = _stamps(saved)
+    try:
+        with _progress() as on_event:
+            result = api.profile(
+                workload,
+                backends=names,
+                device=found.kind,
+                out=out_folder,
+                json=json_file,
+                rounds=number_of_rounds or 60,
+                time_limit_s=limit,
+                on_event=on_event,
+            )
+    except KeyboardInterrupt:
+        _complain(f"interrupted; {_what_was_saved(saved, before)}")
+        return INTERRUPTED
+    sys.stdout.write(table.render(result, fmt))
+    return _judge(result)
+
+
+@app.command("backends")
+def _backends(
+    *,
+    dim: Dim = None,
+    hidden: Hidden = None,
+    activation: Activation = None,
+    dtype: Dtype = None,
+    bias: Bias = False,
+    device: DeviceKind = None,
+) -> int:
+    """List every backend, and for each that cannot run here the reason."""
+    changes = _spec_changes(dim, hidden, activation, dtype, bias=bias)
+    found = _device(device)
+    from mlpfusion import api
+
+    asked: MLPSpec = _changed(api.default_workload(found), {}, changes, None).spec
+    rows = api.backends(asked, device=found.kind)
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, reason in rows:
+        _say(f"{name:<{width}}  {'available' if reason is None else f'unavailable: {_one_line(reason)}'}")
+    return OK
+
+
+@app.command("table")
+def _table(
+    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`.")],
+    fmt: Format = "text",
+    columns: Annotated[_Text, typer.Option(metavar="A,B", help="Columns to show; all.")] = None,
+) -> int:
+    """Print a result file as a table."""
+    from mlpfusion import spec, store
+    from mlpfusion.report import table
+
+    spec.one_of("format", fmt, table.FORMATS)
+    names = None if columns is None else _list("--columns", columns)
+    if names is not None:
+        table.check_columns(names)
+    sys.stdout.write(table.render(store.load(result), fmt, names))
+    return OK
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line on `argv` (default: what was typed) and return the exit code."""
+    args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    try:
+        code = app(args, prog_name="mlpfusion", standalone_mode=False)
+        sys.stdout.flush()
+    except UsageError as error:
+        return _complain(str(error), USAGE)
+    except MlpfusionError as error:
+        return _complain(str(error), FAILED)
+    except _PARSE_ERROR as error:
+        return _complain(_parse_error_text(error), USAGE)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # `mlpfusion table … | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    return code if isinstance(code, int) else OK
+
+
+# ---- reading what was typed ------------------------------------------------------------------------------------------
+
+
+def _size(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) > 0):
+        raise UsageError(f"{option} must be a positive integer, got {text!r}")
+    return int(text)
+
+
+def _seconds(option: str, text: str) -> float:
+    with contextlib.suppress(ValueError):
+        value = float(text)
+        if math.isfinite(value) and value > 0:
+            return value
+    raise UsageError(f"{option} must be a positive number of seconds, got {text!r}")
+
+
+def _list(option: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for index, name in enumerate(names):
+        if not name:
+            raise UsageError(f"{option} {text!r} has an empty name; give names separated by single commas")
+        if name in names[:index]:
+            raise UsageError(f"{option} names {name!r} twice")
+    return names
+
+
+def _path(option: str, text: str) -> Path:
+    if not text or "\0" in text:
+        raise UsageError(f"{option} needs a path, got {text!r}")
+    return Path(text)
+
+
+def _spec_changes(
+    dim: str | None, hidden: str | None, activation: str | None, dtype: str | None, *, bias: bool
+) -> dict[str, Any]:
+    """The fields of an `MLPSpec` that the options set, checked."""
+    from mlpfusion import spec
+
+    given = {
+        "hidden_size": _size("--dim", dim),
+        "intermediate_size": _size("--hidden", hidden),
+        "activation": None if activation is None else spec.parse_activation(activation),
+        "dtype": None if dtype is None else spec.parse_dtype(dtype),
+        "bias": bias,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _changed(workload: Workload, sizes: dict[str, int | None], spec: dict[str, Any], mode: str | None) -> Workload:
+    """A workload with what the user set in place of its own."""
+    from msgspec.structs import replace
+
+    given: dict[str, Any] = {name: value for name, value in (*sizes.items(), ("mode", mode)) if value is not None}
+    return replace(workload, spec=replace(workload.spec, **spec), **given)
+
+
+def _device(kind: str | None) -> Device:
+    from mlpfusion import device
+
+    return device.detect(kind)
+
+
+# ---- saying what happened --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """A callback that reports to stderr: a live line on a terminal, plain lines elsewhere."""
+
+    def line(event: Progress) -> str:
+        who = f"{event.stage} {event.backend}" if event.backend else event.stage
+        return f"{who}: {_one_line(event.text)}"
+
+    if not sys.stderr.isatty():
+        yield lambda event: _say(line(event), sys.stderr)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False)
+    with console.status("starting") as status:
+
+        def show(event: Progress) -> None:
+            console.print(Text(line(event)))
+            status.update(Text(f"{event.stage} {event.backend or ''}".rstrip()))
+
+        yield show
+
+
+def _judge(result: Profile) -> int:
+    """1 if a row failed, or if none is there to look at; a backend that is merely unavailable fails nothing."""
+    from mlpfusion.report.columns import verdict
+
+    words = {verdict(row)[0] for row in result.rows}
+    return FAILED if "failed" in words or not words & {"ok", "emulated"} else OK
+
+
+def _stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    stamps = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            stamps[path] = (found.st_ino, found.st_mtime_ns)
+    return stamps
+
+
+def _what_was_saved(paths: Sequence[Path], before: dict[Path, tuple[int, int]]) -> str:
+    """One phrase on the result files that this run wrote; one left from an earlier run does not count."""
+    from mlpfusion import store
+
+    if not paths:
+        return "nothing was saved: neither --json nor --out was given"
+    now = _stamps(paths)
+    written = [path for path in paths if path in now and now[path] != before.get(path)]
+    if not written:
+        return "nothing was saved: no backend had finished"
+    rows = len(store.load(written[0]).rows)
+    return f"{rows} finished row{'' if rows == 1 else 's'} saved in {' and '.join(str(path) for path in written)}"
+
+
+def _complain(message: str, code: int = FAILED) -> int:
+    _say(f"mlpfusion: {_one_line(message)}", sys.stderr)
+    return code
+
+
+def _say(text: str, stream: TextIO | None = None) -> None:
+    stream = stream or sys.stdout
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# ---- the parser's own errors -----------------------------------------------------------------------------------------
+
+# typer exports only `BadParameter` of its parser's errors, and from 0.26 on no longer takes them from click: the base
+# is reached through it.
+_PARSE_ERROR: Final[type[Exception]] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
+
+
+def _parse_error_text(error: Any) -> str:
+    """One line: what the parser said, and the names that would have been valid."""
+    message = _one_line(str(error.format_message())).rstrip(".")
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return message
+    commands = getattr(context.command, "commands", None)
+    if commands is not None and not hasattr(error, "option_name"):
+        return f"{message}; valid: {', '.join(commands)}"
+    if type(error).__name__ == "NoSuchOption":
+        options = [name for param in context.command.params for name in (*param.opts, *param.secondary_opts)]
+        return f"{message}; valid: {', '.join(name for name in (*options, '--help') if name.startswith('-'))}"
+    return message
