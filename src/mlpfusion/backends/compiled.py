@@ -30,7 +30,7 @@ class Compile:
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """Inductor needs a C++ compiler on the CPU, and Triton on a GPU of compute capability 7.0 or later."""
-        if device.interpreted:
+        if device.interpreted and device.kind == "cuda":
             return "Inductor's Triton kernels do not run in Triton's interpreter (TRITON_INTERPRET=1)"
         if device.kind == "cpu" and not any(shutil.which(compiler) for compiler in CPU_COMPILERS):
             return f"Inductor needs a C++ compiler on the CPU; none of {', '.join(CPU_COMPILERS)} is on the PATH"

@@ -1,0 +1,76 @@
+"""The registry: entry points, loose files, and plugins that are broken."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+
+from mlpfusion import backend
+from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
+
+
+def test_the_built_in_backends_are_registered_like_anybodys():
+    assert backend.names()[: len(backend.BUILT_IN)] == list(backend.BUILT_IN)
+    for name in backend.BUILT_IN:
+        loaded = backend.load(name)
+        assert loaded.name == name
+        assert isinstance(loaded, backend.Backend)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    for call in (backend.load, backend.check_name):
+        with pytest.raises(UnknownBackendError) as caught:
+            call("egaer")
+        assert "'egaer'" in str(caught.value)
+        assert all(name in str(caught.value) for name in backend.BUILT_IN)
+
+
+GOOD = """
+class Mine:
+    name = "mine"
+    def unsupported(self, spec, device): return None
+    def bind(self, mlp): return mlp.down_proj
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import no_such_module_anywhere", "ModuleNotFoundError: No module named 'no_such_module_anywhere'"),
+        ("class Other: pass", "has no 'Mine'"),
+        ("class Mine: pass", "it lacks name, unsupported, bind"),
+        ("class Mine:\n    def __init__(self): raise RuntimeError('two\\nlines')", "RuntimeError: two"),
+        ("class Mine(:", "SyntaxError"),
+    ],
+)
+def test_a_broken_loose_file_says_what_is_wrong(tmp_path, text, reason):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(BackendUnavailableError) as caught:
+        backend.load(f"{path}:Mine")
+    assert reason in caught.value.reason
+    assert "\n" not in str(caught.value)
+
+
+def test_a_loose_file_is_loaded(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(GOOD)
+    assert backend.load(f"{path}:Mine").name == "mine"
+    with pytest.raises(UsageError, match="does not exist"):
+        backend.load(f"{tmp_path / 'gone.py'}:Mine")
+
+
+def test_a_broken_plugin_is_unavailable_and_the_others_stay(monkeypatch):
+    broken = metadata.EntryPoint("broken", "no_such_package_at_all:Thing", backend.GROUP)
+    real = metadata.entry_points
+
+    def entry_points(*, group, name=None):
+        points = [*real(group=group), broken]
+        return [point for point in points if name is None or point.name == name]
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    assert backend.names() == [*backend.BUILT_IN, "broken"]
+    with pytest.raises(BackendUnavailableError, match="cannot be loaded: ModuleNotFoundError"):
+        backend.load("broken")
+    assert backend.load("eager").name == "eager"
