@@ -6,9 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -17,6 +16,9 @@ from mlpfusion import backend, cli, store
 from mlpfusion.device import Device
 from mlpfusion.records import SCHEMA, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CPU = Device(kind="cpu", name="a CPU")
 SMALL = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16)
@@ -178,8 +180,20 @@ def test_a_bad_result_file_is_one_line(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path) -> None:
-    args = "--batch 3 --seq 5 --dim 32 --hidden 96 --activation swish --dtype fp32 --bias --mode training".split()
-    more = ["--backends", "eager, compile", "--device", "cpu", "--rounds", "7", "--time-limit", "2.5"]
+    args = ["--batch", "3", "--seq", "5", "--dim", "32", "--hidden", "96", "--activation", "swish", "--dtype", "fp32"]
+    more = [
+        "--bias",
+        "--mode",
+        "training",
+        "--backends",
+        "eager, compile",
+        "--device",
+        "cpu",
+        "--rounds",
+        "7",
+        "--time-limit",
+        "2.5",
+    ]
     files = ["--json", str(tmp_path / "r.json"), "--out", str(tmp_path / "out")]
     code, out, err = run(capsys, "profile", *args, *more, *files)
     assert code == 0
@@ -313,8 +327,8 @@ def test_help_stays_light() -> None:
 
 def test_reading_a_table_needs_no_torch(tmp_path: Path) -> None:
     store.save(result(SMALL, OK), tmp_path / "r.json")
-    code = f"import sys; sys.modules['torch'] = None; from mlpfusion.cli import main; sys.exit(main(['table', {str(tmp_path / 'r.json')!r}]))"
-    done = spawn("-c", code)
+    code = "import sys; sys.modules['torch'] = None; from mlpfusion.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = spawn("-c", code, "table", str(tmp_path / "r.json"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "CPU run" in done.stdout
 
