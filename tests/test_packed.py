@@ -58,8 +58,10 @@ def test_the_shapes_that_a_compiler_is_told_are_the_real_ones():
             (packed._gradients_op, (dy, x, gate.weight, up.weight)),
         ):
             real = op(*arguments)
-            with FakeTensorMode() as mode:
-                fake = op(*(mode.from_tensor(argument.detach().clone()) for argument in arguments))
+            mode = FakeTensorMode()
+            stand_ins = [mode.from_tensor(argument.detach().clone()) for argument in arguments]
+            with mode:
+                fake = op(*stand_ins)
             for one, other in zip(*((value if isinstance(value, tuple) else (value,)) for value in (real, fake))):
                 assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
 

@@ -32,7 +32,7 @@ def collect(device: Device) -> Environment:
     return Environment(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         triton=_version("triton"),
         liger_kernel=_version("liger-kernel"),
         kernels=_version("kernels"),
