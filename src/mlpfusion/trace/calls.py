@@ -11,7 +11,7 @@ import msgspec
 from mlpfusion.errors import MeasurementError
 from mlpfusion.trace import ops
 from mlpfusion.trace.chrome import DEVICE_WORK
-from mlpfusion.trace.kineto import Event  # noqa: TC001 (fields of a Struct are looked up at run time)
+from mlpfusion.trace.kineto import Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -104,7 +104,7 @@ def device_calls(trace: Trace, name: str) -> Calls:
             by_correlation[event.correlation].append(event)
     api = [event for event in trace.events if event.category == "api"]
     launched = {event.correlation for event in api}
-    orphans = sum(event.correlation not in launched for event in device)
+    orphans = sum(not event.correlation or event.correlation not in launched for event in device)
     inside = _by_call(_outermost(api), annotations)
     operators = _by_call([event for event in trace.events if event.category == "op"], annotations)
     calls = []

@@ -120,8 +120,13 @@ def _decode_alone(raw: msgspec.Raw) -> _Entry | None:
     try:
         return msgspec.json.decode(raw, type=_Entry)
     except msgspec.ValidationError:
-        pass
-    fields = msgspec.json.decode(raw, type=Any)
+        pass  # a field of another type: the others may still do
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    try:
+        fields = msgspec.json.decode(raw, type=Any)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
     if not isinstance(fields, dict):
         return None
     args = fields.get("args")

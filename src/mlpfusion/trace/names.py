@@ -53,11 +53,13 @@ def _nvjet(name: str, match: re.Match[str]) -> Decoded:
         library="cublas",
         kind="gemm",
         arch=arch,
-        # `tst` was seen on bf16 operands only; the letters of the others are not established.
-        dtype="bfloat16" if types == "tst" else None,
+        # Seen on an H200 with torch 2.11: `tst` for bf16 operands, `hsh` for fp16. Other letters are not established.
+        dtype={"tst": "bfloat16", "hsh": "float16"}.get(types),
         tile=None if "2cta" in rest else f"{along_m}x{along_n}x{deep}",
         layout=(layout[1] + layout[2]).lower() if layout else None,
         stages=int(stages),
+        # Seen there on every `addmm` and on no `mm`.
+        fused_ops=("bias",) if "_bias_" in rest else (),
     )
 
 
@@ -144,7 +146,7 @@ def _split_k(name: str, match: re.Match[str]) -> Decoded:
 
 
 def _aten(name: str, match: re.Match[str]) -> Decoded:
-    """`void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(…)::…{lambda(float)#1}, …>(…)`."""
+    """`void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(…)::…{lambda(float)#1}>(…)`."""
     body = name[match.end() :]
     kind: Kind = "other"
     if "elementwise" in match[1] or "CatArray" in match[1]:
@@ -167,7 +169,7 @@ _FUNCTORS: Final = {
     "pow_tensor_scalar_kernel_impl": "pow",
     "CUDAFunctorOnSelf_add": "add",
     "CUDAFunctorOnOther_add": "add",
-    "func_wrapper_t": "",
+    "Copy": "copy",
 }
 _FUNCTOR: Final = re.compile(
     r"(?:::|^)(?:(?P<known>" + "|".join(_FUNCTORS) + r")\b"
@@ -176,19 +178,18 @@ _FUNCTOR: Final = re.compile(
     r"|(?P<reduce>[a-z]\w*)_functor\b"
     r"|(?P<camel>[A-Z][A-Za-z]*?)(?:Functor|Ops)(?=[<(]))"
 )
-_WRAPPERS: Final = frozenset({"AUnary", "BUnary", "Binary", "Unary", "Reduce"})
+_WRAPPERS: Final = frozenset({"AUnary", "BUnary", "Binary", "Unary", "Reduce", "UnaryOp", "BinaryOp", "PointwiseOp"})
 
 
 def _functor(body: str) -> str | None:
     for match in _FUNCTOR.finditer(body):
         if match["known"]:
-            if _FUNCTORS[match["known"]]:
-                return _FUNCTORS[match["known"]]
-        elif match["camel"]:
-            if match["camel"] not in _WRAPPERS:
-                return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", match["camel"]).lower()
-        else:
-            return match["cuda"] or match["kernel"] or match["reduce"]
+            return _FUNCTORS[match["known"]]
+        if match["camel"]:
+            if match["camel"] in _WRAPPERS:
+                continue
+            return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", match["camel"]).lower()
+        return match["cuda"] or match["kernel"] or match["reduce"]
     return None
 
 

@@ -46,8 +46,9 @@ _AUTOGRAD: Final = re.compile(r"autograd::|torch::autograd::|_*[A-Z]\w*$|\w*Back
 def pre_ops(trace: Trace, calls: Sequence[Call], *, split_launches: bool) -> PreOps:
     """The split of the call whose time to its first launch is the median (the lower of two), in µs.
 
-    Every instant belongs to the innermost event of the thread that makes the next launch; before the first launch that
-    is the call's own thread unless it launches nothing. A part whose events occur nowhere in the trace is None.
+    Every instant belongs to the innermost event of the thread that makes the next launch, or of the call's own thread
+    while that one does nothing (before the autograd thread takes over). A part whose
+    events occur nowhere in the trace is None.
     `split_launches` False leaves `between_launches` None: on a CPU run the time between leaf operators is theirs.
     """
     host_us = median(call.annotation.duration_ns for call in calls) / 1000 if calls else None
@@ -59,10 +60,11 @@ def pre_ops(trace: Trace, calls: Sequence[Call], *, split_launches: bool) -> Pre
     present = _present(trace)
     spans = _spans(call)
     threads = _threads(trace, call)
-    first = _split(threads, spans[:1])
+    own = threads[call.annotation.tid]
+    first = _split(threads, spans[:1], own)
     kernel = next((launch for launch in call.launches if not is_copy(launch)), None)
     parts = _parts(first, present)
-    between = _parts(_split(threads, spans[1:]), present) if split_launches else None
+    between = _parts(_split(threads, spans[1:], own), present) if split_launches else None
     return PreOps(
         n=len(waits),
         time_to_first_launch=middle / 1000,
@@ -99,18 +101,21 @@ def _threads(trace: Trace, call: Call) -> dict[object, list[Event]]:
     return found
 
 
-def _split(threads: dict[object, list[Event]], spans: Iterable[tuple[object, int, int]]) -> Counter[Part]:
+def _split(
+    threads: dict[object, list[Event]], spans: Iterable[tuple[object, int, int]], own: Sequence[Event]
+) -> Counter[Part]:
     """Nanoseconds of each part over the spans; they sum to the spans' length."""
     total: Counter[Part] = Counter()
     for thread, start, end in spans:
-        total.update(owned(threads.get(thread, []), start, end))
+        total.update(owned(threads.get(thread, []), start, end, own))
     return total
 
 
-def owned(events: Sequence[Event], start_ns: int, end_ns: int) -> Counter[Part]:
+def owned(events: Sequence[Event], start_ns: int, end_ns: int, otherwise: Sequence[Event] = ()) -> Counter[Part]:
     """Nanoseconds of [start, end) by part: each instant goes to the event, given by start, that began last of those
 
-    still running, which for nested events is the innermost. Instants without an event are "unattributed".
+    still running, which for nested events is the innermost; without one to those of `otherwise` in the same way, and
+    else to "unattributed".
     """
     total: Counter[Part] = Counter()
     stack: list[Event] = []
@@ -118,19 +123,24 @@ def owned(events: Sequence[Event], start_ns: int, end_ns: int) -> Counter[Part]:
     for event in events:
         if event.start_ns >= end_ns:
             break
-        now = _advance(stack, now, event.start_ns, total)
+        now = _advance(stack, now, event.start_ns, total, otherwise)
         stack.append(event)
-    _advance(stack, now, end_ns, total)
+    _advance(stack, now, end_ns, total, otherwise)
     return total
 
 
-def _advance(stack: list[Event], now: int, until: int, total: Counter[Part]) -> int:
+def _advance(stack: list[Event], now: int, until: int, total: Counter[Part], otherwise: Sequence[Event]) -> int:
     """Give the instants from `now` to `until` to the events on the stack, dropping those that end; the new `now`."""
     while now < until:
         while stack and stack[-1].end_ns <= now:
             stack.pop()
         stop = min(stack[-1].end_ns, until) if stack else until
-        total[part_of(stack[-1]) if stack else "unattributed"] += stop - now
+        if stack:
+            total[part_of(stack[-1])] += stop - now
+        elif otherwise:
+            total.update(owned(otherwise, now, stop))
+        else:
+            total["unattributed"] += stop - now
         now = stop
     return now
 

@@ -91,7 +91,7 @@ def _entry(raw: msgspec.Raw) -> list[dict[str, Any]]:
         identity = integer(fields.get("id"))
         return [{"ph": phase, "cat": category, "name": category, "id": identity, "ts": time, **place, **bound}]
     duration = _time(fields.get("dur", msgspec.Raw(b"0")))
-    if phase != "X" or CATEGORIES.get(category.lower(), "python") == "python" or duration is None:
+    if phase != "X" or CATEGORIES.get(category.lower(), "other") in ("other", "python") or duration is None:
         return []
     shown = {"ph": "X", "cat": category, "name": _name(name, category), "ts": time, "dur": duration, **place}
     return [{**shown, "args": _args(args)}]
@@ -102,7 +102,7 @@ def _without_floats(raw: msgspec.Raw) -> object:
     try:
         times = msgspec.json.decode(raw, type=_Times)
         fields: object = msgspec.json.decode(raw)
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if isinstance(fields, dict):
         fields.update({key: text for key, text in (("ts", times.ts), ("dur", times.dur)) if bytes(text)})
