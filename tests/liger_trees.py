@@ -5,7 +5,8 @@ The `hub` backend can then be run without a network, here on a GPU:
     python tests/liger_trees.py DIRECTORY --style v1
     LOCAL_KERNELS="kernels-community/liger-kernels=DIRECTORY" mlpfusion profile --backends eager,liger,hub
 
-Liger's kernels are copied as they are installed, with their imports made relative. The layers are written here, with
+Liger's kernels are copied as they are installed (their text differs a little from the published versions'), with their
+imports made relative. The layers are written here, with
 the published names and the two published shapes: in version 1 a layer is a module with a constructor and projections
 of its own, from version 2 on a forward only, which is run on another module's projections.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import zlib
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -85,13 +87,18 @@ def build(
     classes = "".join(template.format(name=name, function=LAYERS[name]) for name in layers)
     (target / "layers.py").write_text(HEADER + classes, encoding="utf-8")
     (target / "__init__.py").write_text("from . import geglu, layers, swiglu\n", encoding="utf-8")
-    (target / "metadata.json").write_text(json.dumps(_metadata(style), indent=2), encoding="utf-8")
+    (target / "metadata.json").write_text(json.dumps(_metadata(style, directory), indent=2), encoding="utf-8")
     return target
 
 
-def _metadata(style: str) -> dict[str, object]:
+def identifier(directory: Path, style: str) -> str:
+    """The name under which `kernels` imports the tree in `directory`: another one for every tree."""
+    return f"_liger_kernels_{style}_{zlib.crc32(str(directory.resolve()).encode()):08x}"
+
+
+def _metadata(style: str, directory: Path) -> dict[str, object]:
     return {
-        "id": f"_liger_kernels_local_{style}",  # becomes the module's name, so one per style
+        "id": identifier(directory, style),
         "name": "liger-kernels",
         "version": int(style.removeprefix("v")),
         "license": "BSD-2-Clause",

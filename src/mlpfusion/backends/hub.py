@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from importlib import util
@@ -36,7 +37,7 @@ LEAST_PROBE_S: Final = 0.5
 LONGEST_REASON: Final = 300
 
 # Packages whose errors mean that no server answered: huggingface_hub's client, by release, and what is under it.
-TRANSPORT: Final = ("httpx", "httpx2", "httpcore", "httpcore2", "socket")
+TRANSPORT: Final = ("httpx", "httpx2", "httpcore", "httpcore2")
 
 
 class Hub:
@@ -110,7 +111,7 @@ class Hub:
         failure: Exception | None = None
         for snapshot in self._cached():
             try:
-                return self._note(get_local_kernel(snapshot), f"revision {snapshot.name}, from the cache")
+                return self._note(get_local_kernel(snapshot), "from the cache", snapshot.name)
             except Exception as error:  # a torn download, or builds for another system: the Hub can complete it
                 failure = error
         if _is_offline():
@@ -123,14 +124,17 @@ class Hub:
 
         return self._note(get_kernel(self.repo, version=self.version), "from the Hub")
 
-    def _note(self, kernel: ModuleType, source: str) -> ModuleType:
+    def _note(self, kernel: ModuleType, source: str, revision: str | None = None) -> ModuleType:
+        """Keep in `origin` what `kernel` is; the revision of a download comes from `kernels`' own books."""
         from kernels import get_loaded_kernels
 
         loaded = next(entry for entry in get_loaded_kernels() if entry.module is kernel)
         version = loaded.metadata.version
         asked = "" if version == self.version else f" (asked for {self.version})"
-        revision = f", revision {loaded.repo_info.revision}" if loaded.repo_info else ""
-        self.origin = f"{self.repo} version {version}{asked}{revision}, {source}"
+        if revision is None and loaded.repo_info is not None:
+            revision = loaded.repo_info.revision
+        at = "" if revision is None else f", revision {revision}"
+        self.origin = f"{self.repo} version {version}{asked}{at}, {source}"
         return kernel
 
     def _cached(self) -> list[Path]:
@@ -169,17 +173,24 @@ class Hub:
         """Append None or a reason: first whether the Hub has this version, then whether it can be used here."""
         from huggingface_hub import HfApi
 
-        from kernels import has_kernel
+        from kernels import get_kernel_variants, has_kernel
 
         try:
             refs = HfApi().list_repo_refs(self.repo, repo_type="kernel")
-            versions = sorted(branch.name for branch in refs.branches if branch.name.startswith("v"))
-            if f"v{self.version}" not in versions:
-                answers.append(f"{self.repo} has no version {self.version}; it has {', '.join(versions) or 'none'}")
+            versions = sorted(int(ref.name[1:]) for ref in refs.branches if re.fullmatch(r"v\d+", ref.name))
+            if self.version not in versions:
+                published = ", ".join(map(str, versions)) or "none"
+                answers.append(f"{self.repo} has no version {self.version}; published: {published}")
                 return
             answers.append(None)
             if not has_kernel(self.repo, version=self.version):
-                answers.append(f"{self.repo} version {self.version} has no build for this torch and GPU")
+                decisions = get_kernel_variants(self.repo, version=self.version)
+                rejected = [
+                    f"{entry.variant.variant_str}: {entry.reason}" for entry in decisions if hasattr(entry, "reason")
+                ]
+                answers.append(
+                    f"no build of {self.repo} version {self.version} fits this system: {'; '.join(rejected)}"
+                )
         except Exception as error:
             answers.append(_why(error))
 
@@ -217,8 +228,9 @@ def _override(repo: str) -> Path | None:
     Raises:
         ValueError: LOCAL_KERNELS is malformed, which `kernels` refuses at every load.
     """
+    value = os.environ.get("LOCAL_KERNELS")
     found = None
-    for entry in filter(None, os.environ.get("LOCAL_KERNELS", "").split(":")):
+    for entry in [] if value is None else value.split(":"):
         name, equals, path = entry.partition("=")
         if not equals:
             raise ValueError(f"LOCAL_KERNELS must be owner/name=DIRECTORY[:owner/name=DIRECTORY...], got {entry!r}")
@@ -240,8 +252,11 @@ def _why(error: BaseException) -> str:
     chain = _chain(error)
     if any(isinstance(link, RepositoryNotFoundError) for link in chain):
         return f"the repository does not exist on {constants.ENDPOINT}, or is private"
+    if "not from a trusted publisher" in str(error):
+        # The advice in kernels' own text is an argument that a user of this backend cannot give.
+        return "its publisher is not trusted on the Hub; download it, read it, and name its directory in LOCAL_KERNELS"
     answered = next((link for link in chain if isinstance(link, HfHubHTTPError)), None)
-    if answered is None and type(chain[-1]).__module__.partition(".")[0] in TRANSPORT:
+    if answered is None and any(type(link).__module__.partition(".")[0] in TRANSPORT for link in chain):
         return f"cannot reach {constants.ENDPOINT}: {_one_line(chain[-1])}"
     return _one_line(answered or error)
 
