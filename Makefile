@@ -1,0 +1,72 @@
+# make profile   measure every backend on the GPU if there is one, else on the CPU; results go to results/
+# make test      run the CPU test suite
+# make gpu-test  run the tests that need CUDA
+# make lint      ruff and mypy
+# make wheel     build the wheel, and unpack it to build/wheel for machines where nothing can be installed
+# make clean     remove what the above have made, results/ excepted
+#
+# PYTHON=...  use this interpreter as it is and install nothing; else .venv is made and filled on first use
+# TORCH=...   more arguments for pip, for example TORCH="--extra-index-url https://download.pytorch.org/whl/cpu"
+# ARGS=...    more arguments for the program that a target runs, for example ARGS="--mode training"
+
+MAKEFLAGS += --no-print-directory
+VENV := .venv
+BASE_PYTHON ?= python3
+
+ifeq ($(strip $(PYTHON)),)
+PY := $(VENV)/bin/python
+USER_READY := $(VENV)/installed
+DEV_READY := $(VENV)/installed-dev
+else
+PY := $(PYTHON)
+USER_READY := found
+DEV_READY := found-dev
+# The sources come first; the unpacked wheel is there for its entry points, by which backends are found.
+export PYTHONPATH := src:kernels/torch-ext$(if $(wildcard build/wheel),:build/wheel)$(if $(PYTHONPATH),:$(PYTHONPATH))
+endif
+
+.PHONY: profile test gpu-test lint wheel clean found found-dev
+
+profile: $(USER_READY)
+	$(PY) -m mlpfusion profile --out results $(ARGS)
+
+test: $(DEV_READY)
+	$(PY) -m pytest --ignore=tests/gpu $(ARGS)
+
+gpu-test: $(DEV_READY)
+	@$(PY) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make: gpu-test needs a GPU; torch sees none")'
+	MLPFUSION_GPU_TESTS=1 $(PY) -m pytest tests/gpu $(ARGS)
+
+lint: $(DEV_READY)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+wheel: $(DEV_READY)
+	rm -rf build/wheel dist
+	$(PY) -m pip wheel . --no-deps --wheel-dir dist --quiet
+	$(PY) -m zipfile -e dist/*.whl build/wheel
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src kernels tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/made:
+	$(BASE_PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("make: Python 3.10 or later is needed; BASE_PYTHON=... names one")'
+	$(BASE_PYTHON) -m venv $(VENV)
+	@touch $@
+
+# Installed editable, so that only a change of the dependencies needs another go.
+$(VENV)/installed: pyproject.toml | $(VENV)/made
+	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH) -e .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml | $(VENV)/made
+	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH) -e '.[dev]'
+	@touch $@ $(VENV)/installed
+
+found:
+	@$(PY) -c 'import sys; from importlib.metadata import entry_points as e; e(group="mlpfusion.backends") or sys.exit("make: $(PY) does not know the backends of mlpfusion: install the wheel there, or run `make wheel` where pip works and bring build/wheel along")'
+
+found-dev: found
+	@$(PY) -c 'import sys; from importlib.util import find_spec as f; m = [n for n in ("pytest", "pytest_timeout", "hypothesis") if not f(n)]; m and sys.exit("make: $(PY) lacks " + ", ".join(m) + ": install mlpfusion[dev] there")'
