@@ -1,5 +1,8 @@
 """act(gate)·up as one differentiable PyTorch function over one kernel launch."""
 
+# Kernels and operators are called by position: Triton's launcher and PyTorch's schemas know no other way.
+# ruff: noqa: PLR0917
+
 from __future__ import annotations
 
 import re
@@ -8,7 +11,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .act_mul_kernels import act_mul_backward, act_mul_forward
+from .act_mul_launch import act_mul_backward, act_mul_forward
 from .activations import ACTIVATIONS, activate_backward_reference, activate_reference, unknown_activation
 
 # A copy of this package that is loaded under another name (the Hub's `kernels` library does so) gets operators of its
@@ -53,12 +56,12 @@ def act_mul(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tens
     if _is_compiling():
         if _differentiates_forward():
             raise RuntimeError(_NO_FORWARD_MODE)
-        return _act_mul_op(gate, up, activation)
+        return _act_mul_op(gate, up, activation)  # type: ignore[no-any-return]
     if _is_plain_cuda(gate, up):
         return _act_mul_direct(gate, up, activation)
     if _functorch_level() is not None or forward_ad._current_level >= 0:
         return _ActMulTransformed.apply(gate, up, activation)  # type: ignore[no-any-return, no-untyped-call]
-    return _act_mul_op(gate, up, activation)
+    return _act_mul_op(gate, up, activation)  # type: ignore[no-any-return]
 
 
 def act_mul_reference(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
@@ -86,7 +89,7 @@ def _is_plain_cuda(gate: torch.Tensor, up: torch.Tensor) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _differentiates_forward() -> bool:
     """Whether forward-mode differentiation is on; the compiler asks once per graph, and guards on the answer itself."""
     return forward_ad._current_level >= 0
@@ -154,7 +157,7 @@ class _ActMulTransformed(torch.autograd.Function):
 
     @staticmethod
     def forward(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
-        return _act_mul_op(gate, up, activation)
+        return _act_mul_op(gate, up, activation)  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, str], output: torch.Tensor) -> None:

@@ -21,6 +21,7 @@ class MlpfusionGegluTanhMLP(nn.Module):
     down_proj: nn.Module
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., hidden_size] -> [..., hidden_size]."""
         out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), "gelu_tanh"))
         return out
 
@@ -36,6 +37,7 @@ class MlpfusionGegluMLP(nn.Module):
     down_proj: nn.Module
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., hidden_size] -> [..., hidden_size]."""
         out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), "gelu"))
         return out
 
@@ -51,6 +53,7 @@ class MlpfusionSwigluMLP(nn.Module):
     down_proj: nn.Module
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., hidden_size] -> [..., hidden_size]."""
         out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), "silu"))
         return out
 
@@ -66,5 +69,6 @@ class MlpfusionRegluMLP(nn.Module):
     down_proj: nn.Module
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., hidden_size] -> [..., hidden_size]."""
         out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), "relu"))
         return out
