@@ -1,0 +1,193 @@
+"""The main job on a CPU, with backends that work, are emulated, refuse, err, crash and hang."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+import torch
+
+from mlpfusion import api, store
+from mlpfusion.device import detect
+from mlpfusion.errors import UnknownBackendError, UsageError
+from mlpfusion.spec import MLPSpec, Workload
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the run without a GPU")
+
+TINY = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16)
+
+STRANGERS = """
+import os
+class Good:
+    name = "good"
+    def unsupported(self, spec, device): return None
+    def bind(self, mlp): return mlp.forward
+class Wrong(Good):
+    def bind(self, mlp): return lambda x: mlp.forward(x) * 1.1
+class Nan(Good):
+    def bind(self, mlp): return lambda x: mlp.forward(x) * float("nan")
+class Refuses(Good):
+    def unsupported(self, spec, device): return "only on Tuesdays"
+class CrashesInTheRace(Good):
+    def bind(self, mlp):
+        calls = []
+        def call(x):
+            calls.append(1)
+            # qualification makes 28 calls, the warm-ups of the race included the race passes that
+            if len(calls) > 40: os._exit(3)
+            return mlp.forward(x)
+        return call
+"""
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    path = tmp_path_factory.mktemp("strangers") / "strangers.py"
+    path.write_text(STRANGERS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def result(strangers, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    names = ["eager", "compile", "triton", "packed", "liger", "hub", "compile-cudagraphs"]
+    names += [f"{strangers}:{name}" for name in ("Good", "Wrong", "Nan", "Refuses", "CrashesInTheRace")]
+    events = []
+    profile = api.profile(TINY, backends=names, device="cpu", out=out, json=out / "copy.json", on_event=events.append)
+    return profile, out, events
+
+
+def row(result, name):
+    return next(row for row in result[0].rows if row.backend.rpartition(":")[2] == name)
+
+
+def test_eager_and_compile_are_measured(result):
+    eager, compiled = row(result, "eager"), row(result, "compile")
+    assert (eager.status, compiled.status) == ("ok", "ok")
+    assert sorted(kernel.role for kernel in eager.kernels) == sorted(
+        ["gate_gemm", "up_gemm", "activation", "mul", "down_gemm"]
+    )
+    assert [kernel.role for kernel in compiled.kernels] == ["gate_gemm", "up_gemm", "act_mul", "down_gemm"]
+    assert "cpp_fused" in compiled.kernels[2].name
+    assert compiled.pre_ops.dynamo_cache_lookup > 0
+    assert not eager.pre_ops.dynamo_cache_lookup
+    for one in (eager, compiled):
+        assert one.clocks.wall_us.n == 60
+        assert one.clocks.wall_us.p20 <= one.clocks.wall_us.median <= one.clocks.wall_us.p80
+        assert one.clocks.event_us is None
+        assert one.accuracy.ratio <= 2
+        assert one.pre_ops.profiler_inflation > 0
+        assert one.traffic.minimum_bytes < one.traffic.derived_bytes
+    assert eager.clocks.wall_us.ratio_to_eager.median == 1.0
+    assert eager.traffic.derived_bytes > compiled.traffic.derived_bytes
+
+
+@pytest.mark.parametrize("name", ["triton", "packed"])
+def test_our_kernels_are_emulated_and_right(result, name):
+    emulated = row(result, name)
+    assert (emulated.status, emulated.emulated, emulated.tokens) == ("ok", True, 8)
+    assert emulated.reason.startswith("emulated")
+    assert emulated.accuracy.ratio <= 2
+    assert emulated.clocks.wall_us is None
+    assert emulated.kernels == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
+        ("liger", "unavailable", "GPU"),
+        ("hub", "unavailable", "GPU"),
+        ("compile-cudagraphs", "unavailable", "CUDA graphs need a GPU"),
+        ("Good", "ok", None),
+        ("Wrong", "failed", "numerically wrong: "),
+        ("Nan", "failed", "nan or inf"),
+        ("Refuses", "unavailable", "only on Tuesdays"),
+        ("CrashesInTheRace", "failed", "the race failed while this backend ran: the worker exited with code 3"),
+    ],
+)
+def test_every_backend_has_a_row_with_its_reason(result, name, status, reason):
+    found = row(result, name)
+    assert found.status == status
+    assert (found.reason or "").startswith(reason or "") or reason in found.reason
+
+
+def test_the_race_went_on_without_the_one_that_crashed(result):
+    assert row(result, "CrashesInTheRace").clocks.wall_us is None
+    for name in ("eager", "compile", "Good"):
+        assert row(result, name).clocks.wall_us is not None
+
+
+def test_the_files_hold_the_result_and_loadable_traces(result):
+    profile, out, _ = result
+    assert profile.complete
+    assert store.load(out / "copy.json") == store.load(out / store.RESULT_NAME) == profile
+    for one in profile.rows:
+        if one.trace_file:
+            events = json.loads(gzip.decompress((out / one.trace_file).read_bytes()))["traceEvents"]
+            assert [event["name"] for event in events].count("mlpfusion.call") == api.TRACED_CALLS
+    assert row(result, "eager").trace_file == "eager.trace.json.gz"
+
+
+def test_progress_is_told_per_backend(result):
+    stages = [(event.stage, event.backend) for event in result[2]]
+    assert ("qualify", "eager") in stages
+    assert ("race", None) in stages
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"backends": ["eager", "nope"]}, UnknownBackendError, "'nope'; known: eager"),
+        ({"backends": ["eager", "eager"]}, UsageError, "'eager' is named twice"),
+        ({"backends": []}, UsageError, "no backend was named"),
+        ({"rounds": 0}, UsageError, "rounds must be a positive integer, got 0"),
+        ({"device": "tpu"}, UsageError, "unknown device 'tpu'; valid: cuda, cpu"),
+        ({"device": "cuda"}, UsageError, "torch sees no GPU"),
+    ],
+)
+def test_bad_input_writes_nothing(tmp_path, change, error, text):
+    with pytest.raises(error, match=text):
+        api.profile(TINY, **{"out": tmp_path / "out", "json": tmp_path / "x.json", **change})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_is_refused_before_it_is_allocated(tmp_path):
+    huge = msgspec.structs.replace(TINY, batch=10**9)
+    with pytest.raises(UsageError, match=r"batch 1000000000 x seq 16 .* needs about .* GB; .* GB free"):
+        api.profile(huge, backends=["eager"], out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_defaults_and_the_list_of_backends():
+    small = api.default_workload(detect("cpu"))
+    gpu = msgspec.structs.replace(detect("cpu"), kind="cuda")
+    assert (small.spec, small.tokens) == (api.default_workload(gpu).spec, 128)
+    assert api.default_workload(gpu).tokens == 8192
+    found = dict(api.backends(TINY.spec, device="cpu"))
+    assert found["eager"] is None
+    assert "GPU" in found["liger"]
+
+
+def test_an_interrupt_leaves_the_finished_rows(tmp_path):
+    script = (
+        "from pathlib import Path; from mlpfusion import api; from mlpfusion.spec import *;"
+        "w = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16);"
+        f"api.profile(w, backends=['eager', 'compile'], device='cpu', json=Path({str(tmp_path / 'r.json')!r}))"
+    )
+    run = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 90
+    while not (tmp_path / "r.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(run.pid, signal.SIGINT)
+    _, printed = run.communicate(timeout=30)
+    assert "KeyboardInterrupt" in printed
+    saved = store.load(tmp_path / "r.json")
+    assert [one.backend for one in saved.rows] == ["eager"]
+    assert not saved.complete

@@ -1,0 +1,47 @@
+"""The race on a CPU: order, bookkeeping, and that a sample times the call and nothing else."""
+
+from __future__ import annotations
+
+import time
+
+from mlpfusion.device import Device
+from mlpfusion.measure.clocks import WARMUP_CALLS, Contender, race
+
+CPU = Device(kind="cpu", name="some CPU")
+
+
+def run(names, rounds, seed=0, call=lambda name: None):
+    log = []
+    contenders = [Contender(name, lambda name=name: log.append(name) or call(name), None, "none") for name in names]
+    at = []
+    samples = race(contenders, CPU, rounds=rounds, seed=seed, before=at.append, after=lambda name: at.append(None))
+    return log, at, samples
+
+
+def test_every_round_samples_everybody_once_in_a_new_order():
+    log, _, samples = run("abcd", 30)
+    rounds = [log[i : i + 4] for i in range(4 * WARMUP_CALLS, len(log), 4)]
+    assert all(sorted(one) == list("abcd") for one in rounds)
+    assert len({tuple(one) for one in rounds}) > 5
+    assert {(series.backend, series.clock) for series in samples} == {
+        (name, clock) for name in "abcd" for clock in ("wall_us", "host_us")
+    }
+    assert all(len(series.values) == 30 for series in samples)
+
+
+def test_a_seed_repeats_the_order():
+    assert run("abc", 10, seed=1)[0] == run("abc", 10, seed=1)[0]
+    assert run("abc", 10, seed=1)[0] != run("abc", 10, seed=2)[0]
+
+
+def test_who_is_at_work_is_told_before_each_sample():
+    log, at, _ = run("ab", 5)
+    told = [name for name in at if name is not None]
+    assert told == ["a", "b", *log[2 * WARMUP_CALLS :]]
+
+
+def test_a_sample_is_the_time_of_the_call():
+    _, _, samples = run("a", 5, call=lambda name: time.sleep(0.02))
+    for series in samples:
+        assert all(value >= 20_000 for value in series.values)
+        assert series.l2 == "unknown"

@@ -1,0 +1,117 @@
+"""Workers that answer, crash, hang, or are interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from mlpfusion.measure import supervise, tasks
+from mlpfusion.spec import MLPSpec, Workload
+
+TINY = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32"), batch=1, seq=4)
+
+BODIES = {
+    "answers": "return mlp.down_proj if False else (lambda x: mlp.down_proj(mlp.gate_proj(x) * 0))",
+    "dies": "import os, signal; print('last words', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
+    "exits": "import os; print('giving up', flush=True); os._exit(7)",
+    "hangs": "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)",
+    "raises": "raise ValueError('first line\\nsecond line')",
+    "refuses": "from mlpfusion.errors import BackendUnavailableError as E; raise E('mine', 'not today')",
+}
+
+
+@pytest.fixture
+def qualify(tmp_path):
+    def run(body: str, time_limit_s: float = 60.0) -> tasks.Answer:
+        path = tmp_path / "mine.py"
+        path.write_text(
+            "class Mine:\n    name = 'mine'\n    def unsupported(self, spec, device): return None\n"
+            f"    def bind(self, mlp):\n        {BODIES[body]}\n"
+        )
+        task = tasks.Qualify(
+            backend=f"{path}:Mine",
+            workload=TINY,
+            device="cpu",
+            seed=0,
+            trace=str(tmp_path / "trace.json"),
+            calls=2,
+            emulate=False,
+            tokens=None,
+        )
+        return supervise.run(task, folder=tmp_path, name="task", time_limit_s=time_limit_s)
+
+    return run
+
+
+def test_an_answer_comes_back(qualify, tmp_path):
+    answer = qualify("answers")
+    assert isinstance(answer, tasks.Qualified)
+    assert answer.accuracy.ratio > 2
+    assert answer.traced
+    assert (tmp_path / "trace.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "reason"),
+    [
+        ("dies", "failed", "the worker was killed by SIGSEGV: last words"),
+        ("exits", "failed", "the worker exited with code 7: giving up"),
+        ("raises", "failed", "ValueError: first line"),
+        ("refuses", "unavailable", "not today"),
+    ],
+)
+def test_whatever_happens_becomes_one_line(qualify, body, kind, reason):
+    assert qualify(body) == tasks.Broken(kind=kind, reason=reason)
+
+
+def sleepers(marker: str) -> list[str]:
+    printed = subprocess.run(["ps", "-eo", "sess,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in printed.splitlines() if marker in line and "ps -eo" not in line]
+
+
+def test_a_hang_ends_with_everything_the_worker_started(qualify):
+    before = len(sleepers("sleep 600"))
+    assert qualify("hangs", time_limit_s=8) == tasks.Broken(kind="failed", reason="no answer within 8 s")
+    assert len(sleepers("sleep 600")) == before
+
+
+def test_an_interrupt_ends_the_worker(qualify, tmp_path):
+    before = len(sleepers("sleep 600"))
+    timer = threading.Timer(8, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        qualify("hangs")
+    time.sleep(0.2)
+    assert len(sleepers("sleep 600")) == before
+    assert not sleepers(str(tmp_path))
+
+
+def test_the_interpreter_is_on_for_emulation_alone(monkeypatch, tmp_path):
+    seen = {}
+
+    class FakeWorker:
+        pid = 2**22 + 1  # above the kernel's default limit: no such process
+
+        def __init__(self, command, env, **_):
+            seen.update(env)
+
+        def wait(self, timeout):
+            return 1
+
+        def poll(self):
+            return 1
+
+    monkeypatch.setattr(subprocess, "Popen", FakeWorker)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for emulate in (True, False):
+        seen.clear()
+        task = tasks.Qualify(
+            backend="triton", workload=TINY, device="cpu", seed=0, trace="t", calls=1, emulate=emulate, tokens=None
+        )
+        supervise.run(task, folder=tmp_path, name="t", time_limit_s=1)
+        assert seen.get("TRITON_INTERPRET") == ("1" if emulate else None)
