@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import os
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from huggingface_hub import constants
 
 from mlpfusion.backends import hub as hub_module
 from mlpfusion.backends.hub import REPO, Hub
@@ -55,6 +55,10 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No setting of the machine reaches these tests, and no kernel that was downloaded before."""
     for name in ("LOCAL_KERNELS", "MLPFUSION_HUB_REPO", "MLPFUSION_HUB_VERSION"):
         monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("HF_") or name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)  # for the processes that a test starts; this one has read them already
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "https://huggingface.co")
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -290,7 +294,7 @@ def test_a_cached_version_needs_no_network(empty_cache: Path, connections: list[
 
 def test_another_cached_version_does_not_do(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache(empty_cache, "c0ffee", style="v2")
-    monkeypatch.setattr(importlib.import_module("huggingface_hub.constants"), "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert Hub().unsupported(SPEC, H100) == f"HF_HUB_OFFLINE is set and {REPO} version 1 is not in the local cache"
     assert Hub(version=2).unsupported(SPEC, H100) is None
 
@@ -303,7 +307,7 @@ def test_a_torn_download_is_passed_over(empty_cache: Path, monkeypatch: pytest.M
     assert hub.unsupported(SPEC, H100) is None
     assert "revision aaaa" in (hub.origin or "")
     shutil.rmtree(whole)
-    monkeypatch.setattr(importlib.import_module("huggingface_hub.constants"), "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "swiglu" in (Hub().unsupported(SPEC, H100) or "")
 
 
@@ -341,7 +345,7 @@ def test_the_hub_is_asked_and_its_kernel_downloaded_then_used_offline(tmp_path: 
         {"repo": "kernels-community/stalled"},
         {"bind": True},
     ]
-    local = {"HF_HOME": str(tmp_path / "home"), "KERNELS_CACHE": str(tmp_path / "cache"), "no_proxy": "127.0.0.1"}
+    local = {"HF_HOME": str(tmp_path / "home"), "KERNELS_CACHE": str(tmp_path / "cache")}
     with fake_hub.serve(repositories) as address:
         absent, other, stranger, version, stalled, loaded = ask(requests, HF_ENDPOINT=address, **local)
     assert absent["reason"] == f"the repository does not exist on {address}, or is private"

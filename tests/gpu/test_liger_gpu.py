@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,12 +122,19 @@ def test_compiled_it_is_right_or_says_why_not(backend: Backend) -> None:
     torch.compiler.reset()
     compiled = torch.compile(backend.bind(given.mlp))
     assert ratio(given, step(compiled, given)()) <= 2
-    with pytest.raises(RuntimeError, match="double backward"):
+    # The compiler lets the backward overwrite buffers of the forward and then refuses both by itself; where it does not,
+    # a second backward has to be right.
+    refused = r"double backward|donated buffers"
+    with pytest.raises(RuntimeError, match=refused):
         torch.autograd.grad(torch.autograd.grad(compiled(given.x).sum(), given.x, create_graph=True)[0].sum(), given.x)
     y = compiled(given.x)
-    first = torch.autograd.grad(y, given.x, given.dy, retain_graph=True)[0].clone()
-    second = torch.autograd.grad(y, given.x, given.dy)[0]
-    assert torch.equal(first, second)
+    try:
+        first = torch.autograd.grad(y, given.x, given.dy, retain_graph=True)[0].clone()
+    except RuntimeError as error_text:
+        if not re.search(refused, str(error_text)):
+            raise
+    else:
+        assert torch.equal(first, torch.autograd.grad(y, given.x, given.dy)[0])
 
 
 def test_on_a_gpu_that_is_not_the_current_one() -> None:
