@@ -26,7 +26,7 @@ def test_the_cpu_is_described():
 @no_gpu
 def test_without_a_gpu_the_cpu_is_taken_and_cuda_refused():
     assert detect().kind == "cpu"
-    with pytest.raises(UsageError, match="'cuda' is not here.*valid here: cpu"):
+    with pytest.raises(UsageError, match=r"'cuda' is not here.*valid here: cpu"):
         detect("cuda")
 
 

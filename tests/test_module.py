@@ -120,7 +120,7 @@ def test_a_change_of_dtype_is_followed(backend):
     mlp = GatedMLP(SPEC, backend=backend).half()
     assert mlp.spec.dtype == "float16"
     assert mlp(x(2).half()).dtype == torch.float16
-    with pytest.raises(UsageError, match="'float64'.*bfloat16, float16, float32"):
+    with pytest.raises(UsageError, match=r"'float64'.*bfloat16, float16, float32"):
         mlp.double()(x(2).double())
     assert mlp.float()(x(2)).dtype == torch.float32
 
@@ -206,5 +206,5 @@ def test_hooks_on_a_projection_fire_or_the_backend_refuses():
         mlp(x(1))
     assert calls == ["eager", "triton"]
     mlp.set_backend("eager")
-    with pytest.raises(BackendUnavailableError, match="'packed'.*gate_proj has hooks"):
+    with pytest.raises(BackendUnavailableError, match=r"'packed'.*gate_proj has hooks"):
         mlp.set_backend("packed")

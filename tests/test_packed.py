@@ -62,7 +62,8 @@ def test_the_shapes_that_a_compiler_is_told_are_the_real_ones():
             stand_ins = [mode.from_tensor(argument.detach().clone()) for argument in arguments]
             with mode:
                 fake = op(*stand_ins)
-            for one, other in zip(*((value if isinstance(value, tuple) else (value,)) for value in (real, fake))):
+            pairs = [value if isinstance(value, tuple) else (value,) for value in (real, fake)]
+            for one, other in zip(*pairs, strict=True):
                 assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
 
 
