@@ -122,7 +122,7 @@ def test_compiled_it_is_right_or_says_why_not(backend: Backend) -> None:
     torch.compiler.reset()
     compiled = torch.compile(backend.bind(given.mlp))
     assert ratio(given, step(compiled, given)()) <= 2
-    # The compiler lets the backward overwrite buffers of the forward and then refuses both by itself; where it does not,
+    # The compiler lets the backward overwrite buffers of the forward and then refuses both itself; where it does not,
     # a second backward has to be right.
     refused = r"double backward|donated buffers"
     with pytest.raises(RuntimeError, match=refused):
