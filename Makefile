@@ -40,7 +40,7 @@ gpu-test: $(DEV_READY)
 lint: $(DEV_READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
+	$(PY) -m mypy src kernels/torch-ext/mlpfusion_kernels $(wildcard bench/*.py)
 
 wheel: $(DEV_READY)
 	rm -rf build/wheel dist

@@ -62,7 +62,7 @@ EAGER = Row(
     backend="eager",
     status="ok",
     tokens=8192,
-    setup=Setup(bind_s=0.001, first_call_s=0.25),
+    setup=Setup(bind_s=0.0004, first_call_s=0.25),
     accuracy=Accuracy(max_error=0.01, rms_error=0.001, eager_max_error=0.01, eager_rms_error=0.001, rows=256),
     kernels=(kernel("nvjet_tst_128x256", "gate_gemm", 61.8), kernel(GELU, "activation", 41.05)),
     launches=launches(5),
@@ -90,7 +90,14 @@ COMPILE = msgspec.structs.replace(
 )
 LIGER = Row(backend="liger", status="unavailable", reason="no GPU | and no driver")
 HUB = Row(backend="hub", status="failed", reason="numerically wrong: 41 times eager's error")
-TRITON = Row(backend="triton", status="ok", emulated=True, tokens=8, reason="emulated: 8 tokens, no times")
+TRITON = Row(
+    backend="triton",
+    status="ok",
+    emulated=True,
+    tokens=8,
+    reason="emulated: 8 tokens, no times",
+    clocks=Clocks(reasons={"wall_us": "emulated"}),
+)
 
 
 def profile(*rows: Row, **changes: object) -> Profile:
@@ -159,8 +166,8 @@ def test_a_row_carries_its_spread_its_ratio_and_its_bound() -> None:
     assert line(host, "eager") == "eager 238.0 [237.3–238.8] 5 105 gpu 2.31x 31.5 – –"
     assert line(host, "compile") == "compile – 4 105 gpu 2.31x 80.5 22.5 9.10"
     memory = text.split("\nMemory, accuracy, setup\n")[1]
-    assert line(memory, "eager") == "eager 39.0 455 151 1.00 / 1.00 0.00100 + 0.250"
-    assert line(memory, "compile").split(" ", 4)[4] == "0.980 / 1.10 0.00100 + 0.250"
+    assert line(memory, "eager") == "eager 39.0 455 151 1.00 / 1.00 <0.001 s + 0.250 s"
+    assert line(memory, "compile").split(" ", 4)[4] == "0.980 / 1.10 <0.001 s + 0.250 s"
 
 
 def test_kernels_are_listed_in_order_with_their_decoded_names() -> None:
@@ -178,6 +185,7 @@ def test_no_row_is_dropped_and_none_without_its_reason(fmt: str) -> None:
         assert word in text
     assert "hub: failed: numerically wrong: 41 times eager's error" in text
     assert "triton: emulated: 8 tokens, no times" in text
+    assert "emulated (triton)" not in text  # said once is enough
     assert "compile: asked for nothing special" in text
     assert "graph_us: not measured: capture is off (eager, compile)" in text
     assert "saved_for_backward_bytes: not measured: inference keeps nothing (eager, compile)" in text

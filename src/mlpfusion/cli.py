@@ -114,6 +114,8 @@ def _profile(
     except KeyboardInterrupt:
         _complain(f"interrupted; {_what_was_saved(saved, before)}")
         return INTERRUPTED
+    if saved:
+        _say(f"saved in {_joined(saved)}", sys.stderr)
     sys.stdout.write(table.render(result, fmt))
     return _judge(result)
 
@@ -299,7 +301,11 @@ def _what_was_saved(paths: Sequence[Path], before: dict[Path, tuple[int, int]]) 
     if not written:
         return "nothing was saved: no backend had finished"
     rows = len(store.load(written[0]).rows)
-    return f"{rows} finished row{'' if rows == 1 else 's'} saved in {' and '.join(str(path) for path in written)}"
+    return f"{rows} finished row{'' if rows == 1 else 's'} saved in {_joined(written)}"
+
+
+def _joined(paths: Sequence[Path]) -> str:
+    return " and ".join(str(path) for path in paths)
 
 
 def _complain(message: str, code: int = FAILED) -> int:

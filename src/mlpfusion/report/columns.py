@@ -181,7 +181,7 @@ def _error_data(row: Row) -> dict[str, Value]:
 def _setup(row: Row) -> str:
     if row.setup is None:
         return ABSENT
-    return f"{units.plain(row.setup.bind_s)} + {units.plain(row.setup.first_call_s)}"
+    return f"{units.seconds(row.setup.bind_s)} + {units.seconds(row.setup.first_call_s)}"
 
 
 def _setup_data(row: Row) -> dict[str, Value]:
@@ -224,10 +224,10 @@ def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
         _pre_op("first_launch_us", "µs to first launch", lambda pre: pre.time_to_first_launch),
         _pre_op("dynamo_us", "Dynamo lookup µs", lambda pre: pre.dynamo_cache_lookup),
         _pre_op("compiled_graph_us", "compiled graph µs", lambda pre: pre.compiled_graph_entry),
-        _number("minimum_bytes", "HBM MB, minimum", "memory", _of_traffic("minimum_bytes"), 1e6),
-        _number("derived_bytes", "HBM MB, derived", "memory", _of_traffic("derived_bytes"), 1e6),
+        _number("minimum_bytes", "traffic MB, minimum", "memory", _of_traffic("minimum_bytes"), 1e6),
+        _number("derived_bytes", "traffic MB, derived", "memory", _of_traffic("derived_bytes"), 1e6),
         _number("peak_bytes", "peak MB", "memory", _of_memory("peak_bytes"), 1e6),
         _number("saved_bytes", "saved MB", "memory", _of_memory("saved_for_backward_bytes"), 1e6),
         Column("error", "error / eager's (max / rms)", "memory", _error, _error_data),
-        Column("setup_s", "setup s (bind + first call)", "memory", _setup, _setup_data),
+        Column("setup_s", "setup (bind + first call)", "memory", _setup, _setup_data),
     )

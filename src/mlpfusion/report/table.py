@@ -306,6 +306,8 @@ def _notes(rows: Sequence[Row]) -> Iterable[str]:
                 yield f"{row.backend}: {name}: {clock.n} samples; without a spread, from 20 on, it is not printed"
     absent: dict[tuple[str, str], list[str]] = {}
     for row in rows:
+        if verdict(row)[0] == "emulated":
+            continue  # said once for the row
         for part in (row.clocks, row.traffic, row.memory):
             for field, reason in (part.reasons if part is not None else {}).items():
                 absent.setdefault((field, reason), []).append(row.backend)

@@ -11,22 +11,24 @@ _MOST_DECIMALS: Final = 3
 
 
 def with_spread(value: float, low: float, high: float) -> str:
-    """`212.1 [211.5–213.0]`: down to a tenth of the spread's leading digit, the same for all three."""
-    places = _decimals(value, high - low)
-    return f"{value:.{places}f} [{low:.{places}f}–{high:.{places}f}]"
+    """`212.1 [211.5–213.0]` or `85000 [77000–91000]`: two digits of the spread, the same place for all three."""
+    places = _places(value, high - low)
+    middle, first, last = (_fixed(number, places) for number in (value, low, high))
+    return f"{middle} [{first}–{last}]"
 
 
 def ratio(value: float, low: float, high: float) -> str:
     """`0.943x [0.940–0.946]`: a ratio and its interval."""
-    places = max(2, _decimals(value, high - low))
-    return f"{value:.{places}f}x [{low:.{places}f}–{high:.{places}f}]"
+    places = max(2, _places(value, high - low))
+    middle, first, last = (_fixed(number, places) for number in (value, low, high))
+    return f"{middle}x [{first}–{last}]"
 
 
 def plain(value: float) -> str:
     """`value` with three significant digits and no exponent: 0.0123, 1.23, 12.3, 1234."""
     if not math.isfinite(value):
         return "inf" if value > 0 else "-inf" if value < 0 else "nan"
-    return f"{value:.{_decimals(value, 0.0)}f}"
+    return _fixed(value, max(_places(value, 0.0), 0))
 
 
 def times(value: float) -> str:
@@ -40,8 +42,8 @@ def microseconds(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """`12.3 s`."""
-    return f"{plain(value)} s"
+    """`12.3 s`; below a millisecond `<0.001 s`."""
+    return f"{plain(value) if value >= 0.001 else '<0.001'} s"
 
 
 def megabytes(size: float) -> str:
@@ -64,12 +66,14 @@ def teraflops(rate: float) -> str:
     return f"{plain(rate / 1e12)} TFLOP/s"
 
 
-def _decimals(value: float, spread: float) -> int:
+def _places(value: float, spread: float) -> int:
+    """Decimal places that are worth printing; negative ones are tens, hundreds and so on."""
     if spread > 0:
-        places = 1 - math.floor(math.log10(spread))
-    elif value:
-        places = _DIGITS - 1 - math.floor(math.log10(abs(value)))
-    else:
-        places = 0
-    # A spread far wider than the value would leave no digit of it.
-    return min(max(places, 0), _MOST_DECIMALS if spread > 0 or abs(value) >= 0.01 else 6)
+        return min(1 - math.floor(math.log10(spread)), _MOST_DECIMALS)
+    if value == 0:
+        return 0
+    return min(_DIGITS - 1 - math.floor(math.log10(abs(value))), _MOST_DECIMALS if abs(value) >= 0.01 else 6)
+
+
+def _fixed(value: float, places: int) -> str:
+    return f"{round(value, places):.{max(places, 0)}f}"
