@@ -1,0 +1,93 @@
+"""README: what it promises works, and what it lists exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from mlpfusion import GatedMLP, MLPSpec, backend
+from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.report.table import COLUMNS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def between(marker: str) -> str:
+    """The text from one marker to its end, or to the end of the code block that follows it."""
+    after = README.split(f"<!-- {marker} -->", 1)[1]
+    return after.split(f"<!-- /{marker} -->", 1)[0]
+
+
+def code(text: str) -> str:
+    found = re.search(r"```\w*\n(.*?)```", text, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def tree() -> dict[str, list[str]]:
+    """Each folder that the tree opens, with the names below it; the root is ''."""
+    folders: dict[str, list[str]] = {"": []}
+    path: list[str] = []
+    for line in code(between("tree")).splitlines():
+        name, comment = line.split(maxsplit=1) if " " in line.strip() else (line.strip(), "")
+        assert comment or name.endswith("/"), f"{name} has no comment"
+        depth = (len(line) - len(line.lstrip())) // 2
+        path = [*path[:depth], name]
+        parent = "".join(path[:-1])
+        folders.setdefault(parent, []).append(name)
+    return folders
+
+
+def test_every_listed_file_exists() -> None:
+    missing = [
+        folder + name for folder, names in tree().items() for name in names if not (ROOT / folder / name).exists()
+    ]
+    assert missing == []
+
+
+def test_every_file_of_the_packages_is_listed() -> None:
+    unlisted = []
+    for folder, names in tree().items():
+        if folder.startswith(("src/", "kernels/")):
+            on_disk = {each.name + "/" * each.is_dir() for each in (ROOT / folder).iterdir()}
+            quiet = {"__init__.py", "__pycache__/", "py.typed", ".gitignore", "build/"}
+            unlisted += [folder + name for name in sorted(on_disk - set(names) - quiet)]
+    assert unlisted == []
+
+
+def test_every_column_is_explained_in_its_order() -> None:
+    assert re.findall(r"^\| `(\w+)`", between("columns"), re.MULTILINE) == list(COLUMNS)
+
+
+def test_every_backend_is_explained_in_its_order() -> None:
+    table = README.split("| backend | what runs |", 1)[1].split("\n\n", 1)[0]
+    assert re.findall(r"^\| `([\w-]+)`", table, re.MULTILINE) == list(backend.BUILT_IN)
+
+
+def test_a_backend_in_ten_lines_works(tmp_path: Path) -> None:
+    text = code(between("backend"))
+    assert len([line for line in text.splitlines() if line.strip()]) <= 10
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    name = f"{tmp_path / 'mine.py'}:Mine"
+    mlp = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=24, dtype="float32"))
+    x = torch.randn(3, 5, 16)
+    expected = mlp(x)
+    torch.testing.assert_close(mlp.set_backend(name)(x), expected)
+    silu = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=24, activation="silu", dtype="float32"))
+    with pytest.raises(BackendUnavailableError, match="only gelu_tanh is written"):
+        silu.set_backend(name)
+
+
+def test_the_python_example_runs() -> None:
+    example = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "GatedMLP(" in block)
+    names: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert isinstance(names["mlp"], GatedMLP)
+
+
+def test_the_table_has_its_place() -> None:
+    assert between("table").strip()
