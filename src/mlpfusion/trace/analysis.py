@@ -101,9 +101,9 @@ def _compiled(trace: Trace, calls: Sequence[Call]) -> list[str]:
 
 
 def _kernels(calls: Sequence[Call]) -> tuple[Kernel, ...]:
-    """The kernels in device order, each with its median time over calls. Calls are compared in launch order, which
+    """The kernels in device order, each with its median time over calls.
 
-    overlap on the device cannot change.
+    Calls are compared in launch order, which overlap on the device cannot change.
     """
     work = calls[0].work
     decoded = [decode(item.event.name) for item in work]

@@ -191,9 +191,10 @@ def _open(stack: list[Event], instant_ns: int) -> list[Event]:
 
 
 def _leaves(operators: Sequence[Event]) -> list[Event]:
-    """The outermost operators that compute, given all of a call by start: not views, factories, or composites, whose
+    """The outermost operators that compute, given all of a call's operators by start.
 
-    work shows as operators inside them. What is inside a leaf belongs to it.
+    Views and factories compute nothing, the work of composites shows as operators inside them. What is inside a leaf
+    belongs to it.
     """
     found: list[Event] = []
     covered: dict[object, int] = {}

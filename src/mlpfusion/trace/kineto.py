@@ -93,9 +93,9 @@ def read(path: str | Path) -> Trace:
 
 
 def _entries(data: bytes, path: str | Path) -> list[_Entry | None]:
-    """Every entry of `traceEvents`, None for one that is no object. The typed decode fails as a whole on one wrong
+    """Every entry of `traceEvents`, None for one that is no object.
 
-    type, so then each entry is decoded by itself and its wrong fields are left out.
+    The typed decode fails as a whole on one wrong type; then each entry is decoded by itself, without its wrong fields.
     """
     listed = data.lstrip()[:1] == b"["
     try:

@@ -47,9 +47,8 @@ def pre_ops(trace: Trace, calls: Sequence[Call], *, split_launches: bool) -> Pre
     """The split of the call whose time to its first launch is the median (the lower of two), in µs.
 
     Every instant belongs to the innermost event of the thread that makes the next launch, or of the call's own thread
-    while that one does nothing (before the autograd thread takes over). A part whose
-    events occur nowhere in the trace is None.
-    `split_launches` False leaves `between_launches` None: on a CPU run the time between leaf operators is theirs.
+    while that one does nothing (before the autograd thread takes over). A part whose events occur nowhere in the
+    trace is None. `split_launches` False leaves `between_launches` None: on a CPU run the time between leaf operators is theirs.
     """
     host_us = median(call.annotation.duration_ns for call in calls) / 1000 if calls else None
     waits = {index: _wait(call) for index, call in enumerate(calls) if call.launches}
@@ -112,10 +111,10 @@ def _split(
 
 
 def owned(events: Sequence[Event], start_ns: int, end_ns: int, otherwise: Sequence[Event] = ()) -> Counter[Part]:
-    """Nanoseconds of [start, end) by part: each instant goes to the event, given by start, that began last of those
+    """Nanoseconds of [start, end) by part, given the events of a thread by start.
 
-    still running, which for nested events is the innermost; without one to those of `otherwise` in the same way, and
-    else to "unattributed".
+    Each instant goes to the event that began last of those still running, which for nested events is the innermost;
+    without one to an event of `otherwise` in the same way, and else to "unattributed".
     """
     total: Counter[Part] = Counter()
     stack: list[Event] = []

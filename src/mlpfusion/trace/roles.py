@@ -38,9 +38,10 @@ def roles(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[Role]:
 
 
 def _matrix_products(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[list[int]]:
-    """The forward matrix products, each with the helper kernels of its own: those of the same `aten::mm`, and a split-K
+    """The forward matrix products, each with its helper kernels, as indices.
 
-    reduction, which follows its product also where no operator is seen, as in a graph replay.
+    Those are the kernels of the same `aten::mm`, and a split-K reduction, which follows its product also where no
+    operator is seen, as in a graph replay.
     """
     groups: list[list[int]] = []
     owner_of: list[object] = []

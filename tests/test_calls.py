@@ -1,0 +1,365 @@
+"""Calls, launches, roles and times of a trace, on timelines made by hand and on recorded ones."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlpfusion.errors import MeasurementError
+from mlpfusion.trace import analyse, kineto
+from mlpfusion.trace.analysis import union_ns
+
+if TYPE_CHECKING:
+    from mlpfusion.records import Analysis
+
+HERE = Path(__file__).parent
+timeline = runpy.run_path(str(HERE / "timeline.py"))
+Timeline, EAGER, WARMUP = timeline["Timeline"], timeline["EAGER"], timeline["WARMUP"]
+GEMM, GELU, MUL, SPLIT_K = timeline["GEMM"], timeline["GELU"], timeline["MUL"], timeline["SPLIT_K"]
+FUSED = "triton_poi_fused__unsafe_view_gelu_mul_0"
+
+
+def gpu(made: Any, folder: Path, **options: Any) -> Analysis:
+    return analyse(kineto.read(made.write(folder)), device="cuda", **options)
+
+
+def recorded(name: str) -> Analysis:
+    trace = kineto.read(HERE / "data" / f"{name}.json.gz")
+    return analyse(trace, device="cpu" if name.startswith("cpu") else "cuda")
+
+
+def roles(analysis: Analysis) -> list[str]:
+    return [kernel.role for kernel in analysis.kernels]
+
+
+def many(kernels: Any = EAGER, calls: int = 3) -> Any:
+    made = Timeline()
+    for index in range(calls):
+        made.mlp(1000 * (index + 1), kernels)
+    return made
+
+
+def test_an_eager_call(tmp_path: Path) -> None:
+    found = gpu(many(), tmp_path)
+    assert found.calls == 3
+    assert roles(found) == ["gate_gemm", "activation", "up_gemm", "mul", "down_gemm"]
+    assert [kernel.time_us for kernel in found.kernels] == [5.0] * 5
+    assert [kernel.op for kernel in found.kernels] == ["aten::mm", "aten::gelu", "aten::mm", "aten::mul", "aten::mm"]
+    assert {kernel.launched_by for kernel in found.kernels} == {"cudaLaunchKernel"}
+    assert found.launches.kernels == 5
+    assert found.launches.runtime_launches == {"cudaLaunchKernel": 5}
+    assert found.kernel_us == (25.0,) * 3
+    assert found.host_us == (100.0,) * 3
+    assert found.notes == ()
+
+
+def test_absolute_fractional_times_give_the_same(tmp_path: Path) -> None:
+    made = Timeline(1_700_000_000_000_000)
+    for index in range(3):
+        made.mlp(1000.003 * (index + 1))
+    assert gpu(made, tmp_path) == gpu(many(), tmp_path)
+
+
+def test_work_of_warmups_and_between_calls_is_not_counted(tmp_path: Path) -> None:
+    made = Timeline().mlp(0, name=WARMUP)
+    for index in range(1, 4):
+        made.launch("flush", 1000 * index - 500, 1000 * index + 60, 20)  # runs while the call does
+        made.mlp(1000 * index)
+    made.launch(GEMM, 90, 1055, 30, api="cuLaunchKernelEx")  # a late kernel of the warm-up
+    assert gpu(made, tmp_path) == gpu(many(), tmp_path)
+
+
+def test_orphans_are_counted_apart(tmp_path: Path) -> None:
+    made = many().device("backlog", 1020, 5, 999).device("no id", 1030, 5, 0)
+    found = gpu(made, tmp_path)
+    assert found.launches.kernels == 5
+    assert found.notes == ("2 device events have no launch in the trace and belong to no call",)
+
+
+def test_a_kernel_before_its_launch_is_said(tmp_path: Path) -> None:
+    made = many(calls=2)
+    made.mlp(3000, EAGER[:4]).op("aten::mm", 3042, 8).launch(GEMM, 3045, 3041, 5)
+    found = gpu(made, tmp_path)
+    assert found.calls == 3
+    assert found.notes == ("1 device events start before their launch: the two clocks disagree",)
+
+
+def test_a_lost_kernel_makes_the_trace_incomplete(tmp_path: Path) -> None:
+    made = many(calls=4)
+    lost = next(index for index, entry in enumerate(made.entries) if entry["cat"] == "kernel")
+    del made.entries[lost]
+    found = gpu(made, tmp_path)
+    assert found.calls == 3
+    assert len(found.kernel_us) == 3
+    assert found.notes == (
+        "incomplete: 1 launches inside calls have no device event",
+        "incomplete: calls differ in their number of kernels (4 in 1, 5 in 3 calls); "
+        "figures are of the 3 of 4 calls that agree",
+    )
+
+
+def test_other_kernels_in_one_call_are_said(tmp_path: Path) -> None:
+    made = many(calls=2).mlp(3000, ((GEMM, "aten::mm"), (MUL, "aten::mul"), *EAGER[2:]))
+    found = gpu(made, tmp_path)
+    assert found.calls == 2
+    assert "incomplete: calls differ in the names of their kernels" in found.notes[0]
+
+
+def test_the_median_is_taken_by_position_not_by_name(tmp_path: Path) -> None:
+    made = Timeline()
+    for index, times in enumerate(((1, 10), (2, 20), (9, 90))):
+        start = 1000 * index
+        made.call(start, 100).op("aten::mm", start + 1, 8).launch(GEMM, start + 3, start + 20, times[0])
+        made.op("aten::mm", start + 11, 8).launch(GEMM, start + 13, start + 40, times[1])
+    assert [kernel.time_us for kernel in gpu(made, tmp_path).kernels] == [2.0, 20.0]
+
+
+def test_backward_is_launched_by_another_thread(tmp_path: Path) -> None:
+    made = Timeline()
+    for index in range(1, 3):
+        start = 1000 * index
+        made.mlp(start).entries[-16]["dur"] = 400
+        made.op("autograd::engine::evaluate_function: MmBackward0", start + 110, 90, tid=2)
+        made.op("MmBackward0", start + 112, 80, tid=2)
+        for at in (120, 140):
+            made.op("aten::mm", start + at, 10, tid=2).launch(GEMM, start + at + 2, start + at + 60, 5, tid=2)
+    found = gpu(made, tmp_path)
+    assert roles(found) == ["gate_gemm", "activation", "up_gemm", "mul", "down_gemm", "other", "other"]
+    assert found.launches.runtime_launches == {"cudaLaunchKernel": 7}
+
+
+def test_a_graph_replay_is_one_launch_of_many_kernels(tmp_path: Path) -> None:
+    made = Timeline()
+    for index in range(1, 4):
+        start = 1000 * index
+        made.call(start, 50).api("cudaGraphLaunch", start + 10, 5, correlation=index)
+        for position, name in enumerate(("Memset (Device)", GEMM, GEMM, FUSED, GEMM, SPLIT_K)):
+            made.device(name, start + 20 + 10 * position, 5, index)
+    found = gpu(made, tmp_path)
+    assert roles(found) == ["memset", "gate_gemm", "up_gemm", "act_mul", "down_gemm", "down_gemm"]
+    assert (found.launches.kernels, found.launches.memsets) == (5, 1)
+    assert found.launches.runtime_launches == {"cudaGraphLaunch": 1}
+    assert {kernel.launched_by for kernel in found.kernels} == {"cudaGraphLaunch"}
+
+
+def test_fills_copies_queries_and_waits_are_counted_apart(tmp_path: Path) -> None:
+    made = Timeline()
+    for index in range(1, 3):
+        start = 1000 * index
+        made.call(start, 200)
+        made.launch("Memset (Device)", start + 1, start + 10, 1, api="cudaMemsetAsync")
+        made.launch("Memcpy DtoD (Device -> Device)", start + 3, start + 12, 1, api="cudaMemcpyAsync")
+        made.launch("Memcpy HtoD (Pageable -> Device)", start + 5, start + 14, 1, api="cuMemcpyHtoDAsync_v2")
+        made.api("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", start + 7)
+        made.api("cudaStreamIsCapturing", start + 8).api("cudaLaunchHostFunc", start + 9)
+        for offset, api in enumerate(("cudaLaunchKernelExC", "cuLaunchKernel", "hipExtModuleLaunchKernel")):
+            made.launch("a kernel", start + 20 + offset * 2, start + 40 + offset * 10, 3, api=api)
+        made.api("cudaStreamSynchronize", start + 70).api("hipDeviceSynchronize", start + 75)
+    launches = gpu(made, tmp_path).launches
+    assert (launches.kernels, launches.memcpys, launches.memsets) == (3, 2, 1)
+    assert (launches.occupancy_queries, launches.syncs) == (1, 2)
+    assert launches.runtime_launches == {
+        "cudaMemsetAsync": 1,
+        "cudaMemcpyAsync": 1,
+        "cuMemcpyHtoDAsync_v2": 1,
+        "cudaLaunchKernelExC": 1,
+        "cuLaunchKernel": 1,
+        "hipExtModuleLaunchKernel": 1,
+    }
+
+
+def test_a_driver_call_inside_its_runtime_call_is_one_launch(tmp_path: Path) -> None:
+    made = Timeline()
+    for index in range(1, 3):
+        start = 1000 * index
+        made.call(start, 50).api("cudaLaunchKernel", start + 5, 10, correlation=index)
+        made.api("cuLaunchKernel", start + 7, 3, correlation=index).device("k", start + 20, 5, index)
+    found = gpu(made, tmp_path)
+    assert found.launches.kernels == 1
+    assert found.launches.runtime_launches == {"cudaLaunchKernel": 1}
+
+
+MM, ADDMM = "aten::mm", "aten::addmm"
+ROLES: dict[str, tuple[tuple[tuple[str, str], ...], list[str]]] = {
+    "compile": (
+        ((GEMM, MM), (GEMM, MM), (FUSED, FUSED), (GEMM, MM)),
+        ["gate_gemm", "up_gemm", "act_mul", "down_gemm"],
+    ),
+    "ours": (
+        ((GEMM, MM), (GEMM, MM), ("act_mul_flat_kernel", "_ActMul"), (GEMM, MM)),
+        ["gate_gemm", "up_gemm", "act_mul", "down_gemm"],
+    ),
+    "packed": (((GEMM, MM), ("act_mul_rows_kernel", "x"), (GEMM, MM)), ["gate_up_gemm", "act_mul", "down_gemm"]),
+    "packed eager": (
+        ((GEMM, MM), (GELU, "aten::gelu"), (MUL, "aten::mul"), (GEMM, MM)),
+        ["gate_up_gemm", "activation", "mul", "down_gemm"],
+    ),
+    "no gate": (((GEMM, MM), (GELU, "aten::gelu"), (GEMM, MM)), ["other", "other", "other"]),
+    "one product": (((GEMM, MM),), ["other"]),
+    "four products": (((GEMM, MM),) * 4, ["other"] * 4),
+    "copies before": (
+        (("Memcpy DtoD (Device -> Device)", ADDMM), (GEMM, ADDMM), (GEMM, ADDMM), (FUSED, FUSED), (GEMM, ADDMM)),
+        ["memcpy", "gate_gemm", "up_gemm", "act_mul", "down_gemm"],
+    ),
+    "work after": (
+        ((GEMM, MM), (GEMM, MM), (FUSED, FUSED), (GEMM, MM), (MUL, "aten::mul")),
+        ["gate_gemm", "up_gemm", "act_mul", "down_gemm", "other"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ROLES)
+def test_roles_follow_the_order_of_the_products(case: str, tmp_path: Path) -> None:
+    kernels, expected = ROLES[case]
+    assert roles(gpu(many(kernels), tmp_path)) == expected
+
+
+def test_helper_kernels_belong_to_their_product(tmp_path: Path) -> None:
+    """Split-K reductions, and kernels of no known name that one `aten::mm` launched beside its product."""
+    made = Timeline()
+    for index in range(1, 3):
+        start = 1000 * index
+        made.call(start, 200)
+        for position, helper in enumerate((SPLIT_K, "unknown_helper", None)):
+            at = start + 40 * position
+            made.op("aten::mm", at + 2, 20).launch(GEMM, at + 4, at + 20, 5)
+            if helper:
+                made.launch(helper, at + 10, at + 27, 2)
+            if position == 1:
+                made.op(FUSED, at + 24, 8).launch(FUSED, at + 26, at + 32, 5, api="cuLaunchKernel")
+    found = gpu(made, tmp_path)
+    assert roles(found) == ["gate_gemm", "gate_gemm", "up_gemm", "up_gemm", "act_mul", "down_gemm"]
+
+
+def test_overlap_on_two_streams_is_not_counted_twice(tmp_path: Path) -> None:
+    made = Timeline()
+    for index in range(1, 3):
+        start = 1000 * index
+        made.call(start, 50).launch("a", start + 1, start + 10, 10).launch("b", start + 3, start + 15, 10, stream=8)
+    found = gpu(made, tmp_path)
+    assert found.kernel_us == (15.0, 15.0)
+
+
+def test_the_order_on_two_streams_may_change(tmp_path: Path) -> None:
+    """Calls are compared by launch, so an overlap that ends the other way round is no difference."""
+    made = Timeline()
+    for index, (first, second) in enumerate(((10, 12), (12, 10), (10, 12)), 1):
+        start = 1000 * index
+        made.call(start, 50).launch("a", start + 1, start + first, 10)
+        made.launch("b", start + 3, start + second, 10, stream=8)
+    found = gpu(made, tmp_path)
+    assert found.notes == ()
+    assert [kernel.name for kernel in found.kernels] == ["a", "b"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50))))
+def test_the_union_counts_each_instant_once(pairs: list[tuple[int, int]]) -> None:
+    intervals = [(start, start + length) for start, length in pairs]
+    assert union_ns(intervals) == len({instant for start, end in intervals for instant in range(start, end)})
+
+
+def test_a_compilation_inside_a_call_is_said(tmp_path: Path) -> None:
+    made = many().op("entire_frame_compile", 1001, 1)
+    assert gpu(made, tmp_path).notes == ("recompiled: 1 of 3 calls were compiled while they were measured",)
+
+
+def test_a_region_id_alone_is_no_recompile(tmp_path: Path) -> None:
+    made = many().op("Torch-Compiled Region: 0/1", 1001, 1)
+    assert gpu(made, tmp_path).notes == ()
+
+
+def test_no_gpu_event_is_an_error_not_a_zero(tmp_path: Path) -> None:
+    made = Timeline().call(0, 100).op("aten::mm", 1, 5)
+    with pytest.raises(MeasurementError, match="no GPU events"):
+        gpu(made, tmp_path)
+
+
+def test_no_call_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match=r"no annotation is named 'my\.call'"):
+        gpu(many(), tmp_path, call="my.call")
+
+
+def test_another_annotation_can_delimit_the_call(tmp_path: Path) -> None:
+    made = Timeline().mlp(0, name="step").mlp(1000, name="step")
+    assert gpu(made, tmp_path, call="step").calls == 2
+
+
+def test_leaf_operators_take_the_place_of_kernels_on_a_cpu(tmp_path: Path) -> None:
+    made = Timeline()
+    for index in range(2):
+        start = 100 * index
+        made.call(start, 90).op("aten::linear", start + 1, 20).op("aten::t", start + 2, 2)
+        made.op("aten::addmm", start + 5, 10).op("aten::copy_", start + 6, 2)  # the copy is inside the product
+        made.op("aten::empty", start + 22, 1).op("aten::relu", start + 24, 4).op("aten::clamp_min", start + 25, 2)
+        made.op("aten::addmm", start + 30, 6).op("aten::mul", start + 40, 4).op("aten::contiguous", start + 45, 5)
+        made.op("aten::clone", start + 46, 3).op("aten::copy_", start + 47, 1).op("aten::addmm", start + 60, 5)
+    found = analyse(kineto.read(made.write(tmp_path)), device="cpu")
+    assert [(kernel.name, kernel.role) for kernel in found.kernels] == [
+        ("aten::addmm", "gate_gemm"),
+        ("aten::relu", "activation"),
+        ("aten::addmm", "up_gemm"),
+        ("aten::mul", "mul"),
+        ("aten::copy_", "other"),
+        ("aten::addmm", "down_gemm"),
+    ]
+    assert found.launches.kernels == 6
+    assert found.launches.runtime_launches == {}
+    assert found.kernel_us == (30.0, 30.0)
+
+
+# Recorded with 3 warm-ups and 20 calls (one token: 3), scrubbed: h200_* 8192x768x3072 bf16 on an NVIDIA H200 with torch
+# 2.11.0+cu130; cpu_* 16x16x64 fp32 with torch 2.13.0 and Inductor's enable_kernel_profile.
+THREE = ["gate_gemm", "up_gemm", "act_mul", "down_gemm"]
+RECORDED = {
+    "cpu_eager": ["gate_gemm", "activation", "up_gemm", "mul", "down_gemm"],
+    "cpu_compile": THREE,
+    "cpu_compile_training": [*THREE, *["other"] * 13],
+    "h200_eager": ["memset", "gate_gemm", "activation", "memset", "up_gemm", "mul", "down_gemm"],
+    "h200_eager_one_token": ["gate_gemm", "activation", "up_gemm", "mul", "down_gemm", "down_gemm"],
+    "h200_compile": ["memset", "gate_gemm", "memset", *THREE[1:]],
+    "h200_compile_cudagraphs": ["other", "memset", "gate_gemm", "memset", *THREE[1:]],
+    "h200_triton": ["memset", "gate_gemm", "memset", *THREE[1:]],
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_traces(name: str) -> None:
+    found = recorded(name)
+    assert roles(found) == RECORDED[name]
+    assert found.notes == ()
+    assert found.calls == len(found.kernel_us) == (3 if name.endswith("one_token") else 20)
+    assert all(kernel.time_us for kernel in found.kernels)
+
+
+def test_recorded_eager_and_compile_run_the_same_products() -> None:
+    names = [
+        [kernel.name for kernel in recorded(name).kernels if kernel.role.endswith("gemm")]
+        for name in ("h200_eager", "h200_compile", "h200_triton", "h200_compile_cudagraphs")
+    ]
+    assert names[0] == names[1] == names[2] == names[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "apis"),
+    [
+        ("h200_eager", {"cuLaunchKernelEx": 3, "cudaLaunchKernel": 2, "cudaMemsetAsync": 2}),
+        ("h200_compile", {"cuLaunchKernelEx": 3, "cuLaunchKernel": 1, "cudaMemsetAsync": 2}),
+        ("h200_triton", {"cuLaunchKernelEx": 4, "cudaMemsetAsync": 2}),
+        ("h200_compile_cudagraphs", {"cudaGraphLaunch": 1, "cudaLaunchKernel": 1}),
+    ],
+)
+def test_recorded_launches(name: str, apis: dict[str, int]) -> None:
+    assert recorded(name).launches.runtime_launches == apis
+
+
+def test_recorded_backward_is_on_the_autograd_thread() -> None:
+    found = recorded("h200_eager_training")
+    forward = ["memset", "gate_gemm", "activation", "memset", "up_gemm", "mul", "down_gemm"]
+    assert roles(found)[:7] == forward
+    assert set(roles(found)[7:]) == {"other", "memset"}
+    assert sum(kernel.decoded.kind == "gemm" for kernel in found.kernels) == 9
