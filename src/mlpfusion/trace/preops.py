@@ -48,7 +48,8 @@ def pre_ops(trace: Trace, calls: Sequence[Call], *, split_launches: bool) -> Pre
 
     Every instant belongs to the innermost event of the thread that makes the next launch, or of the call's own thread
     while that one does nothing (before the autograd thread takes over). A part whose events occur nowhere in the
-    trace is None. `split_launches` False leaves `between_launches` None: on a CPU run the time between leaf operators is theirs.
+    trace is None. `split_launches` False leaves `between_launches` None, as on a CPU run, where the time between leaf
+    operators is mostly theirs.
     """
     host_us = median(call.annotation.duration_ns for call in calls) / 1000 if calls else None
     waits = {index: _wait(call) for index, call in enumerate(calls) if call.launches}
