@@ -1,8 +1,5 @@
 """act(gate)·up as one differentiable PyTorch function over one kernel launch."""
 
-# Kernels and operators are called by position: Triton's launcher and PyTorch's schemas know no other way.
-# ruff: noqa: PLR0917
-
 from __future__ import annotations
 
 import re

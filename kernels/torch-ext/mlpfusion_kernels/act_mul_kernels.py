@@ -1,7 +1,6 @@
 """The Triton kernels of act(gate)·up, each with the flops and bytes that one launch of it costs."""
 
-# Kernels are called by position, and their parameters have Triton's types, not Python's.
-# ruff: noqa: PLR0917
+# Device functions have Triton's types, not Python's.
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Launches a Triton kernel at the lowest host cost that this Triton version allows."""
 
-# Kernels and operators are called by position: Triton's launcher and PyTorch's schemas know no other way.
-# ruff: noqa: PLR0917
-
 from __future__ import annotations
 
 from typing import Any
