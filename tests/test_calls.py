@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import runpy
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlpfusion.errors import MeasurementError
+from mlpfusion.errors import MeasurementError, MlpfusionError
 from mlpfusion.trace import analyse, kineto
 from mlpfusion.trace.analysis import union_ns
 
@@ -131,6 +134,45 @@ def test_backward_is_launched_by_another_thread(tmp_path: Path) -> None:
     found = gpu(made, tmp_path)
     assert roles(found) == ["gate_gemm", "activation", "up_gemm", "mul", "down_gemm", "other", "other"]
     assert found.launches.runtime_launches == {"cudaLaunchKernel": 7}
+
+
+def test_work_of_another_thread_is_backward_without_operators_too(tmp_path: Path) -> None:
+    made = Timeline()
+    for index in range(1, 3):
+        start = 1000 * index
+        made.mlp(start).launch(GEMM, start + 60, start + 110, 5, tid=2)
+    made.entries = [entry for entry in made.entries if entry["cat"] != "cpu_op"]
+    expected = ["gate_gemm", "activation", "up_gemm", "mul", "down_gemm", "other"]
+    assert roles(gpu(made, tmp_path)) == expected
+
+
+def test_another_process_is_not_part_of_a_call(tmp_path: Path) -> None:
+    made = many().api("cudaLaunchKernel", 1040, correlation=77).device("theirs", 1045, 5, 77)
+    made.entries[-2]["pid"] = 10
+    assert gpu(made, tmp_path) == gpu(many(), tmp_path)
+
+
+def test_an_annotation_inside_its_like_is_the_same_call(tmp_path: Path) -> None:
+    assert gpu(many().call(1010, 50), tmp_path) == gpu(many(), tmp_path)
+
+
+def test_the_operator_of_a_launch_contains_it(tmp_path: Path) -> None:
+    """Not one that ends as the launch begins, nor one that ends before the launch does."""
+    made = Timeline()
+    for index in range(1, 3):
+        start = 1000 * index
+        made.call(start, 100).op("aten::linear", start + 1, 50)
+        made.op("aten::t", start + 2, 3).op("aten::view", start + 4, 1.5).launch(GEMM, start + 5, start + 60, 5)
+    assert [kernel.op for kernel in gpu(made, tmp_path).kernels] == ["aten::linear"]
+
+
+def test_kernels_are_listed_in_device_order(tmp_path: Path) -> None:
+    made = Timeline()
+    for index in range(1, 3):
+        start = 1000 * index
+        made.call(start, 100).launch("launched first", start + 1, start + 50, 5)
+        made.launch("runs first", start + 3, start + 10, 5, stream=8)
+    assert [kernel.name for kernel in gpu(made, tmp_path).kernels] == ["runs first", "launched first"]
 
 
 def test_a_graph_replay_is_one_launch_of_many_kernels(tmp_path: Path) -> None:
@@ -310,6 +352,26 @@ def test_leaf_operators_take_the_place_of_kernels_on_a_cpu(tmp_path: Path) -> No
     assert found.launches.kernels == 6
     assert found.launches.runtime_launches == {}
     assert found.kernel_us == (30.0, 30.0)
+
+
+ODD = st.sampled_from([None, -1, 0, 1.5, "x", "", "12", [], {}, True, 2**70, 1e-9])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 47), st.sampled_from(["ts", "dur", "name", "cat", "tid", "args", "-"]), ODD)))
+def test_damaged_entries_are_analysed_or_refused(damage: list[tuple[int, str, Any]]) -> None:
+    made = many()
+    for index, key, value in damage:
+        if key == "-" and len(made.entries) > 1:
+            del made.entries[index % len(made.entries)]
+        elif key != "-":
+            made.entries[index % len(made.entries)][key] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.json"
+        path.write_text(json.dumps({"traceEvents": made.entries}))
+        for device in ("cuda", "cpu"):
+            with contextlib.suppress(MlpfusionError):
+                assert analyse(kineto.read(path), device=device).calls > 0
 
 
 # Recorded with 3 warm-ups and 20 calls (one token: 3), scrubbed: h200_* 8192x768x3072 bf16 on an NVIDIA H200 with torch
