@@ -24,7 +24,7 @@ def test_every_round_samples_everybody_once_in_a_new_order():
     assert all(sorted(one) == list("abcd") for one in rounds)
     assert len({tuple(one) for one in rounds}) > 5
     assert {(series.backend, series.clock) for series in samples} == {
-        (name, clock) for name in "abcd" for clock in ("wall_us", "host_us")
+        (name, clock) for name in "abcd" for clock in ("wall_us", "host_us", "idle_host_us")
     }
     assert all(len(series.values) == 30 for series in samples)
 

@@ -18,7 +18,7 @@ def raced(backend="triton", *, invalid=None, no_graph=None, **clocks) -> Raced:
     rows = [
         Samples(backend=name, clock=clock, l2="cold", values=(value,) * 30)
         for name, factor in (("eager", 2.0), (backend, 1.0))
-        for clock, value in ((clock, factor * us) for clock, us in clocks.items())
+        for clock, value in ((clock, factor * us) for clock, us in {"idle_host_us": 50.0, **clocks}.items())
     ]
     return Raced(samples=tuple(rows), no_graph=no_graph or {}, invalid=invalid or {})
 

@@ -33,13 +33,17 @@ def after_the_race(row: Row, raced: Raced, device: Device) -> Row:
     found = {clock: summarise(mine[clock], base.get(clock)) for clock in RACED if clock in mine}
     reasons = {clock: _missing(clock, row.backend, raced, device) for clock in RACED if clock not in mine}
     kernel = row.clocks.kernel_us if row.clocks else None
-    host_us = statistics.median([value for value in mine["host_us"].values if value is not None])
+    host_us, idle_host_us = (_median(mine[clock]) for clock in ("host_us", "idle_host_us"))
     clocks = Clocks(kernel_us=kernel, reasons=reasons, **found)
     changed = msgspec.structs.replace(
-        row, clocks=clocks, bound=_bound(clocks, host_us, device), pre_ops=_inflation(row.pre_ops, host_us)
+        row, clocks=clocks, bound=_bound(clocks, host_us, device), pre_ops=_inflation(row.pre_ops, idle_host_us)
     )
     wrong = raced.invalid.get(row.backend) or _too_fast(row, clocks, device)
     return msgspec.structs.replace(changed, status="failed", reason=wrong) if wrong else changed
+
+
+def _median(samples: Samples) -> float:
+    return statistics.median([value for value in samples.values if value is not None])
 
 
 def _missing(clock: str, backend: str, raced: Raced, device: Device) -> str:
@@ -60,6 +64,7 @@ def _bound(clocks: Clocks, host_us: float, device: Device) -> Bound | None:
 
 
 def _inflation(pre_ops: PreOps | None, host_us: float) -> PreOps | None:
+    """Traced over untraced host time, both of a call that finds the device idle."""
     if pre_ops is None or pre_ops.host_us is None:
         return pre_ops
     return msgspec.structs.replace(pre_ops, profiler_inflation=pre_ops.host_us / host_us)

@@ -38,24 +38,47 @@ class Packed:
         from mlpfusion_kernels import act_mul
 
         plain_linears(mlp, self.name)
-        _make_adjacent(mlp.gate_proj.weight, mlp.up_proj.weight)
-        if mlp.gate_proj.bias is not None:
-            _make_adjacent(mlp.gate_proj.bias, mlp.up_proj.bias)
+        weights = _Pair(mlp.gate_proj.weight, mlp.up_proj.weight)
+        biases = None if mlp.gate_proj.bias is None else _Pair(mlp.gate_proj.bias, mlp.up_proj.bias)
         activation = mlp.spec.activation
         gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
 
         def forward(x: Tensor) -> Tensor:
-            both = gate_up(x, gate.weight, up.weight, gate.bias, up.bias)
+            # The op costs tens of µs of host time. Gradients need it, and a compiler, which may not assume where a
+            # weight lies; so does autocast, whose casts it knows.
+            if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
+                both = gate_up(x, gate.weight, up.weight, gate.bias, up.bias)
+            else:
+                bias = None if biases is None else biases.joined(gate.bias, up.bias)
+                both = functional.linear(x, weights.joined(gate.weight, up.weight), bias)
             halves = both.chunk(2, dim=-1)
             return functional.linear(act_mul(halves[0], halves[1], activation), down.weight, down.bias)
 
         return forward
 
 
+class _Pair:
+    """Two parameters of one shape that `bind` made adjacent, and the two as one tensor.
+
+    As long as the joint tensor is held its memory belongs to nobody else, so equal addresses mean equal tensors.
+    """
+
+    def __init__(self, first: Tensor, second: Tensor) -> None:
+        _make_adjacent(first, second)
+        self._both = _joined(first, second)
+        self._first, self._second = first.data_ptr(), second.data_ptr()
+
+    def joined(self, first: Tensor, second: Tensor) -> Tensor:
+        """[2H, ...] without a copy, if the two still are where they were."""
+        if first.data_ptr() != self._first or second.data_ptr() != self._second:
+            raise _moved()
+        return self._both
+
+
 def gate_up(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
     """x [..., K] times two adjacent weights [H, K], [H, K] in one product -> [..., 2H], gate first.
 
-    Under autocast x is cast first; the product has the dtype of x.
+    Differentiable and opaque to compilers. Under autocast x is cast first; the product has the dtype of x.
 
     Raises:
         BackendUnavailableError: the two weights (or biases) are not adjacent in one storage.
@@ -63,11 +86,14 @@ def gate_up(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bi
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
         x = x.to(torch.get_autocast_dtype(kind))
-    # The op costs tens of µs of host time. Gradients need it, and a compiler, which may not assume where a weight lies.
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        both: Tensor = _gate_up_op(x, gate, up, gate_bias, up_bias)
-        return both
-    return _product(x, gate, up, gate_bias, up_bias)
+    both: Tensor = _gate_up_op(x, gate, up, gate_bias, up_bias)
+    return both
+
+
+def _moved() -> BackendUnavailableError:
+    return BackendUnavailableError(
+        "packed", "gate and up no longer lie next to each other in memory; call set_backend('packed') again"
+    )
 
 
 def _make_adjacent(first: Tensor, second: Tensor) -> None:
@@ -94,9 +120,7 @@ def _adjacent(first: Tensor, second: Tensor) -> bool:
 def _joined(first: Tensor, second: Tensor) -> Tensor:
     """The two as one tensor [2H, ...] without a copy."""
     if not _adjacent(first, second):
-        raise BackendUnavailableError(
-            "packed", "gate and up no longer lie next to each other in memory; call set_backend('packed') again"
-        )
+        raise _moved()
     return first.detach().as_strided((2 * first.shape[0], *first.shape[1:]), first.stride())
 
 

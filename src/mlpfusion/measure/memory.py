@@ -28,6 +28,8 @@ def measure(call: Callable[[Tensor], Tensor], step: Callable[[], object], case: 
     peak = None
     if device.kind == "cuda":
         peak = _peak_bytes(step)
+        if peak == 0:
+            peak, reasons["peak_bytes"] = None, "a replayed CUDA graph allocates nothing; its pool was reserved before"
     else:
         reasons["peak_bytes"] = "PyTorch's CPU allocator keeps no peak"
     return Memory(saved_for_backward_bytes=saved, peak_bytes=peak, reasons=reasons)
