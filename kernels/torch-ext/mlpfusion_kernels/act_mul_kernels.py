@@ -1,6 +1,7 @@
 """The Triton kernels of act(gate)·up, each with the flops and bytes that one launch of it costs."""
 
-# Device functions have Triton's types, not Python's.
+# Kernels are called by position, and their parameters have Triton's types, not Python's.
+# ruff: noqa: PLR0917
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Runs act(gate)·up and its backward: picks the kernel, the view and the tile for any operands."""
 
+# The tile is an argument for tuning and tests only.
+# ruff: noqa: PLR0917
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
