@@ -96,7 +96,8 @@ def _threads(trace: Trace, call: Call) -> dict[object, list[Event]]:
     for event in trace.events:
         if event.start_ns >= call.annotation.end_ns:
             break
-        if event.end_ns > call.annotation.start_ns and event.category in ("op", "annotation", "api", "overhead"):
+        inside = event.end_ns > call.annotation.start_ns and event.pid == call.annotation.pid
+        if inside and event.category in ("op", "annotation", "api", "overhead"):
             found[event.tid].append(event)
     return found
 
