@@ -1,0 +1,65 @@
+"""The clocks on a GPU: cold caches, graphs, and samples of known length."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+import torch
+
+from mlpfusion.device import detect
+from mlpfusion.measure.clocks import Contender, L2Flush, capture, race
+
+
+def run(*contenders, rounds=30):
+    found = race(contenders, detect(), rounds=rounds, seed=0, before=lambda name: None, after=lambda name: None)
+    return {(series.backend, series.clock): statistics.median(series.values) for series in found}
+
+
+def test_the_flush_is_larger_than_the_cache():
+    here = detect()
+    assert L2Flush(here).size_bytes >= 2 * here.l2_bytes
+
+
+def test_nothing_takes_almost_no_time():
+    found = run(Contender("nothing", lambda: None, None, "none"))
+    assert found["nothing", "event_us"] < 10
+    assert found["nothing", "host_us"] < 10
+
+
+def test_a_cold_read_is_slower_than_a_warm_one():
+    x = torch.empty(16 * 2**20, dtype=torch.uint8, device="cuda")  # fits into the L2 of every data-centre card
+    cold = run(capture("sum", lambda: x.view(torch.int64).sum()))["sum", "graph_us"]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held = x.view(torch.int64).sum()
+    warm = []
+    for _ in range(30):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph.replay()
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        warm.append(start.elapsed_time(end) * 1e3)
+    del held
+    assert cold > statistics.median(warm)
+
+
+def test_a_busy_device_is_timed_and_a_busy_host_is_told_apart():
+    cycles = 2_000_000
+    found = run(capture("spin", lambda: torch.cuda._sleep(cycles)))
+    # About 1 ms at 1.4 to 2 GHz, and issuing it takes microseconds.
+    assert 700 < found["spin", "event_us"] < 3000
+    assert found["spin", "graph_us"] == pytest.approx(found["spin", "event_us"], rel=0.1)
+    assert found["spin", "host_us"] < 200
+    assert found["spin", "wall_us"] > found["spin", "idle_host_us"]
+
+
+def test_what_cannot_be_captured_says_why_and_leaves_the_device_usable():
+    x = torch.ones(8, device="cuda")
+    found = capture("item", lambda: x.sum().item())
+    assert found.replay is None
+    assert "capturing a CUDA graph failed" in found.no_graph_reason
+    assert x.sum().item() == 8
+    assert capture("sum", x.sum).replay is not None
