@@ -99,9 +99,9 @@ def test_a_lost_kernel_makes_the_trace_incomplete(tmp_path: Path) -> None:
     found = gpu(made, tmp_path)
     assert found.calls == 3
     assert len(found.kernel_us) == 3
-    assert found.notes == (
-        "incomplete: 1 launches inside calls have no device event",
-        "incomplete: calls differ in their number of kernels (4 in 1, 5 in 3 calls); "
+    assert found.faults == (
+        "1 launches inside calls have no device event",
+        "calls differ in their number of kernels (4 in 1, 5 in 3 calls); "
         "figures are of the 3 of 4 calls that agree",
     )
 
@@ -110,7 +110,7 @@ def test_other_kernels_in_one_call_are_said(tmp_path: Path) -> None:
     made = many(calls=2).mlp(3000, ((GEMM, "aten::mm"), (MUL, "aten::mul"), *EAGER[2:]))
     found = gpu(made, tmp_path)
     assert found.calls == 2
-    assert "incomplete: calls differ in the names of their kernels" in found.notes[0]
+    assert "calls differ in the names of their kernels" in found.faults[0]
 
 
 def test_the_median_is_taken_by_position_not_by_name(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_the_union_counts_each_instant_once(pairs: list[tuple[int, int]]) -> Non
 
 def test_a_compilation_inside_a_call_is_said(tmp_path: Path) -> None:
     made = many().op("entire_frame_compile", 1001, 1)
-    assert gpu(made, tmp_path).notes == ("recompiled: 1 of 3 calls were compiled while they were measured",)
+    assert gpu(made, tmp_path).faults == ("1 of 3 calls were compiled while they were measured",)
 
 
 def test_a_region_id_alone_is_no_recompile(tmp_path: Path) -> None:

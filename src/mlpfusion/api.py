@@ -198,7 +198,7 @@ class _Run(NamedTuple):
             return msgspec.structs.replace(row, status="failed", reason=f"its trace cannot be used: {error}")
         finally:
             trace.unlink(missing_ok=True)
-        wrong = _wrong(answer) or _fell_back(name, answer)
+        wrong = _wrong(answer) or _fell_back(name, answer) or "; ".join(analysis.faults)
         if wrong:
             row = msgspec.structs.replace(row, status="failed", reason=wrong)
         return msgspec.structs.replace(

@@ -107,7 +107,10 @@ class PreOps(PreOpParts, frozen=True, kw_only=True):
 
 
 class Analysis(Record, frozen=True, kw_only=True):
-    """All that one trace says of one backend's call. `kernel_us` and `host_us` hold one value per call."""
+    """All that one trace says of one backend's call. `kernel_us` and `host_us` hold one value per call.
+
+    `faults` are reasons not to report the trace as it is; `notes` are worth knowing.
+    """
 
     calls: int
     kernels: tuple[Kernel, ...]
@@ -115,6 +118,7 @@ class Analysis(Record, frozen=True, kw_only=True):
     pre_ops: PreOps
     kernel_us: tuple[float, ...]
     host_us: tuple[float, ...]
+    faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 

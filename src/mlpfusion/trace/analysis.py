@@ -30,16 +30,16 @@ def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
     """What the trace says of one call: its kernels with medians over the calls, its launches, its host time.
 
     `kernel_us` is per call the union over all streams of the intervals of its kernels, copies and fills; on the CPU, of
-    its leaf operators. Calls that did not run the kernels that most did are left out and said in `notes`; a note that
-    begins with "incomplete" or "recompiled" means that the trace should not be reported as it is.
+    its leaf operators. Calls that did not run the kernels that most did are left out, which is a fault, as are lost
+    events and compilation inside a call.
 
     Raises:
         MeasurementError: no annotation is named `call`, or a GPU trace has no GPU event.
     """
     found = device_calls(trace, call) if device == "cuda" else host_calls(trace, call)
-    notes = [*_doubts(trace, found), *_compiled(trace, found.calls)]
     used, disagreement = _agreeing(found.calls)
-    notes += disagreement
+    faults = [*_lost(trace, found), *_compiled(trace, found.calls), *disagreement]
+    notes = _doubts(found)
     return Analysis(
         calls=len(used),
         kernels=_kernels(used),
@@ -47,6 +47,7 @@ def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
         pre_ops=pre_ops(trace, used, split_launches=device == "cuda"),
         kernel_us=tuple(union_ns((w.event.start_ns, w.event.end_ns) for w in one.work) / 1000 for one in used),
         host_us=tuple(one.annotation.duration_ns / 1000 for one in used),
+        faults=tuple(faults),
         notes=tuple(notes),
     )
 
@@ -73,19 +74,25 @@ def _agreeing(calls: Sequence[Call]) -> tuple[list[Call], list[str]]:
     counts = Counter(len(names) for names in sequences)
     if len(counts) > 1:
         shown = ", ".join(f"{count} in {times}" for count, times in sorted(counts.items()))
-        reason = f"incomplete: calls differ in their number of kernels ({shown} calls)"
+        reason = f"calls differ in their number of kernels ({shown} calls)"
     else:
-        reason = "incomplete: calls differ in the names of their kernels"
+        reason = "calls differ in the names of their kernels"
     return used, [f"{reason}; figures are of the {len(used)} of {len(calls)} calls that agree"]
 
 
-def _doubts(trace: Trace, found: Calls) -> list[str]:
-    """What the trace lost or holds of other work."""
-    notes = []
+def _lost(trace: Trace, found: Calls) -> list[str]:
+    """What the trace lost."""
+    faults = []
     if found.lost:
-        notes.append(f"incomplete: {found.lost} launches inside calls have no device event")
+        faults.append(f"{found.lost} launches inside calls have no device event")
     if trace.dropped:
-        notes.append(f"incomplete: {trace.dropped} events could not be read")
+        faults.append(f"{trace.dropped} events could not be read")
+    return faults
+
+
+def _doubts(found: Calls) -> list[str]:
+    """What the trace holds of other work, and where its two clocks disagree."""
+    notes = []
     if found.orphans:
         notes.append(f"{found.orphans} device events have no launch in the trace and belong to no call")
     if found.early:
@@ -97,7 +104,7 @@ def _compiled(trace: Trace, calls: Sequence[Call]) -> list[str]:
     spans = [(call.annotation.start_ns, call.annotation.end_ns) for call in calls]
     compiling = [event.start_ns for event in trace.events if event.name in _COMPILING]
     hit = sum(any(start <= instant < end for instant in compiling) for start, end in spans) if compiling else 0
-    return [f"recompiled: {hit} of {len(calls)} calls were compiled while they were measured"] if hit else []
+    return [f"{hit} of {len(calls)} calls were compiled while they were measured"] if hit else []
 
 
 def _kernels(calls: Sequence[Call]) -> tuple[Kernel, ...]:
