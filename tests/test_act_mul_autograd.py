@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_reference
 from mlpfusion_kernels.act_mul import NAMESPACE, _act_mul_direct, _act_mul_op
+from torch._dynamo.backends.common import aot_autograd
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
@@ -203,6 +205,21 @@ def test_compiled_without_graph_breaks_gives_the_same_bits(dynamic: bool) -> Non
         got = torch.autograd.grad(compiled(gate, up).sum(), (gate, up))
         want = torch.autograd.grad(act_mul(gate, up, "gelu_tanh").sum(), (gate, up))
         assert all(torch.equal(*pair) for pair in zip(got, want, strict=True))
+
+
+def test_a_compiled_graph_holds_one_operator_each_way() -> None:
+    graphs: list[list[str]] = []
+
+    def keep(graph: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=keep, bw_compiler=keep)
+    gate, up = operands(3, 8)
+    torch.compile(lambda g, u: act_mul(g, u, "gelu"), fullgraph=True, backend=backend)(gate, up).sum().backward()
+    forward, backward = graphs
+    assert forward == [f"{NAMESPACE}.act_mul.default"]
+    assert [name for name in backward if "getitem" not in name] == [f"{NAMESPACE}.act_mul_backward.default"]
 
 
 def test_compiled_packed_halves() -> None:

@@ -1,0 +1,78 @@
+"""The interpreter's conversions between float32 and bfloat16, bit by bit against PyTorch's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+from mlpfusion.measure.interpreter import bfloat16_bits, float32_bits, round_to_nearest_even
+
+
+@triton.jit
+def cast_kernel(source, target, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(target + offsets, tl.load(source + offsets).to(target.dtype.element_ty))
+
+
+def cast(source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    target = torch.empty_like(source, dtype=dtype)
+    cast_kernel[(1,)](source, target, BLOCK=source.numel())
+    return target
+
+
+def hard_float32_values() -> torch.Tensor:
+    """Every upper half of a float32 with the lower halves around the points where rounding changes."""
+    upper = np.arange(2**16, dtype=np.uint32) << np.uint32(16)
+    lower = np.array([0x0000, 0x0001, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1234, 0xC0DE], dtype=np.uint32)
+    return torch.from_numpy((upper[:, None] | lower[None, :]).ravel().view(np.float32))
+
+
+def assert_same_values(got: torch.Tensor, want: torch.Tensor) -> None:
+    integer = torch.int16 if want.dtype is torch.bfloat16 else torch.int32
+    assert torch.equal(got.isnan(), want.isnan())
+    numbers = ~want.isnan()
+    assert torch.equal(got[numbers].view(integer), want[numbers].view(integer))
+
+
+def test_float32_to_bfloat16_rounds_as_pytorch_does() -> None:
+    round_to_nearest_even()
+    values = hard_float32_values()
+    assert_same_values(cast(values, torch.bfloat16), values.bfloat16())
+    bits = torch.from_numpy(bfloat16_bits(values.numpy()).view(np.int16)).view(torch.bfloat16)
+    assert_same_values(bits, values.bfloat16())
+
+
+def test_bfloat16_to_float32_is_exact() -> None:
+    round_to_nearest_even()
+    values = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    assert_same_values(cast(values, torch.float32), values.float())
+    bits = torch.from_numpy(float32_bits(values.view(torch.int16).numpy()).view(np.float32))
+    assert_same_values(bits, values.float())
+
+
+def test_float16_stays_as_it_was() -> None:
+    values = hard_float32_values()[::64].contiguous()
+    before = cast(values, torch.float16)
+    round_to_nearest_even()
+    assert_same_values_16(cast(values, torch.float16), before)
+
+
+def assert_same_values_16(got: torch.Tensor, want: torch.Tensor) -> None:
+    assert torch.equal(torch.nan_to_num(got, nan=7.0), torch.nan_to_num(want, nan=7.0))
+
+
+def test_a_second_call_changes_nothing() -> None:
+    round_to_nearest_even()
+    once = interpreter._convert_float
+    round_to_nearest_even()
+    assert interpreter._convert_float is once
+
+
+def test_an_unknown_triton_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_convert_float", lambda values: values)
+    with pytest.raises(RuntimeError, match=rf"triton {triton.__version__}: its interpreter's _convert_float"):
+        round_to_nearest_even()
