@@ -265,6 +265,18 @@ def test_an_interrupt_says_what_was_saved(
     assert err.splitlines()[-1].endswith("nothing was saved: no backend had finished")
 
 
+def test_an_interrupt_before_the_run_is_one_line_too(
+    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(kind: str | None) -> Device:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlpfusion.device.detect", interrupted)
+    code, out, err = run(capsys, "profile")
+    assert (code, out) == (130, "")
+    assert err.strip() == "mlpfusion: interrupted; nothing was saved"
+
+
 def test_an_error_of_the_run_is_one_line_and_no_usage_error(
     capsys: pytest.CaptureFixture[str], api: SimpleNamespace
 ) -> None:

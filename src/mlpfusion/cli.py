@@ -30,6 +30,11 @@ _FORMATS: Final = "text|github|csv|json"
 _ACTIVATIONS: Final = "gelu_tanh|gelu|silu|relu"
 _DTYPES: Final = "bfloat16|float16|float32"
 
+
+class _InterruptedError(MlpfusionError):
+    """Ctrl-C, once there are files to speak of."""
+
+
 app = typer.Typer(
     rich_markup_mode=None,  # plain help: rich alone takes as long to import as the rest of `--help`
     pretty_exceptions_enable=False,
@@ -112,8 +117,7 @@ def _profile(
                 on_event=on_event,
             )
     except KeyboardInterrupt:
-        _complain(f"interrupted; {_what_was_saved(saved, before)}")
-        return INTERRUPTED
+        raise _InterruptedError(_what_was_saved(saved, before)) from None
     if saved:
         _say(f"saved in {_joined(saved)}", sys.stderr)
     sys.stdout.write(table.render(result, fmt))
@@ -169,15 +173,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except UsageError as error:
         return _complain(str(error), USAGE)
+    except _InterruptedError as error:
+        return _complain(f"interrupted; {error}", INTERRUPTED)
     except MlpfusionError as error:
         return _complain(str(error), FAILED)
     except _PARSE_ERROR as error:
         return _complain(_parse_error_text(error), USAGE)
     except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", INTERRUPTED)
+        code = INTERRUPTED
     except BrokenPipeError:  # `mlpfusion table … | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    if code == INTERRUPTED:  # Ctrl-C before anything ran; newer parsers make it an exit code themselves
+        _complain("interrupted; nothing was saved")
     return code if isinstance(code, int) else OK
 
 
