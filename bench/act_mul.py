@@ -48,6 +48,7 @@ class Candidate(NamedTuple):
     name: str
     run: Callable[[], object]
     prepare: Callable[[], object] | None = None
+    grad: bool = False
 
 
 def five_stream_copy(tensors: tuple[torch.Tensor, ...], tile: Tile) -> Callable[[], object]:
@@ -227,39 +228,46 @@ def host_candidates(device: str) -> list[Candidate]:
             gate, up, out, 3072, "gelu_tanh", tile.elements, num_warps=tile.warps
         )
 
-    no_grad = torch.no_grad()
+    def backward(middle: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        mlp(middle).sum().backward()  # type: ignore[no-untyped-call]
+
+    plain = {
+        "act_mul": lambda: ours(gate, up),
+        "custom operator": lambda: _act_mul_op(gate, up, "gelu_tanh"),
+        "kernel[grid]": by_jit,
+        "F.gelu * up": lambda: eager(gate, up),
+        "MLP eager": lambda: mlp(eager),
+        "MLP act_mul": lambda: mlp(ours),
+    }
+    with_grad = {
+        "act_mul": lambda: ours(grad_gate, grad_up),
+        "custom operator": lambda: _act_mul_op(grad_gate, grad_up, "gelu_tanh"),
+        "F.gelu * up": lambda: eager(grad_gate, grad_up),
+        "MLP eager": lambda: mlp(eager),
+        "MLP act_mul": lambda: mlp(ours),
+        "MLP eager forward+backward": lambda: backward(eager),
+        "MLP act_mul forward+backward": lambda: backward(ours),
+    }
     return [
-        Candidate("act_mul", no_grad(lambda: ours(gate, up))),
-        Candidate("act_mul with grad", lambda: ours(grad_gate, grad_up)),
-        Candidate("custom operator", no_grad(lambda: _act_mul_op(gate, up, "gelu_tanh"))),
-        Candidate("custom operator with grad", lambda: _act_mul_op(grad_gate, grad_up, "gelu_tanh")),
-        Candidate("kernel[grid]", by_jit),
-        Candidate("F.gelu * up", no_grad(lambda: eager(gate, up))),
-        Candidate("F.gelu * up with grad", lambda: eager(grad_gate, grad_up)),
-        Candidate("MLP eager", no_grad(lambda: mlp(eager))),
-        Candidate("MLP act_mul", no_grad(lambda: mlp(ours))),
-        Candidate("MLP eager with grad", lambda: mlp(eager)),
-        Candidate("MLP act_mul with grad", lambda: mlp(ours)),
-        Candidate("MLP eager forward+backward", lambda: mlp(eager).sum().backward()),  # type: ignore[no-untyped-call]
-        Candidate("MLP act_mul forward+backward", lambda: mlp(ours).sum().backward()),  # type: ignore[no-untyped-call]
+        *(Candidate(name, run) for name, run in plain.items()),
+        *(Candidate(f"{name}, grad", run, grad=True) for name, run in with_grad.items()),
     ]
 
 
 def host_cost(candidates: list[Candidate], *, cuda: bool, rounds: int, calls: int) -> dict[str, dict[str, float]]:
     """Time until a call returns, per call of short unsynchronised runs that cannot fill the launch queue."""
-    for candidate in candidates:
-        for _ in range(3):
-            candidate.run()
     samples: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
     gc.disable()
-    for _ in range(rounds):
+    for turn in range(rounds + 1):
         for candidate in random.sample(candidates, len(candidates)):
-            if cuda:
-                torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(calls):
-                candidate.run()
-            samples[candidate.name].append(1e6 * (time.perf_counter() - start) / calls)
+            with torch.set_grad_enabled(candidate.grad):
+                if cuda:
+                    torch.cuda.synchronize()
+                start = time.perf_counter()
+                for _ in range(calls):
+                    candidate.run()
+                if turn > 0:  # the first turn compiles
+                    samples[candidate.name].append(1e6 * (time.perf_counter() - start) / calls)
     gc.enable()
     return {name: summary(times) for name, times in samples.items()}
 

@@ -192,7 +192,13 @@ def test_what_keeps_a_call_from_the_direct_way(monkeypatch: pytest.MonkeyPatch) 
     assert not _is_plain_cuda(x, x)  # a CPU tensor
 
     class Cuda:
-        is_cuda = True
+        is_cuda, negated, zero = True, False, False
+
+        def is_neg(self) -> bool:
+            return self.negated
+
+        def _is_zerotensor(self) -> bool:
+            return self.zero
 
     # Through sys.modules: the package's attribute of this name is the function.
     monkeypatch.setattr(sys.modules["mlpfusion_kernels.act_mul"], "_PLAIN", frozenset((Cuda,)))
@@ -201,6 +207,11 @@ def test_what_keeps_a_call_from_the_direct_way(monkeypatch: pytest.MonkeyPatch) 
     subclass: Any = x.as_subclass(Looks)
     assert not _is_plain_cuda(subclass, plain)
     assert not _is_plain_cuda(plain, subclass)
+    for trait in ("negated", "zero"):
+        odd: Any = Cuda()
+        setattr(odd, trait, True)
+        assert not _is_plain_cuda(odd, plain)
+        assert not _is_plain_cuda(plain, odd)
     with FlopCounterMode(display=False):
         assert not _is_plain_cuda(plain, plain)
     with torch.device("cpu"):

@@ -13,8 +13,9 @@ import pytest
 import torch
 import triton
 from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_launch, act_mul_reference, cached_kernel
-from mlpfusion_kernels.act_mul import _act_mul_op
+from mlpfusion_kernels.act_mul import NAMESPACE, _act_mul_op
 from mlpfusion_kernels.act_mul_launch import Tile, act_mul_backward, act_mul_forward
+from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
 
 if TYPE_CHECKING:
@@ -306,7 +307,9 @@ def kernels_of(run: Any) -> list[str]:
         run()
         torch.cuda.synchronize()
     on_device = torch.autograd.DeviceType.CUDA
-    return [event.name for event in profile.events() if event.device_type == on_device]
+    names = [event.name for event in profile.events() if event.device_type == on_device]
+    # Annotations of compiled regions are projected onto the device too; they are no kernels.
+    return [name for name in names if not name.startswith(("##", "Torch-Compiled"))]
 
 
 def test_one_launch_each_way_and_no_copies() -> None:
@@ -409,6 +412,34 @@ def test_the_tensors_own_device_is_used() -> None:
         assert torch.cuda.current_device() == 0
     with pytest.raises(ValueError, match="one device, got cuda:0 and cuda:1"):
         act_mul(gate, far[1], "silu")
+
+
+def test_a_pending_negation_is_carried_out() -> None:
+    z = torch.randn(64, 64, dtype=torch.complex64, device=DEVICE)
+    gate, up = z.conj().imag, z.real
+    assert gate.is_neg()
+    assert torch.equal(act_mul(gate, up, "silu"), act_mul((-z.imag).contiguous(), up.contiguous(), "silu"))
+    leaf = up.contiguous().requires_grad_()
+    (gradient,) = torch.autograd.grad(act_mul(leaf, leaf.detach(), "silu"), leaf, gate)
+    (want,) = torch.autograd.grad(act_mul(leaf, leaf.detach(), "silu"), leaf, gate.resolve_neg())
+    assert torch.equal(gradient, want)
+
+
+def test_a_mode_entered_for_the_backward_sees_it() -> None:
+    seen: list[str] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    gate, up = random(8, 64).requires_grad_(), random(8, 64)
+    y, dy = act_mul(gate, up, "silu"), random(8, 64)
+    with Watch():
+        torch.autograd.grad(y, gate, dy)
+        act_mul(gate.detach(), up, "silu")
+    assert f"{NAMESPACE}.act_mul_backward.default" in seen
+    assert f"{NAMESPACE}.act_mul.default" in seen
 
 
 def test_a_cpu_tensor_is_refused() -> None:

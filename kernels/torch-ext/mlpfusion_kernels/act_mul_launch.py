@@ -108,10 +108,10 @@ def act_mul_forward(gate: torch.Tensor, up: torch.Tensor, activation: str, tile:
     Contiguous operands are one flat launch. Operands with one row stride each, such as the halves of a packed
     [M, 2H] tensor, are read where they are. An operand of any other layout is copied first.
     """
-    dtype = gate.dtype
-    if up.dtype is not dtype:
-        dtype = torch.result_type(gate, up)
-    out = torch.empty_like(gate, dtype=dtype, memory_format=torch.contiguous_format)
+    if gate.dtype is up.dtype:
+        out = torch.empty_like(gate, memory_format=torch.contiguous_format)
+    else:
+        out = torch.empty_like(gate, dtype=torch.result_type(gate, up), memory_format=torch.contiguous_format)
     n = out.numel()
     if n == 0:
         return out

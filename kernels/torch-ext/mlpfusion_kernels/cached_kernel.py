@@ -127,7 +127,12 @@ class CachedKernel:
                     self._compiled.clear()
                 self._compiled[key] = compiled
             return
-        enter, leave = _active(knobs.runtime.launch_enter_hook), _active(knobs.runtime.launch_exit_hook)
+        # Triton's default hooks are empty chains; None in their place saves two Python calls per launch.
+        enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+        if type(enter) is HookChain and not enter.calls:
+            enter = None
+        if type(leave) is HookChain and not leave.calls:
+            leave = None
         stream = torch._C._cuda_getCurrentRawStream(index)
         metadata = None
         # An instrumented launch_metadata must see the launch even when no hook is set.
@@ -146,8 +151,3 @@ class CachedKernel:
             *addresses,
             *rest,
         )
-
-
-def _active(hook: Any) -> Any:
-    """The hook, or None for an empty chain, which would cost two Python calls per launch."""
-    return None if type(hook) is HookChain and not hook.calls else hook

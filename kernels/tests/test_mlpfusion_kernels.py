@@ -1,8 +1,15 @@
 """The published functions against PyTorch in float64; runs on a GPU or in Triton's interpreter."""
 
-import mlpfusion_kernels as kernels
+import os
+
 import pytest
 import torch
+
+# Read by triton when a kernel is defined, so it must be set before the package is imported.
+if not torch.cuda.is_available() and not torch.xpu.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import mlpfusion_kernels as kernels
 
 DEVICE = "cuda" if torch.cuda.is_available() else "xpu" if torch.xpu.is_available() else "cpu"
 
