@@ -51,7 +51,7 @@ def act_mul(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tens
     Raises:
         ValueError: unknown activation, or operands of different shape or device.
         TypeError: a dtype that is not supported.
-        RuntimeError: a CPU tensor outside Triton's interpreter, or forward-mode differentiation.
+        RuntimeError: a CPU tensor outside Triton's interpreter, or forward-mode differentiation inside torch.compile.
     """
     if _is_compiling():
         if _differentiates_forward():
