@@ -101,8 +101,7 @@ def test_a_lost_kernel_makes_the_trace_incomplete(tmp_path: Path) -> None:
     assert len(found.kernel_us) == 3
     assert found.faults == (
         "1 launches inside calls have no device event",
-        "calls differ in their number of kernels (4 in 1, 5 in 3 calls); "
-        "figures are of the 3 of 4 calls that agree",
+        "calls differ in their number of kernels (4 in 1, 5 in 3 calls); figures are of the 3 of 4 calls that agree",
     )
 
 

@@ -78,6 +78,10 @@ def profile(
         raise UsageError(f"rounds must be a positive integer, got {rounds!r}")
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     _check_memory(workload, here, len(names))
+    if out is not None:
+        store.check_directory(out)
+    if json is not None:
+        store.check_file(json)
     files = [path for path in (json, out / store.RESULT_NAME if out else None) if path is not None]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

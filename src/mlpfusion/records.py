@@ -57,6 +57,8 @@ class Kernel(Record, frozen=True, kw_only=True):
     role: Role
     decoded: Decoded
     time_us: float | None
+    p20_us: float | None = None
+    p80_us: float | None = None
     op: str | None = None
     launched_by: str | None = None
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion.records import Clock, Ratio
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mlpfusion.records import Samples
 
 # No quantile from fewer samples than this.
@@ -15,16 +17,23 @@ QUANTILE_SAMPLES: Final = 20
 CONFIDENCE: Final = 0.95
 
 
+def fifths(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """The 20th and 80th percentiles, or Nones for fewer than QUANTILE_SAMPLES values."""
+    if len(values) < QUANTILE_SAMPLES:
+        return None, None
+    cuts = statistics.quantiles(values, n=5, method="inclusive")
+    return cuts[0], cuts[3]
+
+
 def summarise(samples: Samples, baseline: Samples | None = None) -> Clock:
     """The median and spread of one series and its paired ratio to a baseline sampled in the same rounds."""
     kept = [value for value in samples.values if value is not None]
-    enough = len(kept) >= QUANTILE_SAMPLES
-    fifths = statistics.quantiles(kept, n=5, method="inclusive") if enough else None
+    p20, p80 = fifths(kept)
     return Clock(
         n=len(kept),
         median=statistics.median(kept),
-        p20=fifths[0] if fifths else None,
-        p80=fifths[3] if fifths else None,
+        p20=p20,
+        p80=p80,
         l2=samples.l2,
         dropped=len(samples.values) - len(kept),
         ratio_to_eager=None if baseline is None else _ratio(samples, baseline),

@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mlpfusion.records import Analysis, Kernel, Launches
+from mlpfusion.spread import fifths
 from mlpfusion.trace.calls import device_calls, host_calls, is_sync
 from mlpfusion.trace.names import decode
 from mlpfusion.trace.preops import pre_ops
@@ -119,11 +120,15 @@ def _kernels(calls: Sequence[Call]) -> tuple[Kernel, ...]:
     for position, (item, name, role) in enumerate(zip(work, decoded, given, strict=True)):
         across = [call.work[position].event for call in calls]
         begin = median(event.start_ns - call.annotation.start_ns for event, call in zip(across, calls, strict=True))
+        times = [event.duration_ns / 1000 for event in across]
+        p20, p80 = fifths(times)
         kernel = Kernel(
             name=item.event.name,
             role=role,
             decoded=name,
-            time_us=median(event.duration_ns for event in across) / 1000,
+            time_us=median(times),
+            p20_us=p20,
+            p80_us=p80,
             op=item.owners[0].name if item.owners else None,
             launched_by=None if item.launch is item.event else item.launch.name,
         )
