@@ -37,7 +37,7 @@ ALLOWED = {
     "backends": LEAVES | {"backend", "module", "backends"},
     "reference": LEAVES | {"module", "backends.eager"},
     "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "measure"},
-    "trace": LEAVES | {"trace"},
+    "trace": LEAVES | {"spread", "trace"},
     "validate": LEAVES | {"backend", "module", "reference", "validate"},
     "store": LEAVES,
     "report": LEAVES | {"report", "store"},

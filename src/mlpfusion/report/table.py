@@ -256,12 +256,16 @@ def _kernels(rows: Sequence[Row], *, github: bool) -> str:
         for row in rows
         for index, kernel in enumerate(row.kernels)
     ]
-    heads = ["backend", "#", "role", "kernel", "decoded", "µs"]
+    heads = ["backend", "#", "role", "kernel", "decoded", "µs [p20–p80]"]
     return _tabulate(cells, heads, [False, True, False, False, False, True], github=github)
 
 
 def _kernel_time(kernel: Kernel) -> str:
-    return ABSENT if kernel.time_us is None else units.plain(kernel.time_us)
+    if kernel.time_us is None:
+        return ABSENT
+    if kernel.p20_us is None or kernel.p80_us is None:
+        return units.plain(kernel.time_us)
+    return units.with_spread(kernel.time_us, kernel.p20_us, kernel.p80_us)
 
 
 def _decoded(decoded: Decoded) -> str:
