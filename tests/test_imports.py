@@ -22,12 +22,13 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 
 # What a module, or all modules of a package, may import of mlpfusion. Data flows one way: leaves know only leaves, the
 # stages (measure, trace, report) do not know each other, and `api` alone puts them together.
-LEAVES = {"errors", "spec", "device", "records"}
+LEAVES = {"errors", "spec", "device", "records", "readings"}
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
     "device": {"errors"},
     "records": {"errors", "spec", "device"},
+    "readings": {"records"},
     "spread": LEAVES,
     "derived": LEAVES,
     "environment": LEAVES,
@@ -55,7 +56,18 @@ LIBRARIES = {
     "liger_kernel": {"backends"},
     "torch": {"device", "environment", "hub_tree", "backend", "module", "backends", "reference", "measure", "api"},
 }
-LIGHT = {"errors", "spec", "device", "records", "backend", "store", "api", "cli", "environment"}  # no torch at import
+LIGHT = {
+    "errors",
+    "spec",
+    "device",
+    "records",
+    "readings",
+    "backend",
+    "store",
+    "api",
+    "cli",
+    "environment",
+}  # no torch at import
 
 
 class Import(NamedTuple):

@@ -1,5 +1,6 @@
 """Reads traces of torch.profiler without torch: what a call ran, launched, and spent before its first launch."""
 
 from mlpfusion.trace.analysis import analyse
+from mlpfusion.trace.reading import read
 
-__all__ = ["analyse"]
+__all__ = ["analyse", "read"]
