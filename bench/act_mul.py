@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHAPES = ((8192, 3072), (8192, 16384))
-TILES = (Tile(1024, 4), Tile(1024, 2), Tile(2048, 4), Tile(2048, 8), Tile(4096, 4), Tile(4096, 8), Tile(8192, 8))
+TILES = (Tile(512, 2), Tile(512, 4), Tile(1024, 2), Tile(1024, 8), Tile(2048, 4), Tile(2048, 8), Tile(4096, 8))
 FLUSH_BYTES = 256 * 2**20  # five times the L2 of an H100 or H200
 
 
