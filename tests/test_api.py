@@ -82,7 +82,7 @@ def test_eager_and_compile_are_measured(result):
         assert one.clocks.wall_us.n == 60
         assert one.clocks.wall_us.p20 <= one.clocks.wall_us.median <= one.clocks.wall_us.p80
         assert one.clocks.event_us is None
-        assert one.accuracy.ratio <= 2
+        assert one.accuracy.ratio <= one.accuracy.limit
         assert one.pre_ops.profiler_inflation > 0
         assert one.traffic.minimum_bytes < one.traffic.derived_bytes
     assert eager.clocks.wall_us.ratio_to_eager.median == 1.0
@@ -92,9 +92,9 @@ def test_eager_and_compile_are_measured(result):
 @pytest.mark.parametrize("name", ["triton", "packed"])
 def test_our_kernels_are_emulated_and_right(result, name):
     emulated = row(result, name)
-    assert (emulated.status, emulated.emulated, emulated.tokens) == ("ok", True, 8)
+    assert (emulated.status, emulated.emulated, emulated.tokens) == ("ok", True, 16)
     assert emulated.reason.startswith("emulated")
-    assert emulated.accuracy.ratio <= 2
+    assert emulated.accuracy.ratio <= emulated.accuracy.limit
     assert emulated.clocks.wall_us is None
     assert emulated.kernels == ()
 

@@ -198,6 +198,15 @@ def test_more_layers_than_the_recompile_limit_all_stay_compiled():
     assert not counters["recompile_limit"]
 
 
+def test_more_kinds_of_module_than_the_recompile_limit_all_compile():
+    """What one kind recompiles is not counted against another."""
+    for size in range(8, 24):
+        mlp = GatedMLP(MLPSpec(hidden_size=size, intermediate_size=2 * size, dtype="float32"), backend="compile")
+        value = torch.randn(2, size)
+        with torch.no_grad():
+            torch.testing.assert_close(mlp(value), mlp.set_backend("eager")(value))
+
+
 def test_hooks_on_a_projection_fire_or_the_backend_refuses():
     calls = []
     for backend in ("eager", "triton"):

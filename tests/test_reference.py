@@ -78,6 +78,7 @@ def test_the_worst_output_is_the_one_that_is_judged():
     eager = (exact + 1e-3, exact + 1e-3)
     verdict = reference.judge((exact + 1e-4, exact + 4e-3), eager, (exact, exact))
     assert verdict.ratio == pytest.approx(4, rel=1e-3)
+    assert (verdict.elements, verdict.limit) == (8, 4.0)
     assert reference.judge(eager, eager, (exact, exact)).ratio == 1.0
     assert reference.judge((exact, exact), eager, (exact, exact)).ratio == 0.0
     nan = exact.clone()

@@ -99,7 +99,15 @@ ROWS = st.builds(
     tokens=maybe(SIZES),
     setup=maybe(st.builds(Setup, bind_s=TIMES, first_call_s=TIMES)),
     accuracy=maybe(
-        st.builds(Accuracy, max_error=TIMES, rms_error=TIMES, eager_max_error=TIMES, eager_rms_error=TIMES, rows=COUNTS)
+        st.builds(
+            Accuracy,
+            max_error=TIMES,
+            rms_error=TIMES,
+            eager_max_error=TIMES,
+            eager_rms_error=TIMES,
+            rows=COUNTS,
+            elements=COUNTS,
+        )
     ),
     kernels=some(KERNELS),
     launches=maybe(LAUNCHES),

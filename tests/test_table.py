@@ -63,7 +63,9 @@ EAGER = Row(
     status="ok",
     tokens=8192,
     setup=Setup(bind_s=0.0004, first_call_s=0.25),
-    accuracy=Accuracy(max_error=0.01, rms_error=0.001, eager_max_error=0.01, eager_rms_error=0.001, rows=256),
+    accuracy=Accuracy(
+        max_error=0.01, rms_error=0.001, eager_max_error=0.01, eager_rms_error=0.001, rows=256, elements=65536
+    ),
     kernels=(kernel("nvjet_tst_128x256", "gate_gemm", 61.8), kernel(GELU, "activation", 41.05)),
     launches=launches(5),
     pre_ops=PreOps(n=20, time_to_first_launch=31.5, dispatch=31.5),
@@ -79,7 +81,9 @@ EAGER = Row(
 COMPILE = msgspec.structs.replace(
     EAGER,
     backend="compile",
-    accuracy=Accuracy(max_error=0.0098, rms_error=0.0011, eager_max_error=0.01, eager_rms_error=0.001, rows=256),
+    accuracy=Accuracy(
+        max_error=0.0098, rms_error=0.0011, eager_max_error=0.01, eager_rms_error=0.001, rows=256, elements=65536
+    ),
     kernels=(kernel("triton_poi_fused__unsafe_view_gelu_mul_0", "act_mul", 41.9),),
     launches=launches(4),
     pre_ops=PreOps(n=20, time_to_first_launch=80.5, dynamo_cache_lookup=22.5, compiled_graph_entry=9.1),
@@ -217,7 +221,7 @@ def test_an_interrupted_run_says_so() -> None:
 
 
 def test_an_error_that_is_not_a_number_reads_as_infinite() -> None:
-    worst = Accuracy(max_error=None, rms_error=None, eager_max_error=0.1, eager_rms_error=0.1, rows=1)
+    worst = Accuracy(max_error=None, rms_error=None, eager_max_error=0.1, eager_rms_error=0.1, rows=1, elements=8)
     assert "inf / inf" in render(profile(msgspec.structs.replace(EAGER, accuracy=worst)))
 
 

@@ -139,6 +139,7 @@ def judge(outputs: tuple[Tensor, ...], eager: tuple[Tensor, ...], references: tu
                 eager_max_error=theirs.maximum,
                 eager_rms_error=theirs.rms,
                 rows=reference.numel() // reference.shape[-1] if reference.numel() else 0,
+                elements=reference.numel(),
             )
         )
-    return max(judged, key=lambda accuracy: accuracy.ratio)
+    return max(judged, key=lambda accuracy: accuracy.ratio / accuracy.limit)

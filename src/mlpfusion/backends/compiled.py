@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -41,8 +43,22 @@ class Compile:
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
         """Compiles at the first call of each new kind of input, not here."""
-        compiled: Callable[[Tensor], Tensor] = torch.compile(forward_of(mlp), fullgraph=True, mode=self.mode)
+        forward = forward_of(mlp)
+        own = FunctionType(
+            _code_for(forward.__code__, mlp.spec, self.name), forward.__globals__, closure=forward.__closure__
+        )
+        compiled: Callable[[Tensor], Tensor] = torch.compile(own, fullgraph=True, mode=self.mode)
         return compiled
+
+
+@functools.cache
+def _code_for(code: CodeType, spec: MLPSpec, backend: str) -> CodeType:
+    """A code object for each kind of module.
+
+    Dynamo counts recompilations by code object and gives up after eight: modules of one kind share what is compiled,
+    and modules of another kind do not use up their limit.
+    """
+    return code.replace()
 
 
 class CompileMaxAutotune(Compile):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch.nn import functional
 
@@ -10,6 +10,7 @@ from mlpfusion.spec import Activation, parse_activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FunctionType
 
     from torch import Tensor
 
@@ -47,7 +48,7 @@ def _gelu_tanh(x: Tensor) -> Tensor:
     return functional.gelu(x, approximate="tanh")
 
 
-def forward_of(mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+def forward_of(mlp: GatedMLP) -> FunctionType:
     """The eager forward of a module: x [..., hidden_size] -> y [..., hidden_size]."""
     act = activation_function(parse_activation(mlp.activation))
     gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
@@ -56,4 +57,4 @@ def forward_of(mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
         y: Tensor = down(act(gate(x)) * up(x))
         return y
 
-    return forward
+    return cast("FunctionType", forward)
