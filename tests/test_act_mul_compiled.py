@@ -64,6 +64,9 @@ if __name__ == "__main__":
     raise SystemExit
 
 
+from mlpfusion_kernels.act_mul_launch import COMPILED_TILE  # noqa: E402  # after the script above, which imports its own
+
+
 def compile_for(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -85,7 +88,8 @@ def flat(dtype: str, activation: str, *, backward: bool) -> dict[str, Any]:
     # A size that is no multiple of 16, as the launcher passes it: only its value type matters.
     kernel, count = ("act_mul_backward_flat_kernel", 5) if backward else ("act_mul_flat_kernel", 3)
     flags = [True, True] if backward else []
-    return {"kernel": kernel, "dtypes": [dtype] * count, "rest": [1000001, activation, *flags, 2048], "warps": 4}
+    rest = [1000001, activation, *flags, COMPILED_TILE.elements]
+    return {"kernel": kernel, "dtypes": [dtype] * count, "rest": rest, "warps": COMPILED_TILE.warps}
 
 
 def rows(unit: int, height: int, width: int, *, backward: bool) -> dict[str, Any]:
@@ -93,16 +97,16 @@ def rows(unit: int, height: int, width: int, *, backward: bool) -> dict[str, Any
     flags = [True, True] if backward else []
     scalars = [4097, 375] + [751] * (count // 2 + 1 if backward else 2) + [3]
     rest = [*scalars, "gelu_tanh", *flags, unit, height, width]
-    return {"kernel": kernel, "dtypes": ["bfloat16"] * count, "rest": rest, "warps": 4}
+    return {"kernel": kernel, "dtypes": ["bfloat16"] * count, "rest": rest, "warps": COMPILED_TILE.warps}
 
 
 CASES = [
     *(flat("bfloat16", activation, backward=back) for activation in ("gelu_tanh", "gelu") for back in (False, True)),
     flat("float32", "silu", backward=False),
     # Row lengths and strides of 375 and 751 units of 8 elements: multiples of 8, none of 16.
-    rows(8, 2, 1024, backward=False),
-    rows(8, 32, 64, backward=False),
-    rows(8, 2, 1024, backward=True),
+    rows(8, 1, 1024, backward=False),
+    rows(8, 16, 64, backward=False),
+    rows(8, 1, 1024, backward=True),
 ]
 
 
@@ -111,7 +115,9 @@ def test_accesses_are_128_bits_wide_offsets_64_and_nothing_spills(arch: int) -> 
     for case, found in zip(CASES, compile_for(arch, CASES), strict=True):
         inputs = 3 if "backward" in case["kernel"] else 2
         outputs = 2 if "backward" in case["kernel"] else 1
-        per_tensor = 2048 // (4 * 32) * (4 if case["dtypes"][0] == "float32" else 2) // 16
+        per_tensor = (
+            COMPILED_TILE.elements // (COMPILED_TILE.warps * 32) * (4 if case["dtypes"][0] == "float32" else 2) // 16
+        )
         # The flat kernel's tail is scalar and runs once; masked tiles of the row kernel are as wide as full ones.
         bodies = 2 if "rows" in case["kernel"] else 1
         assert found["wide_loads"] == inputs * per_tensor * bodies, case

@@ -71,7 +71,7 @@ def test_compiled_captured_and_plain_calls_agree_to_the_bit(name):
         assert torch.equal(y, expected)
 
 
-def test_a_kept_output_of_a_cuda_graph_is_never_silently_overwritten():
+def test_a_kept_output_of_a_cuda_graph_is_not_overwritten():
     mlp = GatedMLP(SPEC, device=CUDA, backend="compile-cudagraphs")
     x = torch.randn(64, 256, device=CUDA, dtype=torch.bfloat16)
     with torch.no_grad():
@@ -80,12 +80,7 @@ def test_a_kept_output_of_a_cuda_graph_is_never_silently_overwritten():
         kept = mlp(x)
         expected = kept.clone()
         mlp(-x)
-        error = None
-        try:
-            same = torch.equal(kept, expected)
-        except RuntimeError as refused:
-            error = str(refused)
-    assert "overwritten" in error if error else same
+        assert torch.equal(kept, expected)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

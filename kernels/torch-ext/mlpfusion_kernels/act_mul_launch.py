@@ -29,11 +29,13 @@ class Tile(NamedTuple):
     warps: int
 
 
-# 8 elements a thread: one 128-bit access per 16-bit tensor. Measured on an H200 against 2048 to 8192 elements and 2 to
-# 8 warps: forward the same as 2048 with 4 (within 1%), backward 4% faster.
+# 8 elements a thread: one 128-bit access per 16-bit tensor. On an H200 the best forward of 512 to 8192 elements, 2 to
+# 8 warps; backward 1 to 2% behind 1024 with 8 warps, whose accesses are 64-bit (bench/results/h200-act-mul.json).
+COMPILED_TILE = Tile(1024, 4)
 # The interpreter's cost is per program (1024 elements: 75 s for 8192x3072, 65536: 4 s).
-FORWARD_TILE = Tile(65536, 4) if _FORWARD_FLAT.interpreted else Tile(1024, 4)
-BACKWARD_TILE = Tile(65536, 4) if _BACKWARD_FLAT.interpreted else Tile(1024, 4)
+INTERPRETED_TILE = Tile(65536, 4)
+FORWARD_TILE = INTERPRETED_TILE if _FORWARD_FLAT.interpreted else COMPILED_TILE
+BACKWARD_TILE = INTERPRETED_TILE if _BACKWARD_FLAT.interpreted else COMPILED_TILE
 
 
 class RowPlan(NamedTuple):
