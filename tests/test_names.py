@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.records import Decoded
-from mlpfusion.trace.names import decode
-from mlpfusion.trace.ops import split_fused
+from mlpfusion.trace.demangle import demangle
+from mlpfusion.trace.names import decode, parse
+from mlpfusion.trace.ops import read_fused, split_fused
 
-NAMES = [line.split("\t") for line in (Path(__file__).parent / "data" / "kernel_names.tsv").read_text().splitlines()]
+DATA = Path(__file__).parent / "data"
+NAMES = [line.split("\t") for line in (DATA / "kernel_names.tsv").read_text().splitlines()]
+# What each of these names is known to say, checked by hand; fields that are not given are None.
+DECODED = {
+    entry["name"]: msgspec.convert(entry["decoded"], Decoded)
+    for entry in map(json.loads, (DATA / "decoded_names.jsonl").read_text().splitlines())
+}
 # What the list of real names calls a family, and the libraries of ours that it may be.
 LIBRARIES = {
-    "aiter": {None},
+    "aiter": {"aiter"},
     "aten-reduce": {"aten", None},
     "aten-unrolled": {"aten"},
     "aten-vec": {"aten"},
@@ -26,7 +36,7 @@ LIBRARIES = {
     "cublas-xmma": {"cublas"},
     "cudnn": {"cudnn"},
     "cutlass2": {"cutlass"},
-    "flash": {None},
+    "flash": {"flash-attention", "aiter", None},
     "inductor": {"inductor"},
     "nccl": {"nccl"},
     "nvjet": {"cublas"},
@@ -34,93 +44,47 @@ LIBRARIES = {
     "tensile": {"tensile"},
     "triton-user": {"liger", None},
 }
+PRODUCTS = {"cublas-ampere", "cublas-gemv", "cublas-volta", "cublas-xmma", "cutlass2", "nvjet", "tensile"}
+MANGLED = {
+    "_ZN7cutlass7Kernel2I66cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x6_tn_align8EEvNT_6ParamsE": (
+        "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x6_tn_align8>"
+        "(cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x6_tn_align8::Params)"
+    ),
+    "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_": (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>"
+        "(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)"
+    ),
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb1ELb0ELb1ELi1EEEvPT0_PT_PfS4_S4_S4_diiiiiiib": (
+        "void aiter::add_rmsnorm_quant_kernel<std::bfloat16_t, std::bfloat16_t, 256, 16, true, false, true, 1>"
+        "(std::bfloat16_t*, std::bfloat16_t*, float*, std::bfloat16_t*, std::bfloat16_t*, std::bfloat16_t*, double, "
+        "int, int, int, int, int, int, int, bool)"
+    ),
+    "_Z14softmax_kernelPKfPfi": "softmax_kernel(float const*, float*, int)",
+    "_ZN2ck6deviceL3runILin1EEEvv": "void ck::device::run<-1>()",
+    "_ZN12_GLOBAL__N_13fooEv.kd": "(anonymous namespace)::foo()",
+    "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2": "ck_tile::kentry<1, …",
+    "_Z": None,
+    "_Znonsense": None,
+    "aten::mm": None,
+}
 
 
 @pytest.mark.parametrize(("name", "family"), NAMES, ids=[name[:60] for name, _ in NAMES])
 def test_real_names_have_the_right_library(name: str, family: str) -> None:
     decoded = decode(name)
     assert decoded.library in LIBRARIES[family]
-    assert (decoded.kind == "gemm") == (
-        family in ("cublas-ampere", "cublas-gemv", "cublas-volta", "cublas-xmma", "cutlass2", "nvjet", "tensile")
-    )
+    assert (decoded.kind == "gemm") == (family in PRODUCTS)
 
 
-ATEN = "void at::native::vectorized_elementwise_kernel<8, at::native::"
-BF16 = "c10::BFloat16"
-DECODED = {
-    "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT": Decoded(
-        library="cublas", kind="gemm", arch="sm90", dtype="bfloat16", tile="128x256x64", layout="tn", stages=4
-    ),
-    "nvjet_sm90_hsh_192x128_64x5_1x2_h_bz_coopB_bias_NTT": Decoded(
-        library="cublas", kind="gemm", arch="sm90", dtype="float16", tile="128x192x64", layout="nt", stages=5,
-        fused_ops=("bias",),
-    ),
-    "nvjet_sm100_tst_64x16_64x16_2x4_2cta_h_bz_splitK_TNT": Decoded(
-        library="cublas", kind="gemm", arch="sm100", dtype="bfloat16", layout="tn", stages=16
-    ),
-    "nvjet_sm120_tst_mma_64x64x128_3_32x32x128_tmaAB_alignCD4_bz_TNNN": Decoded(
-        library="cublas", kind="gemm", arch="sm120"
-    ),
-    "nvjet_sm90_qqq_256x128_64x4_1x2_h_bz_TNT": Decoded(
-        library="cublas", kind="gemm", arch="sm90", tile="128x256x64", layout="tn", stages=4
-    ),
-    "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn": Decoded(
-        library="cublas", kind="gemm", arch="ampere", dtype="bfloat16", tile="128x128x64", layout="tn", stages=3
-    ),
-    "ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_64x3_tn": Decoded(
-        library="cublas", kind="gemm", arch="ampere", dtype="bfloat16", layout="tn", stages=3
-    ),
-    "ampere_sgemm_128x64_nn": Decoded(library="cublas", kind="gemm", arch="ampere", dtype="float32", layout="nn"),
-    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas": Decoded(  # noqa: E501 (a real name)
-        library="cublas", kind="gemm", arch="sm80", tile="128x128x8", layout="tn", stages=3
-    ),
-    "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_32x1_nn_align8>(P)": Decoded(
-        library="cutlass", kind="gemm", arch="sm80", dtype="bfloat16", tile="16x16x32", layout="nn", stages=1
-    ),
-    "cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_32x6_tn_align8": Decoded(
-        library="cutlass", kind="gemm", arch="sm80", dtype="bfloat16", layout="tn", stages=6
-    ),
-    ATEN + "GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const"
-    f"::{{lambda()#4}}::operator()() const::{{lambda({BF16})#1}}, std::array<char*, 2ul> >(int)": Decoded(
-        library="aten", kind="elementwise", dtype="bfloat16", fused_ops=("gelu",)
-    ),
-    ATEN + "GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() "
-    f"const::{{lambda({BF16}, {BF16})#1}}, std::array<char*, 3ul> >(int)": Decoded(
-        library="aten", kind="elementwise", dtype="bfloat16", fused_ops=("gelu_backward",)
-    ),
-    ATEN + f"BinaryFunctor<{BF16}, {BF16}, {BF16}, at::native::binary_internal::MulFunctor<float> >, "
-    "std::array<char*, 3ul> >(int)": Decoded(
-        library="aten", kind="elementwise", dtype="bfloat16", fused_ops=("mul",)
-    ),
-    ATEN + f"(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)::{{lambda({BF16})#1}}, std::array >(int)":
-        Decoded(library="aten", kind="elementwise", dtype="bfloat16", fused_ops=("silu",)),
-    "triton_poi_fused__unsafe_view_gelu_mul_0": Decoded(
-        library="inductor", kind="elementwise", fused_ops=("_unsafe_view", "gelu", "mul")
-    ),
-    "triton_poi_fused_unheard_of_gelu_0": Decoded(library="inductor", kind="elementwise"),
-    "triton_tem_fused__unsafe_view_mm_t_3": Decoded(
-        library="inductor", kind="gemm", fused_ops=("_unsafe_view", "mm", "t")
-    ),
-    "triton_mm": Decoded(library="inductor", kind="gemm"),
-    "triton_per_fused_sum_2": Decoded(library="inductor", kind="reduction", fused_ops=("sum",)),
-    "triton__0d1d2d": Decoded(library="inductor"),
-    "cpp_fused_gelu_mul_0": Decoded(library="inductor-cpp", kind="elementwise", fused_ops=("gelu", "mul")),
-    "graph_1_cpp_fused_gelu_gelu_backward_mul_0": Decoded(
-        library="inductor-cpp", kind="elementwise", fused_ops=("gelu", "gelu_backward", "mul")
-    ),
-    "_geglu_tanh_forward_kernel": Decoded(library="liger", kind="elementwise", fused_ops=("gelu", "mul")),
-    "_swiglu_forward_kernel": Decoded(library="liger", kind="elementwise", fused_ops=("silu", "mul")),
-    "_swiglu_backward_kernel_tiled": Decoded(library="liger", kind="elementwise", fused_ops=("silu_backward", "mul")),
-    "act_mul_flat_kernel": Decoded(library="mlpfusion", kind="elementwise", fused_ops=("act_mul",)),
-    "act_mul_backward_rows_kernel": Decoded(library="mlpfusion", kind="elementwise", fused_ops=("act_mul_backward",)),
-    "Memset (Device)": Decoded(library="runtime", kind="memset"),
-    "Memcpy DtoD (Device -> Device)": Decoded(library="runtime", kind="memcpy"),
-    "aten::mm": Decoded(library="aten", kind="gemm"),
-    "aten::gelu": Decoded(library="aten", kind="elementwise", fused_ops=("gelu",)),
-    "mkldnn::_linear_pointwise": Decoded(library="mkldnn", kind="gemm"),
-    "their_kernel": Decoded(),
-    "": Decoded(),
-}  # fmt: skip
+@pytest.mark.parametrize(("name", "family"), NAMES, ids=[name[:60] for name, _ in NAMES])
+def test_a_product_of_a_library_tells_its_shape(name: str, family: str) -> None:
+    decoded = decode(name)
+    if family in PRODUCTS - {"cublas-gemv"} and "_mma_" not in name:
+        assert decoded.layout
+        assert decoded.tile or "2cta" in name
+        assert decoded.dtype or "_B_BS_" in name  # hipBLASLt's spelling of two types that is not established
+    if family == "cublas-gemv":
+        assert decoded.dtype
 
 
 @pytest.mark.parametrize("name", DECODED, ids=lambda name: name[:60])
@@ -128,9 +92,52 @@ def test_decodes(name: str) -> None:
     assert decode(name) == DECODED[name]
 
 
+@pytest.mark.parametrize("name", MANGLED)
+def test_demangles(name: str) -> None:
+    assert demangle(name) == MANGLED[name]
+
+
+def test_a_mangled_name_is_decoded_like_its_spelling() -> None:
+    for mangled, spelled in list(MANGLED.items())[:3]:
+        assert decode(mangled) == decode(spelled or "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT",
+        "nvjet_sm90_tst_192x128_64x5_1x2_v_bz_coopB_TNN",
+        "nvjet_sm100_qqtst_64x32_64x16_2x1_2cta_v_bz_splitK_TNT",
+    ],
+)
+def test_what_is_not_established_is_said_to_be_unknown(name: str) -> None:
+    certainty = {token.text: token.certainty for token in parse(name).tokens}
+    for text in ("h", "v", "bz", "coopA", "coopB", "T", "N", "qqtst"):
+        assert certainty.get(text, "unknown") == "unknown"
+    assert certainty["TN"] == "established"
+    if "2cta" in name:
+        assert certainty["64x32"] == "unknown"
+    else:
+        assert {certainty[text] for text in certainty if text in ("256x128", "64x4", "192x128", "64x5")} == {
+            "established"
+        }
+
+
+def test_a_relu_in_a_name_is_not_taken_for_applied() -> None:
+    for name in ("cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_32x6_tn_align8",
+                 "ampere_bf16_s16816gemm_bf16_64x64_ldg8_relu_f2f_stages_64x5_tn"):  # fmt: skip
+        assert [token.certainty for token in parse(name).tokens if token.text == "relu"] == ["unknown"]
+        assert decode(name).epilogue == decode(name).fused_ops == ()
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_decoded(name: str) -> None:
     assert decode(name).kind
+
+
+@given(st.text(st.sampled_from("_ZNSTIELDFJKPRXUltsrvifbjm0123456789"), max_size=120))
+def test_any_mangled_text_is_decoded(name: str) -> None:
+    assert decode(f"_ZN{name}").kind
 
 
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3), st.data())
@@ -139,6 +146,34 @@ def test_any_mixture_of_real_names_is_decoded(parts: list[list[str]], data: st.D
     assert decode(name).kind
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([name for name, _ in NAMES] + list(DECODED)), st.integers(1, 30), st.data())
+def test_a_long_name_takes_bounded_time(name: str, times: int, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(name)))
+    long = name[:cut] + name[cut : cut + 20] * times * 50 + name[cut:]
+    begin = time.perf_counter()
+    parse(long)
+    assert time.perf_counter() - begin < 1  # single names take well below a millisecond
+
+
+@pytest.mark.parametrize(
+    "name", ["_ZN" + "1aI" * 3000, "_ZN1aIFS_S_" + "FS0_S0_" * 3000, "_Z1aI" + "J" * 3000, "_ZN" + "T_" * 9000]
+)
+def test_a_hostile_mangled_name_is_given_up(name: str) -> None:
+    begin = time.perf_counter()
+    demangle(name)
+    assert time.perf_counter() - begin < 1
+
+
 @given(st.lists(st.sampled_from(["_unsafe_view", "gelu", "mul", "gelu_backward", "native_layer_norm"]), max_size=6))
 def test_operators_with_underscores_are_told_apart(parts: list[str]) -> None:
     assert list(split_fused("_".join(parts))) == parts
+
+
+def test_words_that_are_no_operators_are_kept_apart() -> None:
+    assert read_fused("constant_pad_nd_moe_forward_mul") == (
+        ("constant_pad_nd", True),
+        ("moe_forward", False),
+        ("mul", True),
+    )
+    assert split_fused("constant_pad_nd_moe_forward_mul") == ()
