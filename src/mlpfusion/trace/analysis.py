@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from mlpfusion.records import Analysis, Kernel, Launches
 from mlpfusion.spread import fifths
-from mlpfusion.trace.calls import device_calls, host_calls, is_sync
+from mlpfusion.trace.busy import busy_ns, union_ns
+from mlpfusion.trace.calls import is_sync
+from mlpfusion.trace.link import annotated, find_calls, flags, rows_of
 from mlpfusion.trace.names import decode
 from mlpfusion.trace.preops import pre_ops
 from mlpfusion.trace.roles import roles
+from mlpfusion.trace.select import CALL
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from mlpfusion.device import DeviceKind
-    from mlpfusion.trace.calls import Call, Calls
+    from mlpfusion.trace.calls import Calls, Part
+    from mlpfusion.trace.columns import Kind
     from mlpfusion.trace.kineto import Trace
 
-CALL: Final = "mlpfusion.call"
+__all__ = ["CALL", "Analysed", "analyse", "analyse_calls", "union_ns"]
+
 # Events of a compilation; inside a call they mean that it was compiled while it was measured.
-_COMPILING: Final = frozenset({"entire_frame_compile", "_compile.compile_inner", "compile_attempt_0"})
+COMPILING: Final = frozenset({"entire_frame_compile", "_compile.compile_inner", "compile_attempt_0"})
 
 _T = TypeVar("_T", bound="Hashable")
+
+
+class Analysed(NamedTuple):
+    """An analysis with what it is of: the calls used, and for each kernel, in its order, the times in those, in µs."""
+
+    analysis: Analysis
+    used: tuple[int, ...]
+    times: tuple[list[float], ...]
 
 
 def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
@@ -37,90 +54,92 @@ def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
     Raises:
         MeasurementError: no annotation is named `call`, or a GPU trace has no GPU event.
     """
-    found = device_calls(trace, call) if device == "cuda" else host_calls(trace, call)
-    used, disagreement = _agreeing(found.calls)
-    faults = [*_lost(trace, found), *_compiled(trace, found.calls), *disagreement]
-    notes = _doubts(found)
-    return Analysis(
+    return analyse_calls(find_calls(trace, annotated(trace, call), device), device).analysis
+
+
+def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
+    """As `analyse`, of calls that were found."""
+    used, disagreement = _agreeing(calls)
+    faults = [*_lost(calls), *_compiled(calls), *disagreement]
+    notes = _doubts(calls)
+    kernels, times = _kernels(calls, used)
+    busy = busy_ns(calls)
+    analysis = Analysis(
         calls=len(used),
-        kernels=_kernels(used),
-        launches=_launches(used, notes, device),
-        pre_ops=pre_ops(trace, used, split_launches=device == "cuda"),
-        kernel_us=tuple(union_ns((w.event.start_ns, w.event.end_ns) for w in one.work) / 1000 for one in used),
-        host_us=tuple(one.annotation.duration_ns / 1000 for one in used),
+        kernels=kernels,
+        launches=_launches(calls, used, notes, device),
+        pre_ops=pre_ops(calls, used, split_launches=device == "cuda"),
+        kernel_us=tuple((busy[list(used)] / 1000).tolist()),
+        host_us=tuple(calls.windows[index].duration_ns / 1000 for index in used),
         faults=tuple(faults),
         notes=tuple(notes),
     )
+    return Analysed(analysis, used, times)
 
 
-def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
-    """Nanoseconds covered by at least one of the intervals."""
-    covered = 0
-    reached: int | None = None
-    for start, end in sorted(intervals):
-        begin = start if reached is None else max(start, reached)
-        if end > begin:
-            covered += end - begin
-        reached = end if reached is None else max(reached, end)
-    return covered
-
-
-def _agreeing(calls: Sequence[Call]) -> tuple[list[Call], list[str]]:
+def _agreeing(calls: Calls) -> tuple[tuple[int, ...], list[str]]:
     """The calls that ran the most frequent sequence of kernels, and a note if others ran another."""
-    sequences = [tuple(item.event.name for item in call.work) for call in calls]
+    kinds, bounds = calls.trace.kind[calls.work.rows], calls.work.bounds.tolist()
+    sequences = [kinds[start:end].tobytes() for start, end in pairwise(bounds)]
     common = _most_common(sequences)
-    used = [call for call, names in zip(calls, sequences, strict=True) if names == common]
-    if len(used) == len(calls):
+    used = tuple(index for index, sequence in enumerate(sequences) if sequence == common)
+    if len(used) == len(sequences):
         return used, []
-    counts = Counter(len(names) for names in sequences)
+    counts = Counter(end - start for start, end in pairwise(bounds))
     if len(counts) > 1:
         shown = ", ".join(f"{count} in {times}" for count, times in sorted(counts.items()))
         reason = f"calls differ in their number of kernels ({shown} calls)"
     else:
         reason = "calls differ in the names of their kernels"
-    return used, [f"{reason}; figures are of the {len(used)} of {len(calls)} calls that agree"]
+    return used, [f"{reason}; figures are of the {len(used)} of {len(sequences)} calls that agree"]
 
 
-def _lost(trace: Trace, found: Calls) -> list[str]:
+def _lost(calls: Calls) -> list[str]:
     """What the trace lost."""
     faults = []
-    if found.lost:
-        faults.append(f"{found.lost} launches inside calls have no device event")
-    if trace.dropped:
-        faults.append(f"{trace.dropped} events could not be read")
+    if calls.lost:
+        faults.append(f"{calls.lost} launches inside calls have no device event")
+    if calls.trace.integrity.dropped:
+        faults.append(f"{calls.trace.integrity.dropped} events could not be read")
+    if calls.trace.integrity.negative:
+        faults.append(f"{calls.trace.integrity.negative} events end before they begin; their time is taken as 0")
     return faults
 
 
-def _doubts(found: Calls) -> list[str]:
+def _doubts(calls: Calls) -> list[str]:
     """What the trace holds of other work, and where its two clocks disagree."""
     notes = []
-    if found.orphans:
-        notes.append(f"{found.orphans} device events have no launch in the trace and belong to no call")
-    if found.early:
-        notes.append(f"{found.early} device events start before their launch: the two clocks disagree")
+    if calls.orphans:
+        notes.append(f"{calls.orphans} device events have no launch in the trace and belong to no call")
+    if calls.early:
+        notes.append(f"{calls.early} device events start before their launch: the two clocks disagree")
     return notes
 
 
-def _compiled(trace: Trace, calls: Sequence[Call]) -> list[str]:
-    spans = [(call.annotation.start_ns, call.annotation.end_ns) for call in calls]
-    compiling = [event.start_ns for event in trace.events if event.name in _COMPILING]
-    hit = sum(any(start <= instant < end for instant in compiling) for start, end in spans) if compiling else 0
-    return [f"{hit} of {len(calls)} calls were compiled while they were measured"] if hit else []
+def _compiled(calls: Calls) -> list[str]:
+    compiling = calls.trace.start[rows_of(calls.trace, lambda kind: kind.name in COMPILING)].tolist()
+    if not compiling:
+        return []
+    hit = sum(any(one.start_ns <= instant < one.end_ns for instant in compiling) for one in calls.windows)
+    return [f"{hit} of {len(calls.windows)} calls were compiled while they were measured"] if hit else []
 
 
-def _kernels(calls: Sequence[Call]) -> tuple[Kernel, ...]:
-    """The kernels in device order, each with its median time over calls.
+def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tuple[list[float], ...]]:
+    """The kernels in device order, each with its median time over calls, and their times.
 
     Calls are compared in launch order, which overlap on the device cannot change.
     """
-    work = calls[0].work
+    import numpy as np
+
+    work = calls.call(used[0]).work
+    rows = np.array([calls.work.of(index) for index in used]).reshape(len(used), len(work))
+    starts = np.array([calls.windows[index].start_ns for index in used], dtype=np.int64)
+    begins = np.median(calls.trace.start[rows] - starts[:, None], axis=0).tolist()
     decoded = [decode(item.event.name) for item in work]
     given = roles(work, decoded)
-    kernels = []
-    for position, (item, name, role) in enumerate(zip(work, decoded, given, strict=True)):
-        across = [call.work[position].event for call in calls]
-        begin = median(event.start_ns - call.annotation.start_ns for event, call in zip(across, calls, strict=True))
-        times = [event.duration_ns / 1000 for event in across]
+    found = []
+    for position, (item, name, role, begin) in enumerate(zip(work, decoded, given, begins, strict=True)):
+        times = (calls.trace.duration[rows[:, position]] / 1000).tolist()
         p20, p80 = fifths(times)
         kernel = Kernel(
             name=item.event.name,
@@ -132,27 +151,52 @@ def _kernels(calls: Sequence[Call]) -> tuple[Kernel, ...]:
             op=item.owners[0].name if item.owners else None,
             launched_by=None if item.launch is item.event else item.launch.name,
         )
-        kernels.append((begin, position, kernel))
-    return tuple(kernel for _, _, kernel in sorted(kernels, key=lambda entry: entry[:2]))
+        found.append((begin, position, kernel, times))
+    found.sort(key=lambda entry: entry[:2])
+    return tuple(kernel for *_, kernel, _ in found), tuple(times for *_, times in found)
 
 
-def _launches(calls: Sequence[Call], notes: list[str], device: DeviceKind) -> Launches:
+def _launches(calls: Calls, used: Sequence[int], notes: list[str], device: DeviceKind) -> Launches:
     """Launches per call; where calls differ in an API count the most frequent one, with a note."""
-    kinds = Counter("kernel" if device == "cpu" else item.event.category for item in calls[0].work)
-    by_api = [tuple(sorted(Counter(event.name for event in call.launches).items())) for call in calls]
-    queries = [sum("Occupancy" in event.name for event in call.api) for call in calls]
-    waits = [sum(is_sync(event) for event in call.api) for call in calls]
+    kinds = Counter(calls.trace.kinds[kind].category for kind in calls.trace.kind[calls.work.of(used[0])].tolist())
+    by_api = _counts(calls, used)
+    queries = _flagged(calls, used, calls.api, lambda kind: "Occupancy" in kind.name)
+    waits = _flagged(calls, used, calls.api, lambda kind: is_sync(kind.name))
     for what, counts in (("launch API calls", by_api), ("occupancy queries", queries), ("synchronisations", waits)):
         if len(set(counts)) > 1:
             notes.append(f"calls differ in their {what}; the most frequent count is given")
+    has_api = device == "cuda" and len(calls.api.rows) > 0
     return Launches(
-        kernels=kinds["kernel"],
+        kernels=kinds["kernel"] if device == "cuda" else sum(kinds.values()),
         memcpys=kinds["memcpy"],
         memsets=kinds["memset"],
-        runtime_launches=dict(_most_common(by_api)) if device == "cuda" else {},
+        runtime_launches=dict(_most_common(by_api)) if has_api else {},
         occupancy_queries=_most_common(queries),
         syncs=_most_common(waits),
     )
+
+
+def _counts(calls: Calls, used: Sequence[int]) -> list[tuple[tuple[str, int], ...]]:
+    """For each call used its launches by API. Calls with one sequence of launches are counted once."""
+    kinds, bounds = calls.trace.kind[calls.launches.rows], calls.launches.bounds.tolist()
+    known: dict[bytes, tuple[tuple[str, int], ...]] = {}
+    found = []
+    for index in used:
+        part = kinds[bounds[index] : bounds[index + 1]]
+        key = part.tobytes()
+        if key not in known:
+            names = Counter(calls.trace.kinds[kind].name for kind in part.tolist())
+            known[key] = tuple(sorted(names.items()))
+        found.append(known[key])
+    return found
+
+
+def _flagged(calls: Calls, used: Sequence[int], part: Part, wanted: Callable[[Kind], bool]) -> list[int]:
+    """For each call used how many of its rows in `part` are of a wanted kind."""
+    import numpy as np
+
+    hit: NDArray[np.bool_] = flags(calls.trace, wanted)[calls.trace.kind[part.rows]]
+    return np.diff(np.concatenate(([0], np.cumsum(hit)))[part.bounds])[list(used)].tolist()  # type: ignore[no-any-return]
 
 
 def _most_common(values: Sequence[_T]) -> _T:

@@ -83,7 +83,7 @@ def nanoseconds(raw: bytes | msgspec.Raw) -> int | None:
     """
     text = bytes(raw).strip(b'" ')
     whole, _, fraction = text.partition(b".")
-    if whole.isdigit() and (fraction.isdigit() or not fraction) and len(whole) <= 16:
+    if whole.isdigit() and (fraction.isdigit() or not fraction) and len(whole) <= 15:
         # The fourth digit rounds: some writers print the nearest float64, 0.29999 for 0.3.
         carry = len(fraction) > 3 and fraction[3:4] >= b"5"
         return int(whole) * 1000 + int(fraction[:3].ljust(3, b"0")) + carry

@@ -1,19 +1,28 @@
-"""Reads a Chrome trace written by torch.profiler into frozen events on an exact nanosecond axis."""
+"""Reads a Chrome trace written by torch.profiler into columns of events on an exact nanosecond axis."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from mlpfusion.errors import UsageError
-from mlpfusion.trace.chrome import CATEGORIES, Category, integer, load_bytes, load_json, nanoseconds
+from mlpfusion.readings import Integrity
+from mlpfusion.trace.blocks import Blocks
+from mlpfusion.trace.chrome import Category
+from mlpfusion.trace.columns import Columns, Kind, Place
 from mlpfusion.trace.redact import scrub
+from mlpfusion.trace.source import MAX_BYTES, texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["Event", "Trace", "read", "scrub"]
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from mlpfusion.trace.source import Source, Text
+
+__all__ = ["Event", "Trace", "read", "read_text", "scrub"]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +35,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     pid: int | str
     tid: int | str
     correlation: int | None = None
-    external_id: int | None = None
     stream: int | None = None
 
     @property
@@ -35,147 +43,106 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return self.start_ns + self.duration_ns
 
 
-class Trace(msgspec.Struct, frozen=True):
-    """All intervals of a trace, by start and, at one start, the longest first. `dropped` counts the unreadable ones."""
+class Trace(NamedTuple):
+    """The intervals of a trace as columns, by start and, at one start, the longest first.
 
-    events: tuple[Event, ...]
-    dropped: int = 0
+    `kind` indexes `kinds` (name and category), `place` indexes `places` (process, thread, stream); `correlation` is 0
+    where there is none. Events of no use here (Python frames, unknown categories) are left out; `integrity.events`
+    counts all. `damaged_by` says why the text ends early, if it is known.
+    """
+
+    label: str
+    kinds: tuple[Kind, ...]
+    places: tuple[Place, ...]
+    start: NDArray[np.int64]
+    duration: NDArray[np.int64]
+    kind: NDArray[np.int32]
+    place: NDArray[np.int32]
+    correlation: NDArray[np.int64]
+    integrity: Integrity
+    gpu: str | None = None
+    damaged_by: str | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many entries could not be read."""
+        return self.integrity.dropped
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All events as records: for small traces."""
+        return tuple(self.rows(range(len(self.start))))
+
+    def rows(self, indices: Iterable[int] | NDArray[np.int64]) -> Iterator[Event]:
+        """The events at these places of the columns."""
+        import numpy as np
+
+        at = np.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=np.int64)
+        columns = (self.start, self.duration, self.kind, self.place, self.correlation)
+        for start, duration, kind, place, correlation in zip(*(column[at].tolist() for column in columns), strict=True):
+            name, category = self.kinds[kind]
+            pid, tid, stream = self.places[place]
+            yield Event(name, category, start, duration, pid, tid, correlation or None, stream)
 
 
-_Id: TypeAlias = int | float | str | None
-_NO_TIME: Final = msgspec.Raw(b"")
-
-
-class _Args(msgspec.Struct, gc=False):
-    correlation: _Id = None
-    external: _Id = msgspec.field(default=None, name="External id")
-    external_before_2: _Id = msgspec.field(default=None, name="external id")
-    stream: _Id = None
-
-
-class _Entry(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str | None = None
-    name: str = ""
-    pid: _Id = None
-    tid: _Id = None
-    ts: msgspec.Raw = _NO_TIME
-    dur: msgspec.Raw = _NO_TIME
-    args: _Args | None = None
-
-
-_NO_ARGS: Final = _Args()
-
-
-def read(path: str | Path) -> Trace:
-    """The intervals of the trace in `path`, JSON or gzipped JSON, whatever its name.
+def read(source: Source, *, max_bytes: int = MAX_BYTES) -> Trace:
+    """The one trace in `source`: a file, gzipped or not, a member of an archive, stdin, or the bytes themselves.
 
     Raises:
-        UsageError: the file cannot be opened, is no trace, or holds no interval.
+        UsageError: it cannot be opened, holds no trace or several, or more than `max_bytes` of text.
     """
-    data = load_bytes(path)
-    entries = _entries(data, path)
-    events: list[Event] = []
-    dropped = 0
-    for entry in entries:
-        if entry is None:
-            dropped += 1
-        elif entry.ph == "X":
-            event = _event(entry)
-            if event is None:
-                dropped += 1
-            else:
-                events.append(event)
-    if not events:
-        raise UsageError(f"trace {str(path)!r} has no timed events{': only metadata' if entries else ''}")
-    events.sort(key=lambda event: (event.start_ns, -event.duration_ns))
-    return Trace(events=tuple(events), dropped=dropped)
+    found: Trace | None = None
+    for text in texts(source, max_bytes=max_bytes):
+        if found is not None:
+            raise UsageError(f"{found.label!r} is not the only trace in its archive; name one as archive:member")
+        found = read_text(text)
+    assert found is not None, "texts gives at least one or raises"
+    return found
 
 
-def _entries(data: bytes, path: str | Path) -> list[_Entry | None]:
-    """Every entry of `traceEvents`, None for one that is no object.
+def read_text(text: Text) -> Trace:
+    """The trace in one text.
 
-    The typed decode fails as a whole on one wrong type; then each entry is decoded by itself, without its wrong fields.
+    Raises:
+        UsageError: the text is no trace, or holds no event of torch.profiler.
     """
-    listed = data.lstrip()[:1] == b"["
-    try:
-        found = load_json(data, path, list[_Entry] if listed else _file(_Entry))
-    except msgspec.ValidationError:
-        try:
-            found = load_json(data, path, list[msgspec.Raw] if listed else _file(msgspec.Raw))
-        except msgspec.ValidationError as error:
-            raise UsageError(f"{str(path)!r} is not a Chrome trace: {error}") from error
-    events = found if listed else found.traceEvents
-    if events is None:
-        raise UsageError(f"{str(path)!r} is not a Chrome trace: it has no traceEvents")
-    return [entry if isinstance(entry, _Entry) else _decode_alone(entry) for entry in events]
-
-
-def _file(entry: type) -> Any:
-    fields = [("traceEvents", list[entry] | None, None)]  # type: ignore[valid-type]
-    return msgspec.defstruct("TraceFile", fields)
-
-
-def _decode_alone(raw: msgspec.Raw) -> _Entry | None:
-    try:
-        return msgspec.json.decode(raw, type=_Entry)
-    except msgspec.ValidationError:
-        pass  # a field of another type: the others may still do
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    try:
-        fields = msgspec.json.decode(raw, type=Any)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if not isinstance(fields, dict):
-        return None
-    args = fields.get("args")
-    args = args if isinstance(args, dict) else {}
-    return _Entry(
-        ph=_text(fields.get("ph")),
-        cat=_text(fields.get("cat")),
-        name=_text(fields.get("name")),
-        pid=integer(fields.get("pid")),
-        tid=integer(fields.get("tid")),
-        ts=_time_text(fields.get("ts")),
-        dur=_time_text(fields.get("dur")),
-        args=_Args(
-            correlation=integer(args.get("correlation")),
-            external=integer(args.get("External id", args.get("external id"))),
-            stream=integer(args.get("stream")),
-        ),
+    blocks = Blocks(text.label, text.chunks)
+    columns = Columns()
+    for entries in blocks:
+        columns.extend(entries)
+    table = columns.table()
+    if not len(table.start):
+        raise UsageError(_nothing(text.label, blocks, columns))
+    integrity = Integrity(
+        events=columns.seen,
+        dropped=blocks.dropped + columns.dropped,
+        repaired=blocks.repaired,
+        damage=tuple(blocks.damage),
+        lost_bytes=blocks.lost_bytes,
+        zero=table.zero,
+        negative=columns.negative,
+        linked_by_flow=table.linked_by_flow,
+    )
+    return Trace(
+        label=text.label,
+        kinds=columns.kinds(),
+        places=columns.places(),
+        start=table.start,
+        duration=table.duration,
+        kind=table.kind,
+        place=table.place,
+        correlation=table.correlation,
+        integrity=integrity,
+        gpu=blocks.gpu,
+        damaged_by=blocks.cut_off,
     )
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _time_text(value: object) -> msgspec.Raw:
-    return msgspec.Raw(str(value).encode()) if isinstance(value, (int, float, str)) else _NO_TIME
-
-
-def _event(entry: _Entry) -> Event | None:
-    """The event of a complete (`ph` X) entry; None without a name or a readable time, or with a negative length."""
-    start = nanoseconds(entry.ts)
-    duration = nanoseconds(entry.dur) if bytes(entry.dur) else 0
-    if start is None or duration is None or duration < 0 or not entry.name:
-        return None
-    args = entry.args or _NO_ARGS
-    external = integer(args.external)
-    return Event(
-        name=entry.name,
-        category=CATEGORIES.get((entry.cat or "").lower(), "other"),
-        start_ns=start,
-        duration_ns=duration,
-        pid=_place(entry.pid),
-        tid=_place(entry.tid),
-        correlation=integer(args.correlation),
-        external_id=external if external is not None else integer(args.external_before_2),
-        stream=integer(args.stream),
-    )
-
-
-def _place(value: _Id) -> int | str:
-    number = integer(value)
-    return number if number is not None else str(value)
+def _nothing(label: str, blocks: Blocks, columns: Columns) -> str:
+    """Why no event was found, in one line."""
+    if blocks.lost_bytes is not None:
+        return f"trace {label!r} is cut off ({blocks.cut_off or 'it ends early'}): not one event of it survives"
+    said = ": only metadata" if columns.others and not columns.seen else ""
+    if columns.seen:
+        return f"trace {label!r} has {columns.seen} timed events, but none of torch.profiler's kinds"
+    return f"trace {label!r} has no timed events{said}"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from functools import lru_cache
 from statistics import median, median_low
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from mlpfusion.records import PreOpParts, PreOps
 from mlpfusion.trace.calls import is_copy
+from mlpfusion.trace.chrome import DEVICE_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mlpfusion.trace.calls import Call
+    from mlpfusion.trace.calls import Call, Calls
+    from mlpfusion.trace.chrome import Category
     from mlpfusion.trace.kineto import Event, Trace
 
 Part: TypeAlias = Literal[
@@ -43,31 +46,30 @@ _TRITON: Final = re.compile(r"triton_")
 _AUTOGRAD: Final = re.compile(r"autograd::|torch::autograd::|_*[A-Z]\w*$|\w*Backward\d*$")
 
 
-def pre_ops(trace: Trace, calls: Sequence[Call], *, split_launches: bool) -> PreOps:
-    """The split of the call whose time to its first launch is the median (the lower of two), in µs.
+def pre_ops(calls: Calls, used: Sequence[int], *, split_launches: bool) -> PreOps:
+    """The split of the used call whose time to its first launch is the median (the lower of two), in µs.
 
     Every instant belongs to the innermost event of the thread that makes the next launch, or of the call's own thread
     while that one does nothing (before the autograd thread takes over). A part whose events occur nowhere in the
     trace is None. `split_launches` False leaves `between_launches` None, as on a CPU run, where the time between leaf
     operators is mostly theirs.
     """
-    host_us = median(call.annotation.duration_ns for call in calls) / 1000 if calls else None
-    waits = {index: _wait(call) for index, call in enumerate(calls) if call.launches}
-    if not waits:
-        return PreOps(n=len(calls), host_us=host_us)
-    middle = median_low(waits.values())
-    call = calls[next(index for index, wait in waits.items() if wait == middle)]
-    present = _present(trace)
+    host_us = median(calls.windows[index].duration_ns for index in used) / 1000 if used else None
+    index = median_call(calls, used)
+    if index is None or without(calls.trace) is not None:
+        return PreOps(n=len(used), host_us=host_us)
+    call = calls.call(index)
+    present = _present(calls.trace)
     spans = _spans(call)
-    threads = _threads(trace, call)
+    threads = _threads(call)
     own = threads[call.annotation.tid]
     first = _split(threads, spans[:1], own)
-    kernel = next((launch for launch in call.launches if not is_copy(launch)), None)
+    kernel = next((launch for launch in call.launches if not is_copy(launch.name)), None)
     parts = _parts(first, present)
     between = _parts(_split(threads, spans[1:], own), present) if split_launches else None
     return PreOps(
-        n=len(waits),
-        time_to_first_launch=middle / 1000,
+        n=len(_waits(calls, used)),
+        time_to_first_launch=(call.launches[0].start_ns - call.annotation.start_ns) / 1000,
         first_launch=call.launches[0].name,
         time_to_first_kernel=(kernel.start_ns - call.annotation.start_ns) / 1000 if kernel else None,
         between_launches=PreOpParts(**between) if between is not None else None,
@@ -76,8 +78,31 @@ def pre_ops(trace: Trace, calls: Sequence[Call], *, split_launches: bool) -> Pre
     )
 
 
-def _wait(call: Call) -> int:
-    return call.launches[0].start_ns - call.annotation.start_ns
+def without(trace: Trace) -> str | None:
+    """Why a trace can have no pre-ops, or None."""
+    categories = {kind.category for kind in trace.kinds}
+    if "op" not in categories:
+        return "the trace has no operators of the host: the profiler did not record CPU activity"
+    if not categories & {"api"} and categories & DEVICE_WORK:
+        return "the trace has no API calls of the host, so no launch is seen"
+    return None
+
+
+def median_call(calls: Calls, used: Sequence[int]) -> int | None:
+    """Of the used calls the one whose time to its first launch is the median (the lower of two), if any launches."""
+    waits = _waits(calls, used)
+    if not waits:
+        return None
+    middle = median_low(waits.values())
+    return next(index for index, wait in waits.items() if wait == middle)
+
+
+def _waits(calls: Calls, used: Sequence[int]) -> dict[int, int]:
+    """By call the nanoseconds to its first launch, for those that have one."""
+    bounds = calls.launches.bounds.tolist()
+    launching = [index for index in used if bounds[index] < bounds[index + 1]]
+    firsts = calls.trace.start[calls.launches.rows[[bounds[index] for index in launching]]].tolist()
+    return {index: first - calls.windows[index].start_ns for index, first in zip(launching, firsts, strict=True)}
 
 
 def _spans(call: Call) -> list[tuple[object, int, int]]:
@@ -90,15 +115,11 @@ def _spans(call: Call) -> list[tuple[object, int, int]]:
     return spans
 
 
-def _threads(trace: Trace, call: Call) -> dict[object, list[Event]]:
-    """The host events inside a call by thread, by start. Python frames are left out: they would own every instant."""
+def _threads(call: Call) -> dict[object, list[Event]]:
+    """The host events of a call by thread, by start. Python frames are none: they would own every instant."""
     found: dict[object, list[Event]] = defaultdict(list)
-    for event in trace.events:
-        if event.start_ns >= call.annotation.end_ns:
-            break
-        inside = event.end_ns > call.annotation.start_ns and event.pid == call.annotation.pid
-        if inside and event.category in ("op", "annotation", "api", "overhead"):
-            found[event.tid].append(event)
+    for event in call.host:
+        found[event.tid].append(event)
     return found
 
 
@@ -148,25 +169,27 @@ def _advance(stack: list[Event], now: int, until: int, total: Counter[Part], oth
 
 def part_of(event: Event) -> Part:
     """The part that an event's own instants are."""
-    if event.category == "api":
+    return _part(event.name, event.category)
+
+
+@lru_cache(maxsize=4096)
+def _part(name: str, category: Category) -> Part:
+    if category == "api":
         return "runtime"
     for spelling, part in _SPELLINGS.items():
-        if event.name.startswith(spelling):
+        if name.startswith(spelling):
             return part
-    if event.category != "op":
+    if category != "op":
         return "unattributed"
-    if _TRITON.match(event.name):
+    if _TRITON.match(name):
         return "triton_launcher"
-    return "autograd_function" if _AUTOGRAD.match(event.name) else "dispatch"
+    return "autograd_function" if _AUTOGRAD.match(name) else "dispatch"
 
 
 def _present(trace: Trace) -> set[Part]:
     """The parts of which the trace has an event anywhere. What no event claims is always known."""
-    kinds = {(event.name, event.category): event for event in trace.events if event.category in ("op", "annotation")}
-    found: set[Part] = {part_of(event) for event in kinds.values()}
+    found: set[Part] = {_part(*kind) for kind in trace.kinds if kind.category in ("op", "annotation", "api")}
     found.add("unattributed")
-    if any(event.category == "api" for event in trace.events):
-        found.add("runtime")
     return found
 
 

@@ -32,7 +32,7 @@ def read(
         MeasurementError: the trace has calls but nothing that ran in them.
     """
     trace = kineto.read(source)
-    launches = [event.start_ns for event in trace.events if is_launch(event)]
+    launches = [event.start_ns for event in trace.events if event.category == "api" and is_launch(event.name)]
     on_device = any(event.category in DEVICE_WORK for event in trace.events)
     if device is None:
         if launches and not on_device:
