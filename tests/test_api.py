@@ -40,7 +40,7 @@ class CrashesInTheRace(Good):
         calls = []
         def call(x):
             calls.append(1)
-            # qualification makes 28 calls, the warm-ups of the race included the race passes that
+            # qualification makes some 30 calls, the race of 60 rounds more than 60
             if len(calls) > 40: os._exit(3)
             return mlp.forward(x)
         return call
