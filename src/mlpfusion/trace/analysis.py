@@ -81,7 +81,9 @@ def _agreeing(calls: Calls) -> tuple[tuple[int, ...], list[str]]:
     """The calls that ran the most frequent sequence of kernels, and a note if others ran another."""
     kinds, bounds = calls.trace.kind[calls.work.rows], calls.work.bounds.tolist()
     sequences = [kinds[start:end].tobytes() for start, end in pairwise(bounds)]
-    common = _most_common(sequences)
+    # Calls that lost work, or have none, speak for the others only where all are like that.
+    whole = [sequence for sequence, missing in zip(sequences, calls.missing.tolist(), strict=True) if not missing]
+    common = _most_common([sequence for sequence in whole if sequence] or whole or sequences)
     used = tuple(index for index, sequence in enumerate(sequences) if sequence == common)
     if len(used) == len(sequences):
         return used, []

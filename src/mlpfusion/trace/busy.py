@@ -78,8 +78,8 @@ def idle_shares(calls: Calls) -> NDArray[np.float64]:
     return 1 - covered / length
 
 
-def stream_busy_ns(calls: Calls) -> dict[int, tuple[int, Numbers]]:
-    """By place: how much work all calls ran there, and for each call the nanoseconds in which some of it ran."""
+def stream_busy_ns(calls: Calls) -> dict[int, Numbers]:
+    """By place for each call the nanoseconds in which some of its work ran there."""
     import numpy as np
 
     start, end = _intervals(calls)
@@ -87,10 +87,7 @@ def stream_busy_ns(calls: Calls) -> dict[int, tuple[int, Numbers]]:
     found = {}
     for number in np.unique(place).tolist():
         here = place == number
-        found[number] = (
-            int(np.count_nonzero(here)),
-            unions_ns(group[here], start[here], end[here], len(calls.windows)),
-        )
+        found[number] = unions_ns(group[here], start[here], end[here], len(calls.windows))
     return found
 
 

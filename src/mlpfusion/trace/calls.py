@@ -66,8 +66,8 @@ class Calls(NamedTuple):
     """All calls of a trace as columns, and what does not fit.
 
     `launched_by` has for each row of `work` the row of its launch, the same one where work has no launch of its own.
-    `orphans` is work without a launch, `lost` launches without work, `early` work before its launch; `between` has the
-    rows of work that was launched outside the calls.
+    `missing` counts for each call its launches without work; `orphans` is work without a launch, `early` work before
+    its launch, and `between` has the rows of work that was launched outside the calls.
     """
 
     trace: Trace
@@ -78,9 +78,14 @@ class Calls(NamedTuple):
     work: Part
     launched_by: Rows
     between: Rows
+    missing: Rows
     orphans: int = 0
-    lost: int = 0
     early: int = 0
+
+    @property
+    def lost(self) -> int:
+        """How many launches in calls have no work."""
+        return int(self.missing.sum())
 
     def call(self, index: int) -> Call:
         """One call with its events."""

@@ -12,7 +12,7 @@ from mlpfusion.trace.blocks import Blocks
 from mlpfusion.trace.chrome import Category
 from mlpfusion.trace.columns import Columns, Kind, Place
 from mlpfusion.trace.redact import scrub
-from mlpfusion.trace.source import MAX_BYTES, texts
+from mlpfusion.trace.source import MAX_BYTES, TooLargeError, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.trace.source import Source, Text
 
-__all__ = ["Event", "Trace", "read", "read_text", "scrub"]
+__all__ = ["Event", "Trace", "read", "read_text", "scrub", "traces"]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -92,12 +92,36 @@ def read(source: Source, *, max_bytes: int = MAX_BYTES) -> Trace:
         UsageError: it cannot be opened, holds no trace or several, or more than `max_bytes` of text.
     """
     found: Trace | None = None
-    for text in texts(source, max_bytes=max_bytes):
+    for trace in traces(source, max_bytes=max_bytes):
         if found is not None:
             raise UsageError(f"{found.label!r} is not the only trace in its archive; name one as archive:member")
-        found = read_text(text)
-    assert found is not None, "texts gives at least one or raises"
+        found = trace
+    assert found is not None, "at least one, or an error"
     return found
+
+
+def traces(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Trace]:
+    """Every trace in `source`; members of an archive that are none are passed over if there is another.
+
+    Raises:
+        UsageError: it cannot be opened, holds no trace, or more than `max_bytes` of text.
+    """
+    none: UsageError | None = None
+    found = False
+    for text in texts(source, max_bytes=max_bytes):
+        try:
+            trace = read_text(text)
+        except TooLargeError:
+            raise
+        except UsageError as error:
+            if not text.listed:
+                raise
+            none = none or error
+        else:
+            found = True
+            yield trace
+    if none is not None and not found:
+        raise none
 
 
 def read_text(text: Text) -> Trace:

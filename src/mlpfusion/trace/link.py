@@ -63,7 +63,7 @@ def find_calls(trace: Trace, windows: Sequence[Event], device: DeviceKind, *, wh
     Raises:
         MeasurementError: there is no device event at all, or on a CPU no operator in a call.
     """
-    host = _by_call(trace, rows_of(trace, lambda kind: kind.category in _HOST), windows, whole=whole)
+    host = by_call(trace, rows_of(trace, lambda kind: kind.category in _HOST), windows, whole=whole)
     if device == "cpu":
         return _host_calls(trace, windows, host)
     work = rows_of(trace, lambda kind: kind.category in DEVICE_WORK)
@@ -71,11 +71,12 @@ def find_calls(trace: Trace, windows: Sequence[Event], device: DeviceKind, *, wh
         raise MeasurementError("no GPU events in the trace: the profiler recorded the host only")
     api = rows_of(trace, lambda kind: kind.category == "api")
     if not len(api):
-        found = _by_call(trace, work, windows, whole=True)
+        found = by_call(trace, work, windows, whole=True)
         none = Part(found.rows[:0], found.bounds * 0)
         between = _without(work, found.rows)
-        return Calls(trace, tuple(windows), host, none, found, found, launched_by=found.rows, between=between)
-    inside = _by_call(trace, _outermost(trace, api), windows, whole=whole)
+        nothing = found.bounds[:-1] * 0
+        return Calls(trace, tuple(windows), host, none, found, found, found.rows, between, missing=nothing)
+    inside = by_call(trace, _outermost(trace, api), windows, whole=whole)
     return _device_calls(trace, windows, host, work, inside)
 
 
@@ -108,9 +109,9 @@ def _device_calls(trace: Trace, windows: Sequence[Event], host: Part, work: Rows
         launches,
         Part(done, bounds),
         launched_by=by,
-        between=_without(work[trace.correlation[work] != 0], done),
+        between=_without(work[np.isin(trace.correlation[work], trace.correlation[api])], done),
+        missing=np.diff(np.concatenate(([0], np.cumsum((count == 0) & ~copies)))[launches.bounds]),
         orphans=orphans,
-        lost=int(np.count_nonzero((count == 0) & ~copies)),
         early=int(np.count_nonzero(trace.start[done] < trace.start[by])),
     )
 
@@ -122,10 +123,11 @@ def _host_calls(trace: Trace, windows: Sequence[Event], host: Part) -> Calls:
     if not len(work.rows):
         raise MeasurementError("no operators in the trace's calls: the profiler recorded no CPU activity")
     none = Part(host.rows[:0], host.bounds * 0)
-    return Calls(trace, tuple(windows), host, none, work, work, launched_by=work.rows, between=none.rows)
+    nothing = work.bounds[:-1] * 0
+    return Calls(trace, tuple(windows), host, none, work, work, work.rows, none.rows, missing=nothing)
 
 
-def _by_call(trace: Trace, rows: Rows, windows: Sequence[Event], *, whole: bool) -> Part:
+def by_call(trace: Trace, rows: Rows, windows: Sequence[Event], *, whole: bool) -> Part:
     """The rows, given by time, that start inside each call, in the call's process."""
     import numpy as np
 

@@ -35,6 +35,10 @@ class CutOffError(Exception):
     """Compressed data end too early or are damaged; what came before is good."""
 
 
+class TooLargeError(UsageError):
+    """A text is longer than it may be."""
+
+
 class Text(NamedTuple):
     """The decompressed text of one file: what to call it, its parts in order, and whether an archive's listing gave it.
 
@@ -133,7 +137,7 @@ def _capped(label: str, chunks: Iterator[bytes], max_bytes: int) -> Iterator[byt
     for chunk in chunks:
         read += len(chunk)
         if read > max_bytes:
-            raise UsageError(f"trace {label!r} holds more than {max_bytes} bytes; allow more with max_bytes")
+            raise TooLargeError(f"trace {label!r} holds more than {max_bytes} bytes; allow more with max_bytes")
         yield chunk
 
 
