@@ -147,7 +147,7 @@ class Blocks:
                 continue
             if group:
                 start, stop = group[0][0], group[-1][1]
-                if piece is None and to_come and 0 < stop - start < len(data) // 2:
+                if piece is None and to_come and stop - start < BLOCK:
                     return found, start, False
                 mended, ended = self._mended(data, group, offset, last=last)
                 found += mended
@@ -185,9 +185,9 @@ class Blocks:
         for raw in raws:
             entry = decode_alone(raw)
             if entry is None:
-                self._log(offset, None, "is no object")
-            else:
-                found.append(entry)
+                entry = repaired(bytes(raw))  # bytes that are no text do not stop a decoder that only skips them
+                self._log(offset, entry, "does not decode")
+            found += [] if entry is None else [entry]
         return found
 
     def _log(self, offset: int, entry: Entry | None, reason: str) -> None:

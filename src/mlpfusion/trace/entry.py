@@ -79,7 +79,7 @@ _REPAIRABLE_BYTES: Final = 64 * 1024
 _STRING_OR_NAN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<nan>[-+]?\b(?:NaN|nan|Infinity|inf)\b)', re.DOTALL)
 # A string ends at the quote that a separator follows, whatever quotes and backslashes are in it.
 _LOOSE_STRING: Final = re.compile(r'"(?P<text>.{0,1024}?)"(?=\s*(?:,\s*["\[{\d-]|:|\}|\]))', re.DOTALL)
-_BAD_ESCAPE: Final = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<bad>))')
 _PAIR_OR_SURROGATE: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -107,7 +107,7 @@ def repaired(piece: bytes) -> Entry | None:
 
 def _escaped(inside: str) -> str:
     """A JSON string of what stood between two quotes."""
-    inside = _BAD_ESCAPE.sub(r"\\\\", inside)
+    inside = _ESCAPE.sub(lambda match: "\\\\" if match["bad"] is not None else match[0], inside)
     inside = _PAIR_OR_SURROGATE.sub(lambda match: "\\ufffd" if match["lone"] else match[0], inside)
     return '"' + _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", inside) + '"'
 

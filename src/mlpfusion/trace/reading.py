@@ -109,12 +109,17 @@ def _calls(trace: Trace, asked: str | None, device: DeviceKind | None) -> tuple[
         )
         whole = _whole(trace)
         choice, windows = select.choose(marks, launches, whole, asked=asked)
+        if cut_off:
+            windows = _ended(trace, windows)
+            if not windows or choice.by == "whole_trace":
+                raise UsageError(_cut_off(trace))
+            choice = msgspec.structs.replace(choice, count=len(windows))
         calls = find_calls(trace, windows, on, whole=choice.by == "whole_trace")
     except MeasurementError as error:
         if cut_off:
             raise UsageError(_cut_off(trace)) from error
         raise
-    if cut_off and (choice.by == "whole_trace" or not _survivors(calls)):
+    if cut_off and not _survivors(calls):
         raise UsageError(_cut_off(trace))
     return choice, calls, on
 
@@ -153,6 +158,13 @@ def _whole(trace: Trace) -> Event:
         pid=place.pid,
         tid=place.tid,
     )
+
+
+def _ended(trace: Trace, windows: list[Event]) -> list[Event]:
+    """The calls after whose end something still happens in a trace that was cut off."""
+    other = rows_of(trace, lambda kind: kind.category != "annotation")
+    last = int(trace.start[other].max()) if len(other) else 0
+    return [window for window in windows if window.end_ns <= last]
 
 
 def _survivors(calls: Calls) -> int:

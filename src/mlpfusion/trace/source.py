@@ -10,6 +10,7 @@ import tarfile
 import threading
 import zipfile
 import zlib
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -97,8 +98,7 @@ def _opened(label: str, file: IO[bytes], member: str | None, max_bytes: int) -> 
     with file:
         chunks = _plain(label, file)
         for _ in range(_LAYERS):
-            first = next(chunks, b"")
-            chunks = _chained(first, chunks)
+            first, chunks = _peeked(chunks)
             if first[:4] == _ZIP:
                 yield from _zipped(
                     label, file if file.seekable() else _whole(label, chunks, max_bytes), member, max_bytes
@@ -126,10 +126,18 @@ def _plain(label: str, file: IO[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if first:
-        yield first
-        yield from rest
+def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The first part, and all parts as if none had been taken."""
+    try:
+        first = next(chunks, b"")
+    except CutOffError as error:
+        return b"", _cut_off(error)
+    return first, chain((first,) if first else (), chunks)
+
+
+def _cut_off(error: CutOffError) -> Iterator[bytes]:
+    yield from ()
+    raise error
 
 
 def _capped(label: str, chunks: Iterator[bytes], max_bytes: int) -> Iterator[bytes]:
@@ -237,9 +245,7 @@ def _tarred(label: str, chunks: Iterator[bytes], member: str | None, max_bytes: 
 
 def _member(label: str, name: str, opened: IO[bytes], member: str | None, max_bytes: int) -> Text:
     full = label if member is not None else f"{label}:{name}"
-    chunks = _guarded(opened)
-    first = next(chunks, b"")
-    chunks = _chained(first, chunks)
+    first, chunks = _peeked(_guarded(opened))
     if first[:2] == _GZIP:
         chunks = _inflated(chunks)
     return Text(full, _capped(full, chunks, max_bytes), listed=member is None)
