@@ -27,7 +27,7 @@ def roles(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[Role]:
     found: list[Role] = [_plain_role(item, name) for item, name in zip(work, decoded, strict=True)]
     groups = _matrix_products(work, decoded)
     names = _MATRIX_ROLES.get(len(groups))
-    gated = any(role in ("mul", "act_mul") for role in found)
+    gated = any(role in ("mul", "act_mul") for role in found) or any(_holds_gate(name) for name in decoded)
     if names is None or (len(groups) == 2 and not gated):
         return [role if role in ("memset", "memcpy") else "other" for role in found]
     for group, role in zip(groups, names, strict=True):
@@ -35,6 +35,13 @@ def roles(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[Role]:
             found[index] = role
     last = groups[-1][-1]
     return [role if index <= last or role in ("memset", "memcpy") else "other" for index, role in enumerate(found)]
+
+
+def _holds_gate(name: Decoded) -> bool:
+    """Whether a matrix product has the activation and its multiplication in its epilogue."""
+    fused = set(name.fused_ops) | set(name.epilogue)
+    activates = bool(fused & ops.ACTIVATIONS) and "mul" in fused
+    return name.kind == "gemm" and (activates or bool(fused & {"act_mul", "gated_activation"}))
 
 
 def _matrix_products(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[list[int]]:

@@ -1,0 +1,68 @@
+"""Roles of kernels: from the order of the matrix products and the names, not from the order gate, up, activation."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlpfusion.trace.calls import Work
+from mlpfusion.trace.kineto import Event
+from mlpfusion.trace.names import decode
+from mlpfusion.trace.roles import roles
+
+GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"
+SPLIT_K = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, true>(int)"
+GELU = "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(int)::{lambda(float)#1}>(int)"
+MUL = "void at::native::vectorized_elementwise_kernel<8, at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> > >(int)"  # noqa: E501
+FUSED = "triton_poi_fused__unsafe_view_gelu_mul_0"
+GATED = "kernel_cutlass_kernel_quackgemm_actGemmGatedSm90"
+SET, COPY = "Memset (Device)", "Memcpy DtoD (Device -> Device)"
+GATE, UP, DOWN = "gate_gemm", "up_gemm", "down_gemm"
+
+
+def given(*names: str, backward: int = 0, owners: tuple[str, ...] = ()) -> list[str]:
+    """The roles of a call with these kernels in launch order, the last `backward` of them the backward's."""
+    work = []
+    for index, name in enumerate(names):
+        event = Event(name=name, category="kernel", start_ns=10 * index, duration_ns=5, pid=0, tid=7)
+        launch = Event(name="cudaLaunchKernel", category="api", start_ns=10 * index, duration_ns=1, pid=0, tid=1)
+        around = ()
+        if owners:
+            number = sum(owners[i] != owners[i - 1] for i in range(1, index + 1))  # one operator has several kernels
+            around = (Event(name=owners[index], category="op", start_ns=number, duration_ns=9, pid=0, tid=1),)
+        late = index >= len(names) - backward
+        work.append(Work(event=event, launch=launch, owners=around, backward=late))
+    return list(roles(work, [decode(name) for name in names]))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((GEMM, GELU, GEMM, MUL, GEMM), (GATE, "activation", UP, "mul", DOWN)),
+        ((GEMM, GEMM, GELU, MUL, GEMM), (GATE, UP, "activation", "mul", DOWN)),
+        ((GEMM, GEMM, FUSED, GEMM), (GATE, UP, "act_mul", DOWN)),
+        ((SET, GEMM, SET, GEMM, FUSED, GEMM), ("memset", GATE, "memset", UP, "act_mul", DOWN)),
+        ((GEMM, FUSED, GEMM), ("gate_up_gemm", "act_mul", DOWN)),
+        ((GATED, GEMM), ("gate_up_gemm", DOWN)),
+        ((GEMM, GELU, GEMM), ("other", "other", "other")),  # two products and no gate: an MLP that is not gated
+        ((GEMM, SPLIT_K, GELU, GEMM, MUL, GEMM, SPLIT_K), (GATE, GATE, "activation", UP, "mul", DOWN, DOWN)),
+        ((COPY, GEMM, GELU, GEMM, MUL, GEMM), ("memcpy", GATE, "activation", UP, "mul", DOWN)),
+        ((GEMM,), ("other",)),
+        ((GEMM,) * 4, ("other",) * 4),
+        ((), ()),
+    ],
+)
+def test_roles_follow_from_the_products(names: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    assert given(*names) == list(expected)
+
+
+def test_what_runs_behind_the_last_product_has_no_role() -> None:
+    assert given(GEMM, GELU, GEMM, MUL, GEMM, GELU) == [GATE, "activation", UP, "mul", DOWN, "other"]
+
+
+def test_backward_kernels_have_no_role() -> None:
+    assert given(GEMM, GELU, GEMM, MUL, GEMM, GEMM, MUL, backward=2)[5:] == ["other", "other"]
+
+
+def test_kernels_of_one_operator_are_one_product() -> None:
+    owners = ("aten::mm", "aten::mm", "aten::gelu", "aten::mm", "aten::mul", "aten::mm")
+    assert given("helper", GEMM, GELU, GEMM, MUL, GEMM, owners=owners)[:2] == [GATE, GATE]
