@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mlpfusion.records import Analysis, Record
+from mlpfusion.records import Analysis, Kernel, Record, Role
 
 
 class CallChoice(Record, frozen=True, kw_only=True):
@@ -46,8 +46,9 @@ class Spread(Record, frozen=True, kw_only=True):
 class HostEvent(Record, frozen=True, kw_only=True):
     """One event on the host inside a call: an operator, an annotation or an API call; µs from the call's start.
 
-    `depth` is the number of events of its thread around it, `self_us` its time outside those inside it, `launches` the
-    number of launches made directly in it. `thread` 0 is the call's own, others are numbered as they appear.
+    `depth` is the number of events of its thread around it, `self_us` its time outside those inside it, `launches` how
+    many launches were made inside it; a launch itself has 1. `thread` 0 is the call's own, others are numbered as they
+    appear.
     """
 
     name: str
@@ -100,6 +101,17 @@ class FirstCall(Record, frozen=True, kw_only=True):
     rest_kernel_us: float
 
 
+class OddCall(Record, frozen=True, kw_only=True):
+    """A call that did not run what most calls ran: how much device work, and which kernel far more often than usual."""
+
+    index: int
+    work: int
+    usual_work: int
+    most: str
+    times: int
+    usual_times: int
+
+
 class Damage(Record, frozen=True, kw_only=True):
     """One place of a file (byte offset in its decompressed text) where an event was repaired or dropped."""
 
@@ -136,7 +148,8 @@ class Reading(Record, frozen=True, kw_only=True):
     `pre_ops_reason` is why there are no pre-ops, or None. `kernel_spread` goes with `analysis.kernels`. `timeline` is
     the host side of the call whose time to its first launch is the median, the one that `pre_ops` splits; it ends
     after `timeline_limit` events. `apis`, `overhead` and `compiling` are of all calls; `overhead` is never part of
-    pre-ops. `between_calls` is device work launched outside the calls. `idle_share` is the median over calls of the
+    pre-ops. `between_calls` is device work launched outside the calls, `odd_calls` are calls left
+    out of the figures. `idle_share` is the median over calls of the
     part of a call, from its start to its end on host and device, in which no stream ran anything.
     """
 
@@ -163,4 +176,97 @@ class Reading(Record, frozen=True, kw_only=True):
     compiling: tuple[Tally, ...] = ()
     regions: tuple[Region, ...] = ()
     between_calls: tuple[Tally, ...] = ()
+    odd_calls: tuple[OddCall, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+# ---- what is to be said about a reading ------------------------------------------------------------------------------
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """One thing worth knowing about a reading: what was seen with its numbers, what that means, what to do.
+
+    `cost_us` is what it costs one call, where that is known.
+    """
+
+    id: str
+    seen: str
+    means: str
+    do: str
+    cost_us: float | None = None
+
+
+# ---- how two readings differ -----------------------------------------------------------------------------------------
+
+
+class FieldChange(Record, frozen=True, kw_only=True):
+    """One thing that two kernels' names say differently."""
+
+    field: str
+    a: str | None
+    b: str | None
+
+
+class KernelPair(Record, frozen=True, kw_only=True):
+    """A kernel of one call and its counterpart in the other: the same name byte for byte, changed, gone or new.
+
+    `changes` says in what two changed ones differ; `difference_us` is b's median time less a's.
+    """
+
+    change: Literal["same", "changed", "gone", "new"]
+    role: Role
+    a: Kernel | None = None
+    b: Kernel | None = None
+    changes: tuple[FieldChange, ...] = ()
+    difference_us: float | None = None
+
+
+class CountChange(Record, frozen=True, kw_only=True):
+    """How often something happens in one call of each: an operator, a chain of operators (outermost first), an API."""
+
+    name: str
+    a: int
+    b: int
+
+
+class TimeChange(Record, frozen=True, kw_only=True):
+    """How one time changed, in µs: the medians, and bounds between which b less a lies.
+
+    `low` and `high` come from an interval of each median with 95 % confidence; they are None for fewer than 6 samples.
+    `clear` says that the bounds do not hold zero.
+    """
+
+    clock: str
+    a: Spread
+    b: Spread
+    difference_us: float
+    low_us: float | None = None
+    high_us: float | None = None
+    clear: bool = False
+
+
+class PartChange(Record, frozen=True, kw_only=True):
+    """One part of the host time before the first launch, in µs; None where a side does not have it."""
+
+    part: str
+    a_us: float | None
+    b_us: float | None
+
+
+class Difference(Record, frozen=True, kw_only=True):
+    """How two calls differ. `summary` says the most important in sentences.
+
+    `ops` are single operators, `chains` an outermost operator with all inside it, both where their number changed;
+    they are empty where a side has no timeline, which `reasons` says.
+    """
+
+    a: str
+    b: str
+    kernels: tuple[KernelPair, ...]
+    ops: tuple[CountChange, ...] = ()
+    chains: tuple[CountChange, ...] = ()
+    launches: tuple[CountChange, ...] = ()
+    times: tuple[TimeChange, ...] = ()
+    pre_ops: tuple[PartChange, ...] = ()
+    summary: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()

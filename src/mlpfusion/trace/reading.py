@@ -17,6 +17,7 @@ from mlpfusion.trace.calls import is_launch
 from mlpfusion.trace.chrome import DEVICE_WORK
 from mlpfusion.trace.kineto import Event
 from mlpfusion.trace.link import by_call, find_calls, rows_of
+from mlpfusion.trace.odd import odd_calls
 from mlpfusion.trace.preops import median_call, without
 from mlpfusion.trace.source import MAX_BYTES
 
@@ -93,6 +94,7 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         overhead_outside=outside,
         compiling=facts.tallies(trace, by_call(trace, compiling, calls.windows, whole=True).rows),
         regions=facts.regions(calls),
+        odd_calls=odd_calls(calls, used),
         between_calls=facts.tallies(trace, calls.between, most=_SHOWN_BETWEEN),
         notes=(*analysis.notes, *_notes(trace, calls, device)),
     )
@@ -104,9 +106,7 @@ def _calls(trace: Trace, asked: str | None, device: DeviceKind | None) -> tuple[
     cut_off = trace.integrity.lost_bytes is not None
     try:
         on = device or _device(trace, launched=bool(launches))
-        marks = trace.rows(
-            rows_of(trace, lambda kind: kind.category == "annotation" or kind.name.startswith("ProfilerStep"))
-        )
+        marks = trace.rows(rows_of(trace, lambda kind: kind.category == "annotation"))
         whole = _whole(trace)
         choice, windows = select.choose(marks, launches, whole, asked=asked)
         if cut_off:
