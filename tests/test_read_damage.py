@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,11 +140,11 @@ def test_a_cut_at_every_byte_keeps_a_prefix() -> None:
     whole = [event.name for event in parsed(data).events]
     total = len(whole)
     for end in range(len(data) - 3, 40, -7):
-        try:
-            trace = parsed(data[:end])
-        except UsageError as error:
-            assert "cut off" in str(error)
+        if not re.search(rb'"dur": \d+\}', data[:end]):
+            with pytest.raises(UsageError, match="cut off"):
+                parsed(data[:end])
             continue
+        trace = parsed(data[:end])
         assert len(trace.events) <= total
         assert trace.integrity.lost_bytes is not None
         assert trace.integrity.dropped == trace.integrity.repaired == 0
@@ -240,11 +241,8 @@ def test_mutated_traces_are_read_or_refused(data: st.DataObject) -> None:
     packed = bytes(mutated)
     if data.draw(st.integers(0, 9)) == 0:
         packed = gzip.compress(packed)[: data.draw(st.integers(0, len(packed)))]
-    try:
+    with contextlib.suppress(MlpfusionError):
         found = read(packed, call=data.draw(st.sampled_from([None, "mlpfusion.call"])))
-    except MlpfusionError as error:
-        assert "\n" not in str(error)
-    else:
         assert found.analysis.calls > 0
 
 

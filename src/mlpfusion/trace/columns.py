@@ -114,7 +114,7 @@ class Columns:
 
     def kinds(self) -> tuple[Kind, ...]:
         """What the numbers in the column of kinds mean."""
-        return tuple(Kind(str(name), _category(category)) for category, name in self._kinds)
+        return tuple(Kind(str(name), _category(category, name)) for category, name in self._kinds)
 
     def places(self) -> tuple[Place, ...]:
         """What the numbers in the column of places mean."""
@@ -152,7 +152,7 @@ class Columns:
 
     def _look_at_kinds(self) -> None:
         for category, name in islice(self._kinds, len(self._used), None):
-            found, number = _category(category), len(self._used)
+            found, number = _category(category, name), len(self._used)
             self._used[number] = bool(name) and found not in _UNUSED
             if found in _LINKED:
                 self._linkable.add(number)
@@ -209,8 +209,10 @@ class Columns:
         return len(linked)
 
 
-def _category(written: object) -> Category:
-    return CATEGORIES.get(written.lower(), "other") if isinstance(written, str) else "other"
+def _category(written: object, name: object) -> Category:
+    found = CATEGORIES.get(written.lower(), "other") if isinstance(written, str) else "other"
+    # Before torch 1.11 a profiler step was written as an operator.
+    return "annotation" if found == "op" and isinstance(name, str) and name.startswith("ProfilerStep") else found
 
 
 def _place(value: object) -> int | str:

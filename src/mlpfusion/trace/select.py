@@ -33,8 +33,8 @@ def choose(
 ) -> tuple[CallChoice, list[Event]]:
     """The choice and the calls, in time order; one inside its like is the same call.
 
-    `annotations` are the user annotations of the trace and the events that name a profiler step, by start; `launches`
-    the times at which work was launched, sorted; `whole` stands for the whole trace.
+    `annotations` are those of the trace, by start; `launches` the times at which work was launched, sorted; `whole`
+    stands for the whole trace.
 
     Raises:
         UsageError: `asked` names no annotation; the message lists those that there are.
@@ -44,8 +44,7 @@ def choose(
     for event in annotations:
         if _STEP.match(event.name):
             _append(steps, event)
-        if event.category == "annotation":
-            _append(by_name[event.name], event)
+        _append(by_name[event.name], event)
     if asked is not None:
         if asked.rstrip("#") == "ProfilerStep" and steps:
             return _choice("asked", "ProfilerStep", steps, "it was asked for"), steps
