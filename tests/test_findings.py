@@ -55,19 +55,19 @@ def test_an_ordinary_eager_trace(tmp_path: Path) -> None:
 
 def test_orphans_are_said(tmp_path: Path) -> None:
     made = every().device(GEMM, 500, 5, 999)
-    assert said(made, tmp_path)["orphan_events"].seen.startswith("1 device events have no launch")
+    assert said(made, tmp_path)["orphan_events"].seen.startswith("1 device event without a launch")
     assert "orphan_events" not in said(every(), tmp_path)
 
 
 def test_a_kernel_before_its_launch_is_said(tmp_path: Path) -> None:
     made = every(each=lambda made, start, index: made.launch(GEMM, start + 80, start + 79, 2))
-    assert "5 device events start before their launch" in said(made, tmp_path)["orphan_events"].seen
+    assert "5 device events that start before their launch" in said(made, tmp_path)["orphan_events"].seen
 
 
 def test_lost_events_are_said(tmp_path: Path) -> None:
     made = every().api("cudaLaunchKernel", 1080, correlation=999)
     found = said(made, tmp_path)
-    assert "1 launches" in found["missing_events"].seen
+    assert "1 launch without" in found["missing_events"].seen
     assert not {"gpu_bound", "overhead_bound", "bound_unclear"} & set(found)  # no conclusions from a broken trace
     assert "missing_events" not in said(every(), tmp_path)
 
@@ -223,7 +223,7 @@ def test_a_long_final_synchronise_is_said(tmp_path: Path) -> None:
 def test_a_wait_between_launches_is_said(tmp_path: Path) -> None:
     made = every(each=lambda made, start, index: made.api("cudaStreamSynchronize", start + 30.5, 1))
     found = said(made, tmp_path)
-    assert found["wait_inside_call"].seen.startswith("1 synchronisations between the launches")
+    assert found["wait_inside_call"].seen.startswith("1 synchronisation between the launches")
     assert "long_synchronise" not in found
 
 
@@ -233,7 +233,7 @@ def test_a_wait_between_launches_is_said(tmp_path: Path) -> None:
 def test_a_hidden_copy_before_a_product_is_said(tmp_path: Path) -> None:
     copy = ("Memcpy DtoD (Device -> Device)", "aten::addmm")
     found = said(every(kernels=(copy, (GEMM, "aten::addmm"))), tmp_path)
-    assert found["copy_before_gemm"].seen.startswith("1 copies within the device right before a matrix product, 5.0 µs")
+    assert found["copy_before_gemm"].seen.startswith("1 copy within the device right before a matrix product, 5.0 µs")
     assert found["copy_before_gemm"].seen.endswith("1 inside addmm")
     assert "extra_copies" not in found  # said once
     after = said(every(kernels=((GEMM, "aten::mm"), copy)), tmp_path)
@@ -243,14 +243,14 @@ def test_a_hidden_copy_before_a_product_is_said(tmp_path: Path) -> None:
 
 def test_a_fill_before_a_product_is_said(tmp_path: Path) -> None:
     fill = ("Memset (Device)", "aten::mm")
-    assert "1 fills" in said(every(kernels=(fill, (GEMM, "aten::mm"))), tmp_path)["memset_before_gemm"].seen
+    assert "1 fill right" in said(every(kernels=(fill, (GEMM, "aten::mm"))), tmp_path)["memset_before_gemm"].seen
     assert "memset_before_gemm" not in said(every(kernels=((GEMM, "aten::mm"), fill)), tmp_path)
 
 
 def test_occupancy_queries_are_said(tmp_path: Path) -> None:
     name = "cudaOccupancyMaxActiveBlocksPerMultiprocessor"
     made = every(each=lambda made, start, index: made.api(name, start + 1))
-    assert said(made, tmp_path)["occupancy_query"].seen == "1 occupancy queries a call"
+    assert said(made, tmp_path)["occupancy_query"].seen == "1 occupancy query a call"
     assert "occupancy_query" not in said(every(), tmp_path)
 
 
@@ -260,7 +260,7 @@ def test_occupancy_queries_are_said(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_traffic_with_the_host_is_said(tmp_path: Path, name: str, expected: str) -> None:
     found = said(every(kernels=((GEMM, "aten::mm"), (name, "aten::copy_"))), tmp_path)
-    assert found[expected].seen.startswith(f"1 {name[7:11]} copies a call, 5.0 µs")
+    assert found[expected].seen.startswith(f"1 {name[7:11]} copy a call, 5.0 µs")
     assert ("pageable" in found[expected].seen) == ("Pageable" in name)
     before = every()
     before.launch(name, 500, 510, 5)
@@ -270,7 +270,7 @@ def test_traffic_with_the_host_is_said(tmp_path: Path, name: str, expected: str)
 @pytest.mark.parametrize("kernel", [COPY, "triton_poi_fused__to_copy_view_0", "triton_poi_fused_clone_1"])
 def test_kernels_that_only_copy_are_said(tmp_path: Path, kernel: str) -> None:
     found = said(every(kernels=((kernel, "aten::copy_"), (GEMM, "aten::mm"))), tmp_path)
-    assert found["extra_copies"].seen == "1 kernels only copy or convert, 5.0 µs a call (1x aten::copy_)"
+    assert found["extra_copies"].seen == "1 kernel for copies or casts alone, 5.0 µs a call (1x aten::copy_)"
     assert "extra_copies" not in said(every(), tmp_path)
     assert "extra_copies" not in said(every(kernels=(("triton_poi_fused__to_copy_mul_0", "x"),)), tmp_path)
 

@@ -12,6 +12,7 @@ from mlpfusion.readings import Finding
 from mlpfusion.records import PreOpParts
 from mlpfusion.trace import work_findings
 from mlpfusion.trace.calls import is_sync
+from mlpfusion.trace.work_findings import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -61,9 +62,9 @@ def _missing(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     """Events that the profiler or the file lost."""
     whole = reading.integrity
     lost = [
-        f"{whole.lost} launches have no device event" if whole.lost else "",
-        f"{whole.dropped} events could not be read" if whole.dropped else "",
-        f"{whole.negative} events end before they begin" if whole.negative else "",
+        f"{counted(whole.lost, 'launch')} without device event" if whole.lost else "",
+        f"{counted(whole.dropped, 'event')} that could not be read" if whole.dropped else "",
+        f"{counted(whole.negative, 'event')} that end before they begin" if whole.negative else "",
         f"the file is cut off and {whole.lost_bytes} bytes are of no use" if whole.lost_bytes else "",
         reading.incomplete or "",
     ]
@@ -80,8 +81,8 @@ def _missing(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
 def _orphans(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     whole = reading.integrity
     seen = [
-        f"{whole.orphans} device events have no launch in the trace" if whole.orphans else "",
-        f"{whole.early} device events start before their launch" if whole.early else "",
+        f"{counted(whole.orphans, 'device event')} without a launch in the trace" if whole.orphans else "",
+        f"{counted(whole.early, 'device event')} that start before their launch" if whole.early else "",
     ]
     if any(seen):
         yield Finding(
@@ -193,7 +194,7 @@ def _fallback(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         why = "Dynamo looked its cache up" if looked_up else f"{asked} was asked for"
         yield Finding(
             id="eager_fallback",
-            seen=f"{why}, but no compiled region or generated kernel ran; {operators} aten operators did",
+            seen=f"{why}, but no compiled region or generated kernel ran; {counted(operators, 'aten operator')} did",
             means="the code ran eager: Dynamo gave up (its recompile limit, or a graph break around all of it), or the "
             "compiled callable was not the one called",
             do="look for a warning of recompile_limit; compile with fullgraph=True to see the reason",
@@ -337,7 +338,7 @@ def _waits(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         total = sum(event.duration_us for event in waits)
         yield Finding(
             id="wait_inside_call",
-            seen=f"{len(waits)} synchronisations between the launches of a call, {total:.0f} µs in all",
+            seen=f"{counted(len(waits), 'synchronisation')} between the launches of a call, {total:.0f} µs in all",
             means="the host waits for the device and then has to fill it again: .item(), .cpu(), nonzero, a print",
             do="keep values on the device until the end of the call",
             cost_us=total,

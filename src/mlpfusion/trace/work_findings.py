@@ -37,6 +37,15 @@ def of_work(reading: Reading) -> Iterable[Finding]:
     yield from _small(reading)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 copy`, `2 copies`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
 def _us(kernels: Iterable[Kernel]) -> float:
     return sum(kernel.time_us or 0.0 for kernel in kernels)
 
@@ -58,8 +67,8 @@ def _bias_copies(kernels: Sequence[Kernel]) -> Iterable[Finding]:
     by_addmm = sum((copy.op or after.op or "").endswith(("addmm", "addmm_out")) for copy, after in found)
     yield Finding(
         id="copy_before_gemm",
-        seen=f"{len(found)} copies within the device right before a matrix product, {_us(copies):.1f} µs a call"
-        + (f"; {by_addmm} inside addmm" if by_addmm else ""),
+        seen=f"{counted(len(found), 'copy')} within the device right before a matrix product, "
+        f"{_us(copies):.1f} µs a call" + (f"; {by_addmm} inside addmm" if by_addmm else ""),
         means="the product adds to its result, so what is added (a bias, as in addmm) is first copied there: the copy "
         "replaces a kernel of eager's rather than saving it, and writes and reads the result once more",
         do="a bias in the GEMM's epilogue (a contiguous 1-D bias through cuBLASLt) or max-autotune avoids the copy; "
@@ -74,7 +83,7 @@ def _fills(kernels: Sequence[Kernel]) -> Iterable[Finding]:
         fills = [fill for fill, _ in found]
         yield Finding(
             id="memset_before_gemm",
-            seen=f"{len(found)} fills right before a matrix product, {_us(fills):.1f} µs a call",
+            seen=f"{counted(len(found), 'fill')} right before a matrix product, {_us(fills):.1f} µs a call",
             means="the GEMM's library clears a workspace or counters of the kernel that it chose; it is part of the "
             "product's cost and no operator of the model",
             do="count it with its product; it is a launch more on the host, which a CUDA graph removes",
@@ -93,7 +102,7 @@ def _transfers(kernels: Sequence[Kernel]) -> Iterable[Finding]:
             unpinned = sum("Pageable" in copy.name for copy in copies)
             yield Finding(
                 id=name,
-                seen=f"{len(copies)} {way} copies a call, {_us(copies):.1f} µs"
+                seen=f"{counted(len(copies), f'{way} copy')} a call, {_us(copies):.1f} µs"
                 + (f"; {unpinned} of them from or to pageable memory" if unpinned else ""),
                 means=means + ("; pageable memory makes the copy synchronous" if unpinned else ""),
                 do="make the tensor on the device, once, before the loop; else pin it and copy with non_blocking=True",
@@ -127,7 +136,7 @@ def _copies(reading: Reading) -> Iterable[Finding]:
         advice = "write the input into the graph's own tensor, or mark it static where it does not move"
     yield Finding(
         id="extra_copies",
-        seen=f"{len(found)} kernels only copy or convert, {_us(found):.1f} µs a call ("
+        seen=f"{counted(len(found), 'kernel')} for copies or casts alone, {_us(found):.1f} µs a call ("
         + ", ".join(f"{count}x {name}" for name, count in by.most_common(4))
         + ")",
         means=means,
@@ -141,7 +150,7 @@ def _queries(reading: Reading) -> Iterable[Finding]:
     if queries:
         yield Finding(
             id="occupancy_query",
-            seen=f"{queries} occupancy queries a call",
+            seen=f"{counted(queries, 'occupancy query')} a call",
             means="the library asks how many blocks fit before it launches a product: time of the host, no device work",
             do="nothing on a GPU-bound call; a CUDA graph asks once, at capture",
         )
@@ -174,8 +183,8 @@ def _fusion(reading: Reading) -> Iterable[Finding]:
         fused = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in made))
         yield Finding(
             id="already_fused",
-            seen=f"{len(kernels)} kernels a call, {len(loose) or 'none'} of them a pointwise kernel of PyTorch's own"
-            + (f"; fused already: {fused}" if fused else ""),
+            seen=f"{counted(len(kernels), 'kernel')} a call, {len(loose) or 'none'} of them a pointwise kernel of "
+            "PyTorch's own" + (f"; fused already: {fused}" if fused else ""),
             means="torch.compile has no two pointwise kernels to join"
             + (": what is left are matrix products and kernels that are fused already" if made else ""),
             do="look at the products, at the launches, or at an epilogue that holds the activation",
