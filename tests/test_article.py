@@ -1,0 +1,156 @@
+"""bench/article.py: the ladder runs on a CPU, and each claim is judged by what was measured."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mlpfusion import trace
+from mlpfusion.device import Device
+from mlpfusion.records import Clock
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
+VERDICTS = {"holds", "does not hold here", "cannot be seen here"}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Any:
+    """The bench's modules, which import each other by their bare names."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        yield importlib.import_module
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
+@pytest.fixture(scope="module")
+def article(bench: Any) -> ModuleType:
+    return bench("article")
+
+
+def clock(median: float) -> Clock:
+    return Clock(n=40, median=median, p20=median * 0.99, p80=median * 1.01, l2="cold")
+
+
+@pytest.fixture(scope="module")
+def recorded(bench: Any) -> Any:
+    """A ladder whose MLP rungs are traces recorded on an H200; nothing else of it ran."""
+    rungs = bench("article_rungs")
+    found = []
+    for name in rungs.BACKENDS:
+        reading = trace.read(DATA / f"h200_{name}.json.gz")
+        found.append(rungs.Rung(name=f"mlp.{name}", reading=reading, clocks={"event_us": clock(200.0)}))
+    others = ("small", "large", "linear", "batched")
+    ways = ("eager", "compile", "cold", "cudagraphs")
+    found += [rungs.Rung(name=f"{one}.{way}", reason="left out") for one in others for way in ways]
+    found.append(rungs.Rung(name="mlp.dynamic", reason="left out"))
+    return rungs.Ladder(
+        device=Device(kind="cuda", name="NVIDIA H200"),
+        versions={},
+        sizes=rungs.TUTORIAL,
+        rungs=tuple(found),
+        compilations=rungs.Compilations(batches=(32, 48, 16), graphs=(1, 2, 2), liger=(1, 1, 1)),
+    )
+
+
+def verdicts(article: ModuleType, ladder: Any) -> dict[str, Any]:
+    facts = article.Facts(ladder)
+    return {claim.id: article.judge(claim, facts) for claim in article.CLAIMS}
+
+
+def test_claims_on_the_recorded_mlps(article: ModuleType, recorded: Any) -> None:
+    found = verdicts(article, recorded)
+    said = {name: one.verdict for name, one in found.items() if one.verdict != "cannot be seen here"}
+    assert said == {
+        "buffer-request": "holds",
+        "five-kernels": "holds",
+        "three-queries": "does not hold here",  # cuBLAS's Hopper kernels ask nothing
+        "views-launch-nothing": "holds",
+        "only-mm-launches": "holds",
+        "gate-and-up-share": "holds",
+        "down-is-faster": "holds",
+        "four-kernels": "holds",
+        "chain-is-gone": "holds",
+        "same-gemms": "holds",
+        "one-fused": "holds",
+        "fused-name": "holds",
+        "intermediate": "holds",
+        "one-round-trip-less": "holds",
+        "fused-is-faster": "holds",
+        "compiled-is-faster": "does not hold here",  # the clocks of this test are equal
+        "compile-pays-pre-ops": "holds",
+        "liger-four": "holds",
+        "hub-four": "holds",
+        "liger-same-gemms": "holds",
+        "liger-no-pre-ops": "holds",
+        "inductor-as-fast": "holds",
+        "each-shape-recompiles": "does not hold here",
+        "liger-does-not": "holds",
+    }
+    assert found["intermediate"].figures.startswith("50.3 MB")
+    assert found["each-shape-recompiles"].figures.startswith("2 graphs for 3 batches")
+    assert found["settings-from-columns"].figures == "the trace does not say the grid"
+    assert found["one-addmm"].figures == "large.compile did not run: left out"
+
+
+def test_a_verdict_follows_what_was_measured(article: ModuleType, recorded: Any) -> None:
+    import msgspec
+
+    replaced = []
+    for rung in recorded.rungs:
+        reading = rung.reading
+        if rung.name == "mlp.compile":  # as if it had fallen back to eager
+            reading = next(one.reading for one in recorded.rungs if one.name == "mlp.eager")
+        replaced.append(msgspec.structs.replace(rung, reading=reading))
+    found = verdicts(article, msgspec.structs.replace(recorded, rungs=tuple(replaced)))
+    for name in ("four-kernels", "chain-is-gone", "one-fused", "one-round-trip-less"):
+        assert found[name].verdict == "does not hold here", name
+    assert found["fused-name"].figures == "mlp.compile has 0 kernels for act·mul"
+    every = msgspec.structs.replace(recorded.compilations, graphs=(1, 2, 3), liger=(1, 2, 2))
+    found = verdicts(article, msgspec.structs.replace(recorded, compilations=every))
+    assert found["each-shape-recompiles"].verdict == "holds"
+    assert found["liger-does-not"].verdict == "does not hold here"
+
+
+def test_claims_are_named_once_and_say_something(article: ModuleType) -> None:
+    names = [claim.id for claim in article.CLAIMS]
+    assert len(set(names)) == len(names)
+    assert all(claim.says and claim.clock for claim in article.CLAIMS)
+
+
+@pytest.mark.timeout(600)
+def test_the_ladder_on_a_cpu(tmp_path: Path) -> None:
+    out = tmp_path / "article.json"
+    command = [sys.executable, "bench/article.py", "--device", "cpu", "--rounds", "20", "--out", str(out)]
+    done = subprocess.run(
+        [*command, "--traces", str(tmp_path / "traces")],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=570,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(out.read_text())
+    found = {one["id"]: one for one in document["claims"]}
+    assert {one["verdict"] for one in found.values()} == VERDICTS
+    for name in ("matmul-is-mm", "matmul-is-bmm", "one-addmm", "t-launches-nothing", "t-is-gone", "chain-is-gone"):
+        assert found[name]["verdict"] == "holds", found[name]
+    assert found["each-shape-recompiles"]["verdict"] == "does not hold here"
+    assert found["five-kernels"]["verdict"] == "cannot be seen here"
+    assert found["five-kernels"]["figures"] == "needs a GPU; this run is on the CPU"
+    table = out.with_suffix(".md").read_text()
+    assert all(one["says"] in table for one in found.values())
+    assert str(tmp_path) not in out.read_text() + table
+    reading = trace.read(tmp_path / "traces" / "mlp.eager.trace.json.gz")
+    assert reading.call.count == 20
