@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import runpy
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from mlpfusion.errors import MlpfusionError
 from mlpfusion.trace import read
 from mlpfusion.trace.findings import findings
 
@@ -302,6 +307,35 @@ def test_many_small_kernels_are_said(tmp_path: Path) -> None:
     assert "17 of 17 kernels run for less than 10 µs" in said(small(12, 3), tmp_path)["many_small_kernels"].seen
     assert "many_small_kernels" not in said(small(12, 15), tmp_path)
     assert "many_small_kernels" not in said(small(3, 3), tmp_path)
+
+
+KERNELS = st.sampled_from([GEMM, GELU, MUL, FUSED, COPY, "k", "Memset (Device)", "Memcpy DtoD (Device -> Device)",
+                           "Memcpy HtoD (Pageable -> Device)"])  # fmt: skip
+OCCUPANCY = "cudaOccupancyMaxActiveBlocksPerMultiprocessor"
+HOST = st.sampled_from([LOOKUP, "Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/2", "_compile.compile_inner",
+                        "aten::mm", "cudaStreamSynchronize", OCCUPANCY])  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(KERNELS, st.integers(0, 990), st.integers(0, 900)), min_size=1, max_size=12),
+    st.lists(st.tuples(HOST, st.integers(0, 990), st.integers(0, 500)), max_size=8),
+    st.integers(1, 4),
+    st.sampled_from([None, "compile", "cudagraphs"]),
+)
+def test_any_trace_has_findings(kernels: Any, host: Any, calls: int, asked: Any) -> None:
+    made = Timeline()
+    for index in range(calls):
+        start = 10_000 * (index + 1)
+        made.call(start, 1000)
+        for name, at, length in kernels[index if index == 3 else 0 :]:
+            made.launch(name, start + at, start + at + 5, length)
+        for name, at, length in host:
+            (made.api if name.startswith("cuda") else made.op)(name, start + at, length)
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(MlpfusionError):
+        found = findings(read(made.write(Path(folder))), asked=asked)
+        assert len({each.id for each in found}) == len(found)
+        assert all(each.seen and each.means and each.do for each in found)
 
 
 # ---- recorded traces -------------------------------------------------------------------------------------------------

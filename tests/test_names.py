@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -45,6 +46,11 @@ LIBRARIES = {
     "triton-user": {"liger", None},
 }
 PRODUCTS = {"cublas-ampere", "cublas-gemv", "cublas-volta", "cublas-xmma", "cutlass2", "nvjet", "tensile"}
+# Names that broke the decoder once.
+BROKEN = (
+    "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64_stage364x64_kernel",
+    "cutlass3x_sm90_tensorop_gemm_f16_f16_f32_void_f16_128x256x64_2x1x1_" + "9" * 5000 + "_tnn_align8",
+)
 MANGLED = {
     "_ZN7cutlass7Kernel2I66cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x6_tn_align8EEvNT_6ParamsE": (
         "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x6_tn_align8>"
@@ -130,6 +136,11 @@ def test_a_relu_in_a_name_is_not_taken_for_applied() -> None:
         assert decode(name).epilogue == decode(name).fused_ops == ()
 
 
+@pytest.mark.parametrize("name", BROKEN, ids=lambda name: name[:40])
+def test_numbers_of_another_form_are_unknown(name: str) -> None:
+    assert decode(name).stages is None
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_decoded(name: str) -> None:
     assert decode(name).kind
@@ -144,6 +155,15 @@ def test_any_mangled_text_is_decoded(name: str) -> None:
 def test_any_mixture_of_real_names_is_decoded(parts: list[list[str]], data: st.DataObject) -> None:
     name = "".join(part[: data.draw(st.integers(0, len(part)))] for part, _ in parts)
     assert decode(name).kind
+
+
+PIECES = sorted({piece for name, _ in NAMES for piece in re.split(r"(?<=[_<,( ])", name)})
+
+
+@given(st.sampled_from([name for name, _ in NAMES] + list(DECODED)), st.lists(st.sampled_from(PIECES)), st.data())
+def test_any_pieces_of_real_names_are_decoded(name: str, pieces: list[str], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(name)))
+    assert decode(name[:cut] + "".join(pieces) + name[cut:]).kind
 
 
 @settings(max_examples=60, deadline=None)

@@ -75,13 +75,18 @@ def _stem(word: str) -> str:
 
 def _types(types: str) -> tuple[str | None, Token]:
     """`BBS`: bf16 operands, bf16 result, sums in fp32; `SB`: fp32 throughout, batched."""
-    mixed = re.match(r"([BHSDI])([BHSDI])([BHSDI])$", types)
+    high = re.match(r"([BH])BH$", types)
+    if high:
+        dtype = _TYPES[high[1]]
+        return dtype, likely(types, f"{dtype} operands and result, batched, summed in higher precision")
+    mixed = re.match(r"([BHSDI])([BHSDI])([SDI])$", types)
     if mixed:
         dtype, result, sums = (_TYPES[letter] for letter in mixed.groups())
         return dtype, established(types, f"operands of {dtype}, a result of {result}, computed in {sums}")
-    one = re.match(r"([HSDCZ])B$", types)
-    if one and one[1] in _TYPES:
-        return _TYPES[one[1]], established(types, f"{_TYPES[one[1]]} throughout, batched")
+    one = re.match(r"([HSDC])(B?)$", types)
+    if one:
+        batched = ", batched" if one[2] else ""
+        return _TYPES[one[1]], established(types, f"{_TYPES[one[1]]} throughout{batched}")
     eight = re.match(r"(F8|B8)([BHS])(S)$", types)
     if eight:
         dtype, result = _TYPES[eight[1]], _TYPES[eight[2]]

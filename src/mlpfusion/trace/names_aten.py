@@ -52,6 +52,8 @@ _NAMED: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("fused_dropout", "dropout", "elementwise"),
     ("triu_tril", "triu_tril", "elementwise"),
     ("gatherTopK", "topk", "reduction"),
+    ("radixFindKthValues", "topk", "reduction"),
+    ("gather_kernel", "gather", "other"),
     ("radixSort", "sort", "other"),
     ("bitonicSort", "sort", "other"),
     ("RadixSort", "sort", "other"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from mlpfusion.records import Decoded, Token
 from mlpfusion.trace.parsed import (
@@ -19,7 +19,6 @@ from mlpfusion.trace.parsed import (
 )
 
 _PAIR: Final = re.compile(r"(\d{1,5})x(\d{1,5})$")
-_TRIPLE: Final = re.compile(r"(\d{1,5})x(\d{1,5})x(\d{1,5})$")
 
 # ---- nvjet -----------------------------------------------------------------------------------------------------------
 
@@ -157,6 +156,8 @@ def xmma(name: str, match: re.Match[str]) -> Parsed:
 
 
 _XMMA_NUMBER: Final = re.compile(r"([a-z]+?)(\d{1,5}(?:x\d{1,5}){0,2})$")
+# How many numbers stand behind a word; one where it is not said.
+_XMMA_SIDES: Final = {"tilesize": 3, "tensor": 3, "warpsize": 3, "warpgroupsize": 3, "cgasize": 3}
 _XMMA_WORDS: Final = {
     "ffma": likely("ffma", "plain fused multiply-adds, no tensor cores"),
     "5x": established("5x", "a build for a library, named next"),
@@ -182,12 +183,11 @@ def _xmma_word(word: str, numbers: dict[str, str]) -> list[Token]:
     if not number:
         return [unknown(word)] if word else []
     what, value = number.groups()
-    numbers[what] = value
-    if what == "tilesize" and _TRIPLE.match(value):
-        return [tile_token(word, torch_tile(*value.split("x")))]
-    if what == "tilesize":
-        del numbers[what]
+    if _XMMA_SIDES.get(what, 1) != value.count("x") + 1:
         return [unknown(word)]
+    numbers[what] = value
+    if what == "tilesize":
+        return [tile_token(word, torch_tile(*value.split("x")))]
     known = {
         "stage": established(word, f"{value} steps along K in flight"),
         "tensor": established(word, f"tensor-core instructions of {value} (M x N x K)"),
@@ -335,8 +335,9 @@ def gemv(name: str, match: re.Match[str]) -> Parsed:
     elif what.startswith(("dot_kernel", "reduce_1Block")):
         meaning = "a dot product" if what.startswith("dot") else "the second step of a dot product"
     layout = re.match(r"gemmSN_([NT]{2})_kernel", what)
+    kind: Literal["gemm", "reduction"] = "reduction" if what.startswith("reduce_1Block") else "gemm"
     return Parsed(
-        Decoded(library="cublas", kind="gemm", dtype=dtype, layout=layout[1].lower() if layout else None),
+        Decoded(library="cublas", kind=kind, dtype=dtype, layout=layout[1].lower() if layout else None),
         (established(what, meaning), *tokens),
     )
 

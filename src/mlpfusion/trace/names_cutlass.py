@@ -55,6 +55,8 @@ def cutlass2(name: str, match: re.Match[str]) -> Parsed:
             instruction=INSTRUCTIONS.get(core[2]) if core else None,
             alignment=int(aligned[1]) if aligned else None,
             split_k=True if "splitK" in name or "splitk" in name else None,
+            fused_ops=tuple(word for word in words if word in ("bgrada", "bgradb")),
+            epilogue=tuple(word for word in words if word in ("bgrada", "bgradb")),
         ),
         (established("cutlass", "built from CUTLASS; cuBLAS ships such kernels"), *tokens),
     )
@@ -66,6 +68,8 @@ _WORDS2: Final = {
     "simt": established("simt", "ordinary arithmetic, no tensor cores"),
     "relu": unknown("relu", "the epilogue has room for relu; the name does not say whether it was applied"),
     "grouped": established("grouped", "many products in one launch"),
+    "bgrada": likely("bgrada", "the epilogue also sums the first operand up: the gradient of a bias"),
+    "bgradb": likely("bgradb", "the epilogue also sums the second operand up: the gradient of a bias"),
 }
 
 
@@ -91,10 +95,10 @@ def _word2(word: str, index: int, place: int, pairs: list[int], tile: str) -> To
 # ---- 3.x: cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_void_bf16_128x128x64_2x1x1_0_tnn_align8_… -------------
 
 _NAME3: Final = re.compile(
-    r"cutlass3x_(?P<arch>sm\d{2,3}a?)_(?P<op>[a-z]+)_(?:[a-z]?(?P<shape>\d+x\d+x\d+))?(?P<core>[a-z]?gemm\w*?)_"
-    r"(?P<a>[a-z]+\d+[a-z0-9]*)_(?P<b>[a-z]+\d+[a-z0-9]*)_(?P<sum>[a-z]+\d+)_(?P<c>[a-z]+\d*[a-z0-9]*)_"
-    r"(?P<d>[a-z]+\d*[a-z0-9]*)_(?P<tile>\d+x\d+x\d+)_(?P<cluster>\d+x\d+x\d+)_(?P<stages>\d+)_"
-    r"(?P<layout>[nt]{2})(?P<result>[nt])_align(?P<align>\d+)(?P<rest>\w*)"
+    r"cutlass3x_(?P<arch>sm\d{2,3}a?)_(?P<op>[a-z]{1,20})_(?:[a-z]?(?P<shape>\d{1,4}x\d{1,4}x\d{1,4}))?(?P<core>[a-z]?gemm\w{0,40}?)_"
+    r"(?P<a>[a-z]\w{1,9}?)_(?P<b>[a-z]\w{1,9}?)_(?P<sum>[a-z]{1,4}\d{1,3})_(?P<c>[a-z][a-z0-9]{1,9})_"
+    r"(?P<d>[a-z][a-z0-9]{1,9})_(?P<tile>\d{1,5}x\d{1,5}x\d{1,5})_(?P<cluster>\d{1,3}x\d{1,3}x\d{1,3})_(?P<stages>\d{1,3})_"
+    r"(?P<layout>[nt]{2})(?P<result>[nt])_align(?P<align>\d{1,3})(?P<rest>\w*)"
 )
 
 

@@ -67,7 +67,8 @@ REDUCTIONS: Final = frozenset(
      "_native_batch_norm_legit_no_training", "native_batch_norm_backward", "batch_norm", "native_group_norm",
      "native_group_norm_backward", "group_norm", "_fused_rms_norm_backward", "max_pool2d_with_indices",
      "max_pool2d_with_indices_backward", "_low_memory_max_pool_with_offsets", "avg_pool2d", "_adaptive_avg_pool2d",
-     "adaptive_avg_pool2d", "smooth_l1_loss", "huber_loss", "l1_loss", "binary_cross_entropy", "cross_entropy"}
+     "adaptive_avg_pool2d", "prepare_softmax_online", "smooth_l1_loss",
+     "huber_loss", "l1_loss", "binary_cross_entropy", "cross_entropy"}
 )  # fmt: skip
 _OTHERS: Final = frozenset(
     {"embedding", "embedding_dense_backward", "gather", "scatter", "scatter_add", "index", "index_put", "index_select",
