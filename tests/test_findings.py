@@ -199,9 +199,9 @@ def test_a_cold_first_call_is_said(tmp_path: Path) -> None:
 
 def test_what_limits_a_call_is_said_with_the_margin(tmp_path: Path) -> None:
     found = said(calls_of([100] * 5, runs=80), tmp_path)
-    assert "8.0 times as long" in found["gpu_bound"].seen
+    assert "the device takes 8.0 times as long" in found["gpu_bound"].seen
     found = said(calls_of([100] * 5, runs=2), tmp_path)
-    assert "5.0 times as long on the host" in found["overhead_bound"].seen
+    assert "the host takes 5.0 times as long" in found["overhead_bound"].seen
     assert found["overhead_bound"].cost_us == 8
     # The profiler may have doubled the host's time, so a smaller margin settles nothing.
     assert "bound_unclear" in said(calls_of([100] * 5, runs=6), tmp_path)

@@ -260,14 +260,14 @@ def _bound(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     if issue < device:
         yield Finding(
             id="gpu_bound",
-            seen=f"{seen}: {device / issue:.1f} times as long",
+            seen=f"{seen}: the device takes {device / issue:.1f} times as long",
             means="the device is the limit, and the more so without the profiler, which slows the host only",
-            do="make the kernels faster or fewer bytes move; a CUDA graph or less Python gains nothing",
+            do="make the kernels faster or fewer bytes move; a CUDA graph gains only what the device idles",
         )
     elif issue >= INFLATION * device:
         yield Finding(
             id="overhead_bound",
-            seen=f"{seen}: {issue / device:.1f} times as long on the host",
+            seen=f"{seen}: the host takes {issue / device:.1f} times as long",
             means="the host is the limit: the device waits for launches, even allowing for the profiler's own cost",
             do="a larger batch, a CUDA graph (mode='reduce-overhead'), or fewer operators; faster kernels gain nothing",
             cost_us=issue - device,
@@ -275,7 +275,7 @@ def _bound(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     else:
         yield Finding(
             id="bound_unclear",
-            seen=f"{seen}: {issue / device:.1f} times as long on the host",
+            seen=f"{seen}: the host takes {issue / device:.1f} times as long",
             means=f"which one is the limit cannot be told: the profiler lengthens host time up to {INFLATION:g} times",
             do="time the call without the profiler, synchronised and not, and compare that with the device's time",
         )
