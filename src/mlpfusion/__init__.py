@@ -1,6 +1,7 @@
 """Many implementations of one gated MLP behind one interface, and the instruments to judge them.
 
 Names are loaded on first use: `import mlpfusion` itself imports neither torch nor anything else that is slow.
+`mlpfusion.trace` is the package that reads traces and, called as `mlpfusion.trace(fn, *args)`, `mlpfusion.record`.
 """
 
 TYPE_CHECKING = False  # type checkers read it as true; importing `typing` for it would take longer than all of this
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
     from mlpfusion.errors import UnknownBackendError as UnknownBackendError
     from mlpfusion.errors import UsageError as UsageError
     from mlpfusion.module import GatedMLP as GatedMLP
+    from mlpfusion.readings import Difference as Difference
+    from mlpfusion.readings import Finding as Finding
+    from mlpfusion.readings import Reading as Reading
     from mlpfusion.records import Accuracy as Accuracy
     from mlpfusion.records import Bound as Bound
     from mlpfusion.records import Clock as Clock
     from mlpfusion.records import Clocks as Clocks
     from mlpfusion.records import Decoded as Decoded
     from mlpfusion.records import Environment as Environment
+    from mlpfusion.records import Explanation as Explanation
     from mlpfusion.records import Kernel as Kernel
     from mlpfusion.records import Launches as Launches
     from mlpfusion.records import Memory as Memory
@@ -30,12 +35,19 @@ if TYPE_CHECKING:
     from mlpfusion.records import Ratio as Ratio
     from mlpfusion.records import Row as Row
     from mlpfusion.records import Setup as Setup
+    from mlpfusion.records import Token as Token
     from mlpfusion.records import Traffic as Traffic
     from mlpfusion.report.table import render as render
     from mlpfusion.spec import MLPSpec as MLPSpec
     from mlpfusion.spec import Workload as Workload
     from mlpfusion.store import load as load
     from mlpfusion.store import save as save
+    from mlpfusion.trace.explain import explain as explain
+    from mlpfusion.trace.findings import findings as findings
+    from mlpfusion.trace.reading import read as read
+    from mlpfusion.trace.reading import read_all as read_all
+    from mlpfusion.tracing import diff as diff
+    from mlpfusion.tracing import record as record
 
     __version__: str
 
@@ -45,6 +57,7 @@ _HOMES = {
     "device": ("Device",),
     "errors": ("BackendUnavailableError", "MeasurementError", "MlpfusionError", "UnknownBackendError", "UsageError"),
     "module": ("GatedMLP",),
+    "readings": ("Difference", "Finding", "Reading"),
     "records": (
         "Accuracy",
         "Bound",
@@ -52,6 +65,7 @@ _HOMES = {
         "Clocks",
         "Decoded",
         "Environment",
+        "Explanation",
         "Kernel",
         "Launches",
         "Memory",
@@ -61,11 +75,16 @@ _HOMES = {
         "Ratio",
         "Row",
         "Setup",
+        "Token",
         "Traffic",
     ),
     "report.table": ("render",),
     "spec": ("MLPSpec", "Workload"),
     "store": ("load", "save"),
+    "trace.explain": ("explain",),
+    "trace.findings": ("findings",),
+    "trace.reading": ("read", "read_all"),
+    "tracing": ("diff", "record"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -78,7 +97,10 @@ __all__ = [
     "Clocks",
     "Decoded",
     "Device",
+    "Difference",
     "Environment",
+    "Explanation",
+    "Finding",
     "GatedMLP",
     "Kernel",
     "Launches",
@@ -90,15 +112,23 @@ __all__ = [
     "PreOps",
     "Profile",
     "Ratio",
+    "Reading",
     "Row",
     "Setup",
+    "Token",
     "Traffic",
     "UnknownBackendError",
     "UsageError",
     "Workload",
     "__version__",
+    "diff",
+    "explain",
+    "findings",
     "load",
     "profile",
+    "read",
+    "read_all",
+    "record",
     "render",
     "save",
 ]
@@ -113,6 +143,10 @@ def __getattr__(name: str) -> object:
         from importlib import import_module
 
         found = getattr(import_module(f"mlpfusion.{_HOME_OF[name]}"), name)
+    elif name == "trace":
+        from importlib import import_module
+
+        found = import_module("mlpfusion.trace")
     else:
         raise AttributeError(f"module 'mlpfusion' has no attribute {name!r}")
     globals()[name] = found

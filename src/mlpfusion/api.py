@@ -1,4 +1,4 @@
-"""Composes the stages: the only module that knows more than one of them."""
+"""Composes the stages of a profile: qualify, trace, analyse, race, keep."""
 
 from __future__ import annotations
 

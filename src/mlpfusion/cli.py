@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from mlpfusion import cli_traces
+from mlpfusion.cli_text import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    USAGE,
+    Format,
+    Text,
+    complain,
+    names_in,
+    one_line,
+    path_in,
+    say,
+    seconds,
+    size,
+)
 from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
@@ -21,12 +36,6 @@ if TYPE_CHECKING:
     from mlpfusion.records import Profile
     from mlpfusion.spec import MLPSpec, Workload
 
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-INTERRUPTED: Final = 130
-
-_FORMATS: Final = "text|github|csv|json"
 _ACTIVATIONS: Final = "gelu_tanh|gelu|silu|relu"
 _DTYPES: Final = "bfloat16|float16|float32"
 
@@ -42,15 +51,12 @@ app = typer.Typer(
     help="Many implementations of one gated MLP behind one interface, and the instruments to judge them.",
 )
 
-# Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
-_Text = str | None
-Activation = Annotated[_Text, typer.Option(metavar=_ACTIVATIONS, help="Activation; Hugging Face names work too.")]
-Dtype = Annotated[_Text, typer.Option(metavar=_DTYPES, help="Element type; bf16, fp16 and fp32 work too.")]
+Activation = Annotated[Text, typer.Option(metavar=_ACTIVATIONS, help="Activation; Hugging Face names work too.")]
+Dtype = Annotated[Text, typer.Option(metavar=_DTYPES, help="Element type; bf16, fp16 and fp32 work too.")]
 Bias = Annotated[bool, typer.Option("--bias/--no-bias", help="Whether the three projections have biases.")]
-Dim = Annotated[_Text, typer.Option(metavar="N", help="hidden_size, the width of the model.")]
-Hidden = Annotated[_Text, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")]
-DeviceKind = Annotated[_Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
-Format = Annotated[str, typer.Option("--format", metavar=_FORMATS, help="What stdout gets.")]
+Dim = Annotated[Text, typer.Option(metavar="N", help="hidden_size, the width of the model.")]
+Hidden = Annotated[Text, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")]
+DeviceKind = Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -60,25 +66,25 @@ def _root(
     if version:
         from importlib.metadata import version as version_of
 
-        _say(f"mlpfusion {version_of('mlpfusion')}")
+        say(f"mlpfusion {version_of('mlpfusion')}")
         raise typer.Exit(OK)
 
 
 @app.command("profile")
 def _profile(
     *,
-    batch: Annotated[_Text, typer.Option(metavar="N", help="Sequences in a batch.")] = None,
-    seq: Annotated[_Text, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
+    batch: Annotated[Text, typer.Option(metavar="N", help="Sequences in a batch.")] = None,
+    seq: Annotated[Text, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
     dim: Dim = None,
     hidden: Hidden = None,
     activation: Activation = None,
     dtype: Dtype = None,
     bias: Bias = False,
-    mode: Annotated[_Text, typer.Option(metavar="inference|training", help="Forward alone, or with backward.")] = None,
-    backends: Annotated[_Text, typer.Option(metavar="A,B", help="Backends by name or ./file.py:Class; all.")] = None,
+    mode: Annotated[Text, typer.Option(metavar="inference|training", help="Forward alone, or with backward.")] = None,
+    backends: Annotated[Text, typer.Option(metavar="A,B", help="Backends by name or ./file.py:Class; all.")] = None,
     device: DeviceKind = None,
-    out: Annotated[_Text, typer.Option(metavar="DIR", help="Folder for the result file and the traces.")] = None,
-    json: Annotated[_Text, typer.Option(metavar="FILE", help="Result file.")] = None,
+    out: Annotated[Text, typer.Option(metavar="DIR", help="Folder for the result file and the traces.")] = None,
+    json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race.")] = "60",
     time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
     fmt: Format = "text",
@@ -86,18 +92,18 @@ def _profile(
     """Measure backends on one workload; sizes not given are the default workload's."""
     from mlpfusion import backend as registry
     from mlpfusion import spec, store
-    from mlpfusion.report import table
+    from mlpfusion.report import grid, table
 
-    sizes = {"batch": _size("--batch", batch), "seq": _size("--seq", seq)}
+    sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
     spec_changes = _spec_changes(dim, hidden, activation, dtype, bias=bias)
     if mode is not None:
         spec.one_of("mode", mode, spec.MODES)
-    names = None if backends is None else [registry.check_name(name) for name in _list("--backends", backends)]
-    spec.one_of("format", fmt, table.FORMATS)
-    number_of_rounds = _size("--rounds", rounds)
-    limit = _seconds("--time-limit", time_limit)
-    json_file = None if json is None else store.check_file(_path("--json", json)) and Path(json)
-    out_folder = None if out is None else store.check_directory(_path("--out", out))
+    names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
+    spec.one_of("format", fmt, grid.FORMATS)
+    number_of_rounds = size("--rounds", rounds)
+    limit = seconds("--time-limit", time_limit)
+    json_file = None if json is None else store.check_file(path_in("--json", json)) and Path(json)
+    out_folder = None if out is None else store.check_directory(path_in("--out", out))
     found = _device(device)
     from mlpfusion import api
 
@@ -119,7 +125,7 @@ def _profile(
     except KeyboardInterrupt:
         raise _InterruptedError(_what_was_saved(saved, before)) from None
     if saved:
-        _say(f"saved in {_joined(saved)}", sys.stderr)
+        say(f"saved in {_joined(saved)}", sys.stderr)
     sys.stdout.write(table.render(result, fmt))
     return _judge(result)
 
@@ -143,7 +149,7 @@ def _backends(
     rows = api.backends(asked, device=found.kind)
     width = max((len(name) for name, _ in rows), default=0)
     for name, reason in rows:
-        _say(f"{name:<{width}}  {'available' if reason is None else f'unavailable: {_one_line(reason)}'}")
+        say(f"{name:<{width}}  {'available' if reason is None else f'unavailable: {one_line(reason)}'}")
     return OK
 
 
@@ -151,18 +157,21 @@ def _backends(
 def _table(
     result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`.")],
     fmt: Format = "text",
-    columns: Annotated[_Text, typer.Option(metavar="A,B", help="Columns to show; all.")] = None,
+    columns: Annotated[Text, typer.Option(metavar="A,B", help="Columns to show; all.")] = None,
 ) -> int:
     """Print a result file as a table."""
     from mlpfusion import spec, store
-    from mlpfusion.report import table
+    from mlpfusion.report import grid, table
 
-    spec.one_of("format", fmt, table.FORMATS)
-    names = None if columns is None else _list("--columns", columns)
+    spec.one_of("format", fmt, grid.FORMATS)
+    names = None if columns is None else names_in("--columns", columns)
     if names is not None:
         table.check_columns(names)
     sys.stdout.write(table.render(store.load(result), fmt, names))
     return OK
+
+
+cli_traces.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -172,56 +181,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = app(args, prog_name="mlpfusion", standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
-        return _complain(str(error), USAGE)
+        return complain(str(error), USAGE)
     except _InterruptedError as error:
-        return _complain(f"interrupted; {error}", INTERRUPTED)
+        return complain(f"interrupted; {error}", INTERRUPTED)
     except MlpfusionError as error:
-        return _complain(str(error), FAILED)
+        return complain(str(error), FAILED)
     except _PARSE_ERROR as error:
-        return _complain(_parse_error_text(error), USAGE)
+        return complain(_parse_error_text(error), USAGE)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except BrokenPipeError:  # `mlpfusion table … | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     if code == INTERRUPTED:  # Ctrl-C before anything ran; newer parsers make it an exit code themselves
-        _complain("interrupted; nothing was saved")
+        complain("interrupted; nothing was saved")
     return code if isinstance(code, int) else OK
 
 
 # ---- reading what was typed ------------------------------------------------------------------------------------------
-
-
-def _size(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) > 0):
-        raise UsageError(f"{option} must be a positive integer, got {text!r}")
-    return int(text)
-
-
-def _seconds(option: str, text: str) -> float:
-    with contextlib.suppress(ValueError):
-        value = float(text)
-        if math.isfinite(value) and value > 0:
-            return value
-    raise UsageError(f"{option} must be a positive number of seconds, got {text!r}")
-
-
-def _list(option: str, text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    for index, name in enumerate(names):
-        if not name:
-            raise UsageError(f"{option} {text!r} has an empty name; give names separated by single commas")
-        if name in names[:index]:
-            raise UsageError(f"{option} names {name!r} twice")
-    return names
-
-
-def _path(option: str, text: str) -> Path:
-    if not text or "\0" in text:
-        raise UsageError(f"{option} needs a path, got {text!r}")
-    return Path(text)
 
 
 def _spec_changes(
@@ -231,8 +208,8 @@ def _spec_changes(
     from mlpfusion import spec
 
     given = {
-        "hidden_size": _size("--dim", dim),
-        "intermediate_size": _size("--hidden", hidden),
+        "hidden_size": size("--dim", dim),
+        "intermediate_size": size("--hidden", hidden),
         "activation": None if activation is None else spec.parse_activation(activation),
         "dtype": None if dtype is None else spec.parse_dtype(dtype),
         "bias": bias,
@@ -263,20 +240,20 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
 
     def line(event: Progress) -> str:
         who = f"{event.stage} {event.backend}" if event.backend else event.stage
-        return f"{who}: {_one_line(event.text)}"
+        return f"{who}: {one_line(event.text)}"
 
     if not sys.stderr.isatty():
-        yield lambda event: _say(line(event), sys.stderr)
+        yield lambda event: say(line(event), sys.stderr)
         return
     from rich.console import Console
-    from rich.text import Text
+    from rich.text import Text as RichText
 
     console = Console(stderr=True, highlight=False)
     with console.status("starting") as status:
 
         def show(event: Progress) -> None:
-            console.print(Text(line(event)))
-            status.update(Text(f"{event.stage} {event.backend or ''}".rstrip()))
+            console.print(RichText(line(event)))
+            status.update(RichText(f"{event.stage} {event.backend or ''}".rstrip()))
 
         yield show
 
@@ -316,21 +293,6 @@ def _joined(paths: Sequence[Path]) -> str:
     return " and ".join(str(path) for path in paths)
 
 
-def _complain(message: str, code: int = FAILED) -> int:
-    _say(f"mlpfusion: {_one_line(message)}", sys.stderr)
-    return code
-
-
-def _say(text: str, stream: TextIO | None = None) -> None:
-    stream = stream or sys.stdout
-    stream.write(f"{text}\n")
-    stream.flush()
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 # ---- the parser's own errors -----------------------------------------------------------------------------------------
 
 # typer exports only `BadParameter` of its parser's errors, and from 0.26 on no longer takes them from click: the base
@@ -342,7 +304,7 @@ _PARSE_ERROR: Final[type[Exception]] = next(
 
 def _parse_error_text(error: Any) -> str:
     """One line: what the parser said, and the names that would have been valid."""
-    message = _one_line(str(error.format_message())).rstrip(".")
+    message = one_line(str(error.format_message())).rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
         return message

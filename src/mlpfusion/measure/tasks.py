@@ -38,6 +38,15 @@ class Race(Record, frozen=True, kw_only=True, tag="race"):
     progress: str
 
 
+class Trace(Record, frozen=True, kw_only=True, tag="trace"):
+    """Record a trace of `calls` calls of a function of a script, without arguments."""
+
+    script: str
+    function: str
+    trace: str
+    calls: int
+
+
 class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
     """What a backend is in a process of its own. `unsupported` holds the reason if it refused."""
 
@@ -59,6 +68,12 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
     invalid: dict[str, str]
 
 
+class Traced(Record, frozen=True, kw_only=True, tag="traced"):
+    """The trace is written, or `misused` says why what was named cannot be called."""
+
+    misused: str | None = None
+
+
 class Broken(Record, frozen=True, kw_only=True, tag="broken"):
     """The worker failed in an orderly way; `kind` is "unavailable" when the backend refused, else "failed"."""
 
@@ -66,8 +81,8 @@ class Broken(Record, frozen=True, kw_only=True, tag="broken"):
     reason: str
 
 
-Task = Qualify | Race
-Answer = Qualified | Raced | Broken
+Task = Qualify | Race | Trace
+Answer = Qualified | Raced | Traced | Broken
 
 
 def encode(message: Task | Answer) -> bytes:

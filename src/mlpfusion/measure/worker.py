@@ -1,4 +1,4 @@
-"""The process in which one backend is qualified, or all of them are raced: `python -m mlpfusion.measure.worker`.
+"""The process that qualifies a backend, races them all, or traces a script: `python -m mlpfusion.measure.worker`.
 
 It reads a task from the file named first and writes its answer to the file named second. What it prints is a log.
 """
@@ -43,6 +43,10 @@ def main() -> int:
 
 def _answer(task: tasks.Task) -> tasks.Answer:
     try:
+        if isinstance(task, tasks.Trace):
+            from mlpfusion.measure import script
+
+            return script.trace(task)
         return qualify(task) if isinstance(task, tasks.Qualify) else race(task)
     except BackendUnavailableError as error:
         return tasks.Broken(kind="unavailable", reason=error.reason)

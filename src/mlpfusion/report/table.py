@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import TYPE_CHECKING, Final
-
-from tabulate import tabulate
 
 from mlpfusion import store
 from mlpfusion.errors import UsageError
 from mlpfusion.report import units
 from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, clock_of, has_spread, verdict
+from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, kernel_time, markdown, shorten, tabulated, titled
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mlpfusion.records import Clock, Decoded, Kernel, Profile, Row
+    from mlpfusion.records import Clock, Profile, Row
     from mlpfusion.report.columns import ClockName, Column, Group, Value
 
-FORMATS: Final = ("text", "github", "csv", "json")
 COLUMNS: Final = (BACKEND.key, *(column.key for column in all_columns()))
 
 _GROUPS: Final[dict[Group, str]] = {"speed": "Speed", "host": "Host", "memory": "Memory, accuracy, setup"}
@@ -32,7 +28,6 @@ _CLOCK_MEANING: Final[dict[ClockName, str]] = {
     "wall_us": "host time of the call, synchronised",
     "kernel_us": "union of kernel intervals in the trace",
 }
-_NAME_WIDTH: Final = 64
 
 
 def render(profile: Profile, fmt: str = "text", columns: Sequence[str] | None = None) -> str:
@@ -51,7 +46,7 @@ def render(profile: Profile, fmt: str = "text", columns: Sequence[str] | None = 
         return store.encode(profile)
     if fmt in ("csv", "json"):
         data = [_flat(profile, row, chosen) for row in profile.rows]
-        return _csv(data) if fmt == "csv" else json.dumps({"rows": data}, indent=2, ensure_ascii=False) + "\n"
+        return csv_text(data) if fmt == "csv" else json.dumps({"rows": data}, indent=2, ensure_ascii=False) + "\n"
     return _page(profile, chosen, clock, github=fmt == "github", grouped=columns is None)
 
 
@@ -90,16 +85,6 @@ def _flat(profile: Profile, row: Row, columns: Iterable[Column]) -> dict[str, Va
     return flat
 
 
-def _csv(rows: Sequence[dict[str, Value]]) -> str:
-    if not rows:
-        return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 # ---- for readers -----------------------------------------------------------------------------------------------------
 
 
@@ -111,43 +96,18 @@ def _page(profile: Profile, columns: Sequence[Column], clock: ClockName, *, gith
             shown = [column for column in shown if any(column.text(row) != ABSENT for row in profile.rows)]
         if shown or not grouped:
             table = _table(profile.rows, [BACKEND, *(c for c in shown if c.key != "backend")], github=github)
-            blocks.append(_titled(title, table, github=github))
+            blocks.append(titled(title, table, github=github))
     if grouped and any(row.kernels for row in profile.rows):
-        blocks.append(_titled("Kernels", _kernels(profile.rows, github=github), github=github))
+        blocks.append(titled("Kernels", _kernels(profile.rows, github=github), github=github))
     notes = list(_notes(profile.rows))
     if notes:
-        blocks.append("\n".join(f"- {_markdown(note)}" if github else note for note in notes))
+        blocks.append("\n".join(f"- {markdown(note)}" if github else note for note in notes))
     return "\n\n".join(blocks) + "\n"
-
-
-def _titled(title: str, table: str, *, github: bool) -> str:
-    if not title:
-        return table
-    return f"**{title}**\n\n{table}" if github else f"{title}\n{table}"
 
 
 def _table(rows: Sequence[Row], columns: Sequence[Column], *, github: bool) -> str:
     cells = [[column.text(row) for column in columns] for row in rows]
-    return _tabulate(cells, [c.head for c in columns], [c.right for c in columns], github=github)
-
-
-def _tabulate(cells: list[list[str]], heads: list[str], right: list[bool], *, github: bool) -> str:
-    if github:
-        cells = [[_markdown(cell) for cell in line] for line in cells]
-    if not cells:
-        return "no rows"
-    text: str = tabulate(
-        cells,
-        headers=heads,
-        tablefmt="github" if github else "simple",
-        colalign=["right" if flag else "left" for flag in right],
-        disable_numparse=True,  # "1e3" in a name is no number
-    )
-    return text
-
-
-def _markdown(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text.replace("|", "\\|")
+    return tabulated(cells, [c.head for c in columns], [c.right for c in columns], github=github)
 
 
 def _header(profile: Profile, clock: ClockName, *, github: bool) -> str:
@@ -178,7 +138,7 @@ def _header(profile: Profile, clock: ClockName, *, github: bool) -> str:
     if traced:
         lines.append(("trace", f"kernel times and µs to first launch: medians of {_range(traced)} traced calls"))
     if github:
-        return "\n".join(f"- **{label}**: {_markdown(text)}" for label, text in lines)
+        return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
     return "\n".join(f"{label:<10}  {text}" for label, text in lines)
 
 
@@ -250,50 +210,14 @@ def _kernels(rows: Sequence[Row], *, github: bool) -> str:
             str(index + 1),
             kernel.role,
             f"`{shorten(kernel.name)}`" if github else shorten(kernel.name),
-            _decoded(kernel.decoded),
-            _kernel_time(kernel),
+            decoded_text(kernel.decoded),
+            kernel_time(kernel),
         ]
         for row in rows
         for index, kernel in enumerate(row.kernels)
     ]
     heads = ["backend", "#", "role", "kernel", "decoded", "µs [p20–p80]"]
-    return _tabulate(cells, heads, [False, True, False, False, False, True], github=github)
-
-
-def _kernel_time(kernel: Kernel) -> str:
-    if kernel.time_us is None:
-        return ABSENT
-    if kernel.p20_us is None or kernel.p80_us is None:
-        return units.plain(kernel.time_us)
-    return units.with_spread(kernel.time_us, kernel.p20_us, kernel.p80_us)
-
-
-def _decoded(decoded: Decoded) -> str:
-    parts = [decoded.library, decoded.arch, decoded.dtype, decoded.tile, decoded.layout]
-    if decoded.stages is not None:
-        parts.append(f"{decoded.stages} stages")
-    if decoded.fused_ops:
-        parts.append("+".join(decoded.fused_ops))
-    return " ".join(part for part in parts if part)
-
-
-def shorten(name: str, width: int = _NAME_WIDTH) -> str:
-    """A kernel's name on one short line: without return type, template arguments and parameters."""
-    bare: list[str] = []
-    depth = 0
-    plain = " ".join(name.split()).removeprefix("void ").replace("(anonymous namespace)::", "")
-    for letter in plain:
-        if letter == "(" and depth == 0 and bare and bare[-1] != " ":  # "Memset (Device)" has no parameters
-            break
-        depth -= letter == ">" and depth > 0
-        if depth == 0:
-            bare.append(letter)
-        if letter == "<":
-            depth += 1
-            if depth == 1:
-                bare.append("…")
-    short = "".join(bare).replace("`", "'")
-    return short if len(short) <= width else f"{short[: width // 2]}…{short[len(short) - (width - width // 2 - 1) :]}"
+    return tabulated(cells, heads, [False, True, False, False, False, True], github=github)
 
 
 def _notes(rows: Sequence[Row]) -> Iterable[str]:

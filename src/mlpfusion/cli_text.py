@@ -1,0 +1,76 @@
+"""How the command line reads a typed value, and how it speaks: one line, on stdout or stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Final, TextIO
+
+import typer
+
+from mlpfusion.errors import UsageError
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+# Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
+Text = str | None
+Format = Annotated[str, typer.Option("--format", metavar="text|github|csv|json", help="What stdout gets.")]
+
+
+def size(option: str, text: str | None) -> int | None:
+    """A positive integer, or None if the option was not given."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) > 0):
+        raise UsageError(f"{option} must be a positive integer, got {text!r}")
+    return int(text)
+
+
+def seconds(option: str, text: str) -> float:
+    """A positive number of seconds."""
+    with contextlib.suppress(ValueError):
+        value = float(text)
+        if math.isfinite(value) and value > 0:
+            return value
+    raise UsageError(f"{option} must be a positive number of seconds, got {text!r}")
+
+
+def names_in(option: str, text: str) -> list[str]:
+    """The names in a list with commas, each once."""
+    names = [name.strip() for name in text.split(",")]
+    for index, name in enumerate(names):
+        if not name:
+            raise UsageError(f"{option} {text!r} has an empty name; give names separated by single commas")
+        if name in names[:index]:
+            raise UsageError(f"{option} names {name!r} twice")
+    return names
+
+
+def path_in(option: str, text: str) -> Path:
+    """A path that is not empty."""
+    if not text or "\0" in text:
+        raise UsageError(f"{option} needs a path, got {text!r}")
+    return Path(text)
+
+
+def complain(message: str, code: int = FAILED) -> int:
+    """Say what went wrong on stderr, and return the exit code."""
+    say(f"mlpfusion: {one_line(message)}", sys.stderr)
+    return code
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print one line at once."""
+    stream = stream or sys.stdout
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
+def one_line(text: str) -> str:
+    """The text without its line breaks."""
+    return " ".join(text.split())

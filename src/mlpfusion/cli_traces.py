@@ -1,0 +1,207 @@
+"""The verbs of the command line that deal in traces: read, explain, diff, trace, open."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mlpfusion.cli_text import FAILED, OK, USAGE, Format, Text, complain, path_in, say, seconds, size
+from mlpfusion.errors import MlpfusionError, UsageError
+
+if TYPE_CHECKING:
+    from mlpfusion.perfetto import Served
+    from mlpfusion.report.reading import Told
+
+Call = Annotated[
+    Text, typer.Option(metavar="NAME", help="Annotation that delimits a call, or ProfilerStep; else one is found.")
+]
+DeviceKind = Annotated[
+    Text, typer.Option("--device", metavar="cuda|cpu", help="What the calls ran on, where the trace does not tell.")
+]
+Json = Annotated[Text, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout, and only it.")]
+MaxBytes = Annotated[Text, typer.Option(metavar="N", help="Most bytes that a decompressed trace may have; 8 GiB.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give the command line these verbs."""
+    app.command("read")(_read)
+    app.command("explain")(_explain)
+    app.command("diff")(_diff)
+    app.command("trace")(_trace)
+    app.command("open")(_open)
+
+
+def _read(
+    traces: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACE...", help=".json, .json.gz, archive, archive.zip:member, or - (stdin)."),
+    ],
+    *,
+    call: Call = None,
+    json: Json = None,
+    device: DeviceKind = None,
+    max_bytes: MaxBytes = None,
+    fmt: Format = "text",
+) -> int:
+    """Say what traces of torch.profiler hold, whoever recorded them; needs no torch."""
+    from mlpfusion.report import reading
+
+    json_file = _checked(json, fmt)
+    options = _reading_options(call, device, max_bytes)
+    from mlpfusion.trace import read_all
+    from mlpfusion.trace.findings import findings
+
+    told: list[Told] = []
+    code = OK
+    for source in traces:
+        try:
+            found = [(one, findings(one)) for one in read_all(source, **options)]
+        except MlpfusionError as error:  # the others may be good
+            code = complain(str(error), USAGE)
+            continue
+        if json != "-" and fmt in ("text", "github"):
+            sys.stdout.write(("\n\n" if told else "") + reading.render(found, fmt))
+        told += found
+    if told and json != "-" and fmt in ("csv", "json"):
+        sys.stdout.write(reading.render(told, fmt))
+    if told and json is not None:
+        _write(json_file, reading.render(told, "json"))
+    return code
+
+
+def _explain(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Kernel names as a trace has them, quoted.")],
+    *,
+    fmt: Format = "text",
+) -> int:
+    """Say what kernel names mean, token by token, and how sure that is."""
+    from mlpfusion import spec
+    from mlpfusion.report import explanation, grid
+
+    spec.one_of("format", fmt, grid.FORMATS)
+    from mlpfusion.trace.explain import explain
+
+    for name in names:
+        if not name.strip():
+            raise UsageError(f"a kernel's name is empty: {name!r}")
+    sys.stdout.write(explanation.render([explain(name) for name in names], fmt))
+    return OK
+
+
+def _diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A trace, or a row of a result file: RESULT.json:backend.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same, to be compared with it.")],
+    *,
+    call: Call = None,
+    json: Json = None,
+    device: DeviceKind = None,
+    max_bytes: MaxBytes = None,
+    fmt: Format = "text",
+) -> int:
+    """Compare two calls: kernels one by one, operators, launches, times."""
+    from mlpfusion.report import difference
+
+    json_file = _checked(json, fmt)
+    options = _reading_options(call, device, max_bytes)
+    if a == b == "-":
+        raise UsageError("A and B are both stdin; only one of them can be '-'")
+    from mlpfusion import tracing
+
+    try:
+        found = tracing.diff(a, b, **options)
+    except MlpfusionError as error:
+        return complain(str(error), USAGE)
+    if json is not None:
+        _write(json_file, difference.render(found, "json"))
+    if json != "-":
+        sys.stdout.write(difference.render(found, fmt))
+    return OK
+
+
+def _trace(
+    target: Annotated[str, typer.Argument(metavar="SCRIPT.py:FUNCTION", help="What to call, without arguments.")],
+    *,
+    out: Annotated[Text, typer.Option(metavar="FILE", help="Where the trace goes; FUNCTION.trace.json.gz.")] = None,
+    calls: Annotated[str, typer.Option(metavar="N", help="Calls to record, after five that are not.")] = "20",
+    time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that all of it may take.")] = "600",
+) -> int:
+    """Record a trace of a function of a script, ready for `mlpfusion read`."""
+    script, colon, function = target.rpartition(":")
+    if not colon or not script or not function.isidentifier():
+        raise UsageError(f"give a script and a function in it as SCRIPT.py:FUNCTION, got {target!r}")
+    number, limit = size("--calls", calls), seconds("--time-limit", time_limit)
+    file = path_in("--out", out) if out is not None else Path(f"{function}.trace.json.gz")
+    from mlpfusion import tracing
+
+    reason = tracing.record_script(script, function, calls=number or tracing.CALLS, out=file, time_limit_s=limit)
+    if reason is not None:
+        return complain(f"{target} could not be traced: {reason}", FAILED)
+    say(str(file))
+    return OK
+
+
+def _open(
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="The file to show.")],
+    *,
+    browser: Annotated[bool, typer.Option("--browser", help="Open the link in a browser as well.")] = False,
+    timeout: Annotated[str, typer.Option(metavar="S", help="Seconds to wait for the UI to fetch it.")] = "300",
+    port: Annotated[str, typer.Option(metavar="N", help="Other ports than 9001 need a UI of your own.")] = "9001",
+) -> int:
+    """Serve a trace to the Perfetto UI from this machine until it was fetched, and print the link."""
+    limit = seconds("--timeout", timeout)
+    if not (port.isascii() and port.isdigit() and int(port) < 2**16):
+        raise UsageError(f"--port must be an integer from 0 to 65535, got {port!r}")
+    from mlpfusion import perfetto
+
+    def ready(served: Served) -> None:
+        say(served.link)
+        if browser:
+            import webbrowser
+
+            webbrowser.open(served.link)
+
+    if perfetto.serve(path_in("TRACE", trace), timeout_s=limit, ready=ready, port=int(port)):
+        return OK
+    return complain(f"nobody fetched {trace!r} within {limit:g} s", FAILED)
+
+
+# ---- what the verbs share --------------------------------------------------------------------------------------------
+
+
+def _checked(json: str | None, fmt: str) -> Path | None:
+    """The file for JSON, if there is to be one, before anything is read."""
+    from mlpfusion import spec, store
+    from mlpfusion.report import grid
+
+    spec.one_of("format", fmt, grid.FORMATS)
+    return None if json is None or json == "-" else store.check_file(path_in("--json", json))
+
+
+def _reading_options(call: str | None, device: str | None, max_bytes: str | None) -> dict[str, Any]:
+    from mlpfusion import device as devices
+    from mlpfusion import spec
+
+    options: dict[str, Any] = {"call": call}
+    if device is not None:
+        options["device"] = spec.one_of("device", device, devices.DEVICE_KINDS)
+    if max_bytes is not None:
+        options["max_bytes"] = size("--max-bytes", max_bytes)
+    return options
+
+
+def _write(file: Path | None, text: str) -> None:
+    """Write JSON to the file, whole or not at all, or to stdout."""
+    if file is None:
+        sys.stdout.write(text)
+        return
+    scratch = file.with_name(f".{file.name}.part")
+    try:
+        scratch.write_text(text, encoding="utf-8", errors="backslashreplace")
+        scratch.replace(file)
+    except OSError as error:
+        raise MlpfusionError(f"cannot write {str(file)!r}: {error.strerror or error}") from error
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,102 @@
+"""Tables and names as text, for all reports: cells in columns, Markdown, CSV, a kernel's name on one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Final
+
+from tabulate import tabulate
+
+from mlpfusion.report import units
+from mlpfusion.report.units import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mlpfusion.records import Decoded, Kernel
+
+FORMATS: Final = ("text", "github", "csv", "json")
+_NAME_WIDTH: Final = 64
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows of equal keys as CSV with a header, or nothing without a row."""
+    if not rows:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def titled(title: str, table: str, *, github: bool) -> str:
+    """A table with a line above it."""
+    if not title:
+        return table
+    return f"**{title}**\n\n{table}" if github else f"{title}\n{table}"
+
+
+def tabulated(cells: list[list[str]], heads: list[str], right: list[bool], *, github: bool) -> str:
+    """Cells under their heads, as plain text or GitHub Markdown; `right` columns are aligned to the right."""
+    if github:
+        cells = [[markdown(cell) for cell in line] for line in cells]
+    if not cells:
+        return "no rows"
+    text: str = tabulate(
+        cells,
+        headers=heads,
+        tablefmt="github" if github else "simple",
+        colalign=["right" if flag else "left" for flag in right],
+        disable_numparse=True,  # "1e3" in a name is no number
+    )
+    return text
+
+
+def markdown(text: str) -> str:
+    """`text` as a cell or a line of Markdown."""
+    return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text.replace("|", "\\|")
+
+
+def kernel_time(kernel: Kernel) -> str:
+    """A kernel's median time and its spread in µs."""
+    if kernel.time_us is None:
+        return ABSENT
+    if kernel.p20_us is None or kernel.p80_us is None:
+        return units.plain(kernel.time_us)
+    return units.with_spread(kernel.time_us, kernel.p20_us, kernel.p80_us)
+
+
+def decoded_text(decoded: Decoded) -> str:
+    """The most telling fields of a name."""
+    parts = [decoded.library, decoded.arch, decoded.dtype, decoded.tile, decoded.layout]
+    if decoded.stages is not None:
+        parts.append(f"{decoded.stages} stages")
+    if decoded.fused_ops:
+        parts.append("+".join(decoded.fused_ops))
+    return " ".join(part for part in parts if part)
+
+
+def shorten(name: str, width: int = _NAME_WIDTH) -> str:
+    """A kernel's name on one short line: without return type, template arguments and parameters."""
+    bare: list[str] = []
+    depth = 0
+    plain = " ".join(name.split()).removeprefix("void ").replace("(anonymous namespace)::", "")
+    for letter in plain:
+        if letter == "(" and depth == 0 and bare and bare[-1] != " ":  # "Memset (Device)" has no parameters
+            break
+        depth -= letter == ">" and depth > 0
+        if depth == 0:
+            bare.append(letter)
+        if letter == "<":
+            depth += 1
+            if depth == 1:
+                bare.append("…")
+    short = "".join(bare).replace("`", "'")
+    return short if len(short) <= width else f"{short[: width // 2]}…{short[len(short) - (width - width // 2 - 1) :]}"
+
+
+def printable(text: str) -> str:
+    """`text` without what would steer a terminal: a name in a stranger's file may hold anything."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

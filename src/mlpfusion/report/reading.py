@@ -1,0 +1,326 @@
+"""What trace files say, as pages of text or Markdown, as CSV of their kernels, or as JSON of everything."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion.records import PreOpParts
+from mlpfusion.report import units
+from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, markdown, printable, shorten, tabulated, titled
+from mlpfusion.report.units import ABSENT
+from mlpfusion.spec import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, TypeAlias
+
+    from mlpfusion.readings import Finding, Reading, Spread, Tally
+    from mlpfusion.records import Kernel
+
+    Told: TypeAlias = tuple[Reading, Sequence[Finding]]
+
+SCHEMA: Final = 1
+# More kernels than this are shown by name, with their number.
+_LISTED: Final = 40
+_TALLIES: Final = 8
+_LABEL: Final = 12
+_PARTS: Final = {
+    "dynamo_cache_lookup": "Dynamo's look-up of the compiled code and its guards",
+    "compiled_region_self": "the compiled region around what follows",
+    "pregraph": "Dynamo's bytecode before the graph",
+    "aot_prologue": "AOT's wrapper",
+    "compiled_graph_entry": "entering the compiled graph",
+    "autograd_function": "autograd functions",
+    "triton_launcher": "Triton's launcher",
+    "dispatch": "PyTorch's operators",
+    "runtime": "API calls of the driver and the runtime",
+    "unattributed": "in no event: Python, mostly",
+}
+
+
+def render(told: Sequence[Told], fmt: str = "text") -> str:
+    """Readings with their findings in one of `grid.FORMATS`; ends with a newline.
+
+    Raises:
+        UsageError: no such format.
+    """
+    one_of("format", fmt, FORMATS)
+    if fmt == "json":
+        return json.dumps(document(told), indent=1, ensure_ascii=False) + "\n"
+    if fmt == "csv":
+        return csv_text([line for reading, _ in told for line in _kernel_lines(reading)])
+    pages = [_page(reading, findings, github=fmt == "github") for reading, findings in told]
+    return printable("\n\n\n".join(pages) + "\n")
+
+
+def document(told: Sequence[Told]) -> dict[str, Any]:
+    """Everything, as plain values."""
+    traces = [{**msgspec.to_builtins(reading), "findings": msgspec.to_builtins(findings)} for reading, findings in told]
+    return {"schema": SCHEMA, "kind": "readings", "traces": traces}
+
+
+def spread_text(spread: Spread | None) -> str:
+    """A median with the 20th and 80th percentiles, or the lowest and highest of fewer than 20 values."""
+    if spread is None:
+        return ABSENT
+    if spread.n == 1:
+        return units.plain(spread.median)
+    low, high = (spread.low, spread.high) if spread.p20 is None or spread.p80 is None else (spread.p20, spread.p80)
+    return units.with_spread(spread.median, low, high)
+
+
+def spread_meaning(n: int) -> str:
+    """What the brackets of `spread_text` hold for `n` values."""
+    if n == 1:
+        return "of the only call"
+    return f"medians of {n} calls [{'20th to 80th percentile' if n >= 20 else 'lowest to highest'}]"
+
+
+# ---- a page ----------------------------------------------------------------------------------------------------------
+
+
+def _page(reading: Reading, findings: Sequence[Finding], *, github: bool) -> str:
+    blocks = [_header(reading, github=github)]
+    blocks += [titled(title, table, github=github) for title, table in _tables(reading, github=github)]
+    blocks.append(_lines(_asides(reading), github=github))
+    blocks.append(_findings(findings, github=github))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _header(reading: Reading, *, github: bool) -> str:
+    lines = [
+        ("trace", reading.source),
+        ("device", reading.gpu or ("a GPU that the trace does not name" if reading.device == "cuda" else "CPU")),
+        ("call", f"{reading.call.name or 'the whole trace'}, {reading.call.count} of them: {reading.call.reason}"),
+        ("figures", f"{spread_meaning(reading.analysis.calls)}, in µs, with the profiler on"),
+    ]
+    if reading.incomplete:
+        lines.append(("incomplete", f"{reading.incomplete}; no averages are shown"))
+    else:
+        lines += _times(reading)
+    lines.append(("launches", _launches(reading)))
+    lines += [("graph", text) for text in _graphs(reading)]
+    if github:
+        return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
+    return "\n".join(f"{label:<{_LABEL}}{text}" for label, text in lines)
+
+
+def _times(reading: Reading) -> Iterable[tuple[str, str]]:
+    yield "host", f"{spread_text(reading.host_spread)} µs a call"
+    busy = f"{spread_text(reading.device_spread)} µs a call in which anything ran"
+    if reading.idle_share is not None:
+        busy += f"; idle for {reading.idle_share:.0%} of the call"
+    yield "device" if reading.device == "cuda" else "operators", busy
+    first = reading.first_call
+    if first is not None:
+        yield (
+            "first call",
+            f"host {units.plain(first.host_us)} µs, the others {units.plain(first.rest_host_us)}; "
+            f"device {units.plain(first.kernel_us)} µs, the others {units.plain(first.rest_kernel_us)}",
+        )
+
+
+def _launches(reading: Reading) -> str:
+    launches = reading.analysis.launches
+    ran = f"{launches.kernels} kernels, {launches.memcpys} copies, {launches.memsets} fills"
+    if reading.device == "cpu":
+        return f"operators and compiled kernels that compute: {launches.kernels}"
+    if not launches.runtime_launches:
+        return f"{ran} on the device; the trace has no API calls"
+    by_api = ", ".join(f"{count} {api}" for api, count in launches.runtime_launches.items())
+    return (
+        f"{sum(launches.runtime_launches.values())} by the host ({by_api}); {ran} on the device; "
+        f"{launches.occupancy_queries} occupancy queries, {launches.syncs} synchronisations"
+    )
+
+
+def _graphs(reading: Reading) -> Iterable[str]:
+    for graph in reading.graphs:
+        yield (
+            f"{graph.launches} {graph.api} ran {graph.kernels} kernels, {graph.memcpys} copies, "
+            f"{graph.memsets} fills (conditional parts are counted once)"
+        )
+
+
+def _tables(reading: Reading, *, github: bool) -> Iterable[tuple[str, str]]:
+    kernels = reading.analysis.kernels
+    if len(kernels) > _LISTED:
+        yield f"Kernels by name ({len(kernels)} a call)", _by_name(reading, github=github)
+    elif kernels:
+        yield "Kernels", _in_order(reading, github=github)
+    pre_ops = _pre_ops(reading, github=github)
+    if pre_ops:
+        yield pre_ops
+    if len(reading.streams) > 1:
+        cells = [[one.device, one.stream, str(one.events), units.plain(one.busy_us)] for one in reading.streams]
+        heads = ["device", "stream", "events", "busy µs"]
+        yield "Streams", tabulated(cells, heads, [False, False, True, True], github=github)
+
+
+def _in_order(reading: Reading, *, github: bool) -> str:
+    cells = [
+        [
+            str(index),
+            kernel.role,
+            _name(kernel.name, github=github),
+            decoded_text(kernel.decoded),
+            kernel.op or ABSENT,
+            kernel.launched_by or ABSENT,
+            time,
+        ]
+        for index, (kernel, time) in enumerate(zip(reading.analysis.kernels, _kernel_times(reading), strict=True), 1)
+    ]
+    heads = ["#", "role", "kernel", "decoded", "operator", "launched by", "µs"]
+    return tabulated(cells, heads, [True, False, False, False, False, False, True], github=github)
+
+
+def _by_name(reading: Reading, *, github: bool) -> str:
+    kernels = reading.analysis.kernels
+    counts = Counter(kernel.name for kernel in kernels)
+    totals: Counter[str] = Counter()
+    first: dict[str, Kernel] = {}
+    for kernel in kernels:
+        totals[kernel.name] += kernel.time_us or 0.0  # type: ignore[assignment]
+        first.setdefault(kernel.name, kernel)
+    shown = sorted(counts, key=lambda name: -totals[name])[:_LISTED]
+    cells = [
+        [
+            str(counts[name]),
+            _name(name, github=github),
+            decoded_text(first[name].decoded),
+            ABSENT if reading.incomplete else units.plain(totals[name]),
+        ]
+        for name in shown
+    ]
+    left = len(counts) - len(shown)
+    if left:
+        cells.append(["", f"and {left} more names; --json has them all", "", ""])
+    heads = ["number", "kernel", "decoded", "µs in all, of medians"]
+    return tabulated(cells, heads, [True, False, False, True], github=github)
+
+
+def _kernel_times(reading: Reading) -> list[str]:
+    kernels = reading.analysis.kernels
+    if reading.incomplete:
+        return [ABSENT] * len(kernels)
+    if len(reading.kernel_spread) == len(kernels):
+        return [spread_text(spread) for spread in reading.kernel_spread]
+    return [ABSENT if kernel.time_us is None else units.plain(kernel.time_us) for kernel in kernels]
+
+
+def _name(name: str, *, github: bool) -> str:
+    return f"`{shorten(name)}`" if github else shorten(name)
+
+
+def _pre_ops(reading: Reading, *, github: bool) -> tuple[str, str] | None:
+    found = reading.analysis.pre_ops
+    if found.time_to_first_launch is None or reading.pre_ops_reason is not None:
+        return None
+    first = f" ({found.first_launch})" if found.first_launch else ""
+    what = "launch" if reading.device == "cuda" else "operator that computes"
+    title = (
+        f"Host µs before the first {what}{first}: {units.plain(found.time_to_first_launch)}, "
+        f"the parts of the median call (n = {found.n})"
+    )
+    if found.time_to_first_kernel is not None and reading.device == "cuda":
+        title += f"; before the first kernel {units.plain(found.time_to_first_kernel)}"
+    between = found.between_launches
+    cells = [
+        [name, _PARTS[name], _part(found, name), _part(between, name)]
+        for name in PreOpParts.__struct_fields__
+        if _part(found, name) != ABSENT
+    ]
+    heads = ["part", "what it is", "before the first", "between launches"]
+    return title, tabulated(cells, heads, [False, False, True, True], github=github)
+
+
+def _part(parts: PreOpParts | None, name: str) -> str:
+    value = getattr(parts, name, None)
+    return ABSENT if value is None else units.plain(value)
+
+
+# ---- below the tables ------------------------------------------------------------------------------------------------
+
+
+def _asides(reading: Reading) -> Iterable[str]:
+    """What is seen seldom: faults, notes, damage, and what happened beside the calls' work."""
+    for fault in reading.analysis.faults:
+        yield f"fault: {fault}"
+    for note in reading.notes:
+        yield f"note: {note}"
+    if reading.pre_ops_reason is not None:
+        yield f"time before the first launch: not known: {reading.pre_ops_reason}"
+    for region in reading.regions if len(reading.regions) > 1 else ():
+        yield f"compiled region {region.id}: {region.calls} calls, from number {region.first} to {region.last}"
+    for what, tallies in (
+        ("the profiler's own, in calls", reading.overhead),
+        ("compiling, in calls", reading.compiling),
+        ("on the device, launched outside the calls", reading.between_calls),
+    ):
+        if tallies:
+            yield f"{what}: {_tallied(tallies)}"
+    for damage in reading.integrity.damage:
+        yield f"damage at byte {damage.offset}: {damage.what}: {damage.reason}"
+
+
+def _tallied(tallies: Sequence[Tally]) -> str:
+    shown = [f"{one.count}x {shorten(one.name)} ({units.microseconds(one.total_us)})" for one in tallies[:_TALLIES]]
+    return ", ".join(shown) + (f" and {len(tallies) - _TALLIES} more" if len(tallies) > _TALLIES else "")
+
+
+def _lines(lines: Iterable[str], *, github: bool) -> str:
+    return "\n".join(f"- {markdown(line)}" if github else line for line in lines)
+
+
+def _findings(findings: Sequence[Finding], *, github: bool) -> str:
+    if not findings:
+        return ""
+    if github:
+        told = [
+            f"- **{one.id}**: {markdown(one.seen)}. *Means*: {markdown(one.means)}. *Do*: {markdown(one.do)}."
+            for one in findings
+        ]
+        return titled("Findings", "\n".join(told), github=True)
+    told = [f"{one.id}\n  seen   {one.seen}\n  means  {one.means}\n  do     {one.do}" for one in findings]
+    return titled("Findings", "\n".join(told), github=False)
+
+
+# ---- for programs ----------------------------------------------------------------------------------------------------
+
+
+def _kernel_lines(reading: Reading) -> Iterable[dict[str, object]]:
+    """One line for each kernel of a call; the trace, the device and the call travel with it."""
+    spreads = reading.kernel_spread
+    for index, kernel in enumerate(reading.analysis.kernels):
+        spread = spreads[index] if index < len(spreads) and not reading.incomplete else None
+        decoded = kernel.decoded
+        yield {
+            "source": reading.source,
+            "device": reading.gpu or reading.device,
+            "call": reading.call.name,
+            "calls": reading.analysis.calls,
+            "number": index + 1,
+            "role": kernel.role,
+            "name": kernel.name,
+            "kind": decoded.kind,
+            "library": decoded.library,
+            "arch": decoded.arch,
+            "dtype": decoded.dtype,
+            "tile": decoded.tile,
+            "stages": decoded.stages,
+            "layout": decoded.layout,
+            "fused_ops": "+".join(decoded.fused_ops),
+            "operator": kernel.op,
+            "launched_by": kernel.launched_by,
+            "n": spread.n if spread else None,
+            "time_us": spread.median if spread else None,
+            "low_us": spread.low if spread else None,
+            "high_us": spread.high if spread else None,
+            "p20_us": spread.p20 if spread else None,
+            "p80_us": spread.p80 if spread else None,
+            "incomplete": reading.incomplete,
+        }

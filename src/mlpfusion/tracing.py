@@ -1,0 +1,148 @@
+"""Composes the stages that deal in traces: record one, scrub it, compare two that were read."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mlpfusion import store
+from mlpfusion.errors import UsageError
+from mlpfusion.readings import Reading
+from mlpfusion.records import Profile, Row
+from mlpfusion.trace import kineto
+from mlpfusion.trace import read as read_trace
+from mlpfusion.trace.diff import diff as _diff
+from mlpfusion.trace.source import MAX_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.device import DeviceKind
+    from mlpfusion.readings import Difference
+
+CALLS: Final = 20
+OUT: Final = "trace.json.gz"
+_PROFILE: Final = re.compile(rb'"kind"\s*:\s*"profile"')
+_START: Final = 4096  # bytes that tell a result file from a trace
+
+
+def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: str | Path = OUT) -> Path:
+    """Record `calls` calls of `fn(*args)` with torch.profiler, after warming up, and return the trace's path.
+
+    Five calls come before those that are recorded. The trace is gzipped JSON, scrubbed: no paths, no host names, no
+    annotations other than PyTorch's and ours. What `fn` raises is raised, and `out` is then left as it was.
+
+    Raises:
+        UsageError: `fn` cannot be called, `calls` is not positive, or `out` cannot be written.
+    """
+    if not callable(fn):
+        raise UsageError(f"fn must be callable, got {fn!r}")
+    if isinstance(calls, bool) or not isinstance(calls, int) or calls < 1:
+        raise UsageError(f"calls must be a positive integer, got {calls!r}")
+    target = store.check_file(Path(out))
+    from mlpfusion.measure import recorder
+
+    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+        raw = Path(scratch) / "raw.json"
+        recorder.record(lambda: fn(*args), raw, calls=calls)
+        _scrubbed(raw, target)
+    return Path(out)
+
+
+def record_script(
+    script: str, function: str, *, calls: int = CALLS, out: Path, time_limit_s: float = 600.0
+) -> str | None:
+    """As `record`, of a function of a script in a process of its own; returns why it failed, or None.
+
+    Raises:
+        UsageError: there is no such script or function, or the function needs arguments.
+    """
+    if not Path(script).is_file():
+        raise UsageError(f"script {script!r} does not exist")
+    target = store.check_file(out)
+    from mlpfusion.measure import supervise, tasks
+
+    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+        raw = Path(scratch) / "raw.json"
+        task = tasks.Trace(script=str(Path(script).resolve()), function=function, trace=str(raw), calls=calls)
+        answer = supervise.run(task, folder=Path(scratch), name="trace", time_limit_s=time_limit_s)
+        if isinstance(answer, tasks.Broken):
+            return answer.reason
+        assert isinstance(answer, tasks.Traced)
+        if answer.misused is not None:
+            raise UsageError(answer.misused)
+        _scrubbed(raw, target)
+    return None
+
+
+def diff(
+    a: str | Path | Reading | Row,
+    b: str | Path | Reading | Row,
+    *,
+    call: str | None = None,
+    device: DeviceKind | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Difference:
+    """How the call of `b` differs from that of `a`.
+
+    Each is a trace (a path, as for `read`), a row of a result file as `result.json:backend`, or what was read of one.
+
+    Raises:
+        UsageError: there is no such trace, row or call.
+        MeasurementError: a trace has calls but nothing that ran in them.
+    """
+    sides: list[Any] = []
+    labels: list[str] = []
+    for side in (a, b):
+        if isinstance(side, Reading | Row):
+            sides.append(side)
+            labels.append(side.source if isinstance(side, Reading) else side.backend)
+        else:
+            sides.append(_row(str(side)) or read_trace(side, call=call, device=device, max_bytes=max_bytes))
+            labels.append(str(side))
+    return _diff(sides[0], sides[1], labels=(labels[0], labels[1]))
+
+
+def _row(text: str) -> Row | None:
+    """The row that `RESULT.json:backend` names, or None if `text` names no result file."""
+    if _is_result(text):
+        raise UsageError(f"{text!r} is a result file; name one of its rows: {_rows(store.load(text), text)}")
+    path, _, name = text.rpartition(":")
+    if not path or not _is_result(path):
+        return None
+    profile = store.load(path)
+    row = next((row for row in profile.rows if row.backend == name), None)
+    if row is None:
+        raise UsageError(f"{path!r} has no row {name!r}; valid: {_rows(profile, path)}")
+    if not row.kernels:
+        raise UsageError(f"row {name!r} of {path!r} has no kernels: it is {row.status}: {row.reason}")
+    return row
+
+
+def _rows(profile: Profile, path: str) -> str:
+    return ", ".join(f"{path}:{row.backend}" for row in profile.rows) or "it has none"
+
+
+def _is_result(text: str) -> bool:
+    """Whether `text` is the path of a result file: JSON that says so before anything long."""
+    path = Path(text)
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            start = file.read(_START)
+    except (OSError, ValueError):  # ValueError: a name with a null byte
+        return False
+    return start.lstrip()[:1] == b"{" and _PROFILE.search(start) is not None and b'"traceEvents"' not in start
+
+
+def _scrubbed(raw: Path, target: Path) -> None:
+    """Put the scrubbed trace where it belongs, whole or not at all."""
+    scratch = target.with_name(f".{target.name}.part")
+    try:
+        kineto.scrub(raw, scratch)
+        scratch.replace(target)
+    finally:
+        scratch.unlink(missing_ok=True)
