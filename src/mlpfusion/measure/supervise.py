@@ -30,10 +30,6 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float) -> ta
     # A script of the user's keeps its environment.
     ours = not isinstance(task, tasks.Trace)
     environment = {key: value for key, value in os.environ.items() if not (ours and key == "TRITON_INTERPRET")}
-    # A choice made on a card that had just left its idle clocks would otherwise be kept on disk for good: Inductor was
-    # seen to keep the slower of its two configurations on an H200, 57 µs where the other takes 37.
-    if ours:
-        environment["TORCHINDUCTOR_AUTOTUNE_LOCAL_CACHE"] = "0"
     if isinstance(task, tasks.Qualify) and task.emulate:
         environment["TRITON_INTERPRET"] = "1"
     command = [sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mlpfusion.reference import Case
 
 TRACE_WARMUPS: Final = 3
-# Tens of ms of work at the article's shape: clocks rise within a few.
-WARM_CALLS: Final = 200
 
 
 def main() -> int:
@@ -91,9 +89,6 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     outputs = step()
     _synchronize(here)
     first = time.perf_counter()
-    if here.kind == "cuda":
-        _choose_again(step)
-        outputs = step()
     accuracy = reference.judge(outputs, eager, references)
     del outputs, eager, references
     setup = Setup(bind_s=bound - started, first_call_s=first - bound)
@@ -127,18 +122,12 @@ def race(task: tasks.Race) -> tasks.Raced:
     def at(name: str) -> None:
         os.pwrite(progress, name.encode().ljust(256), 0)
 
-    steps = {}
+    contenders = []
     for name in task.backends:
         at(name)
         # A case of its own for each: a backend may move its weights, and the seed makes all of them equal.
         case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed)
-        steps[name] = reference.step(registry.load(name).bind(case.mlp), case)
-        steps[name]()
-    if here.kind == "cuda":
-        _choose_again(next(iter(steps.values())))
-    contenders = []
-    for name, step in steps.items():
-        at(name)
+        step = reference.step(registry.load(name).bind(case.mlp), case)
         for _ in range(TRACE_WARMUPS):
             step()
         _synchronize(here)
@@ -164,20 +153,6 @@ def _contender(name: str, step: Callable[[], object], here: Device) -> Contender
     if here.kind == "cpu":
         return clocks.Contender(name, step, None, "CUDA graphs need a GPU")
     return clocks.capture(name, step)
-
-
-def _choose_again(step: Callable[[], object]) -> None:
-    """Warm the card and forget what was compiled, so that the next call of each backend tunes at full clocks.
-
-    Compiling leaves the card idle for seconds; what an autotuner then measures first pays for the rising clocks. What
-    was compiled comes from the compiler's cache the second time.
-    """
-    import torch
-
-    for _ in range(WARM_CALLS):
-        step()
-    torch.cuda.synchronize()
-    torch.compiler.reset()
 
 
 def _eager(case: Case) -> Callable[[Tensor], Tensor]:
