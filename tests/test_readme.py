@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlpfusion import GatedMLP, MLPSpec, backend
+from mlpfusion import GatedMLP, MLPSpec, backend, store
 from mlpfusion.errors import BackendUnavailableError
-from mlpfusion.report.table import COLUMNS
+from mlpfusion.report.table import COLUMNS, render
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -89,5 +89,7 @@ def test_the_python_example_runs() -> None:
     assert isinstance(names["mlp"], GatedMLP)
 
 
-def test_the_table_has_its_place() -> None:
-    assert between("table").strip()
+def test_the_table_is_what_the_recorded_run_gives() -> None:
+    recorded = render(store.load(ROOT / "bench" / "results" / "h200-article.json"), "github")
+    assert recorded.startswith(between("table").strip())
+    assert "| triton " in between("table")
