@@ -125,7 +125,7 @@ def read(path: str) -> float:
 
 def hta_parse(path: str) -> float:
     """HolisticTraceAnalysis's parse of the file."""
-    from hta.common.trace_parser import parse_trace_file
+    from hta.common.trace import parse_trace_file
 
     start = time.perf_counter()
     parse_trace_file(path)

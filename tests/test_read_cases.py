@@ -441,3 +441,12 @@ def test_api_calls_and_work_between_calls_are_tallied() -> None:
     assert [(tally.name, tally.count, tally.total_us) for tally in found.between_calls] == [
         ("Memcpy HtoD (Pageable -> Device)", 3, 24.0)
     ]
+
+
+@pytest.mark.timeout(60)
+def test_one_call_of_many_thousand_launches_is_no_quadratic_matter() -> None:
+    """10 thousand launches in one call: 2 s; work that grows with their square would take minutes."""
+    made = without(many(2000), "user_annotation")
+    found = of(made)
+    assert (found.call.by, len(found.analysis.kernels)) == ("whole_trace", 10_000)
+    assert found.timeline_limit == len(found.timeline)

@@ -137,7 +137,8 @@ def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tup
     rows = np.array([calls.work.of(index) for index in used]).reshape(len(used), len(work))
     starts = np.array([calls.windows[index].start_ns for index in used], dtype=np.int64)
     begins = np.median(calls.trace.start[rows] - starts[:, None], axis=0).tolist()
-    decoded = [decode(item.event.name) for item in work]
+    known = {name: decode(name) for name in {item.event.name for item in work}}
+    decoded = [known[item.event.name] for item in work]
     given = roles(work, decoded)
     found = []
     for position, (item, name, role, begin) in enumerate(zip(work, decoded, given, begins, strict=True)):

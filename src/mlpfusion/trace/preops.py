@@ -126,10 +126,15 @@ def _threads(call: Call) -> dict[object, list[Event]]:
 def _split(
     threads: dict[object, list[Event]], spans: Iterable[tuple[object, int, int]], own: Sequence[Event]
 ) -> Counter[Part]:
-    """Nanoseconds of each part over the spans; they sum to the spans' length."""
+    """Nanoseconds of each part over the spans, given in time order; they sum to the spans' length."""
+    lines: dict[object, _Line] = {}
+    otherwise = _Line(own)
     total: Counter[Part] = Counter()
     for thread, start, end in spans:
-        total.update(owned(threads.get(thread, []), start, end, own))
+        line = lines.get(thread)
+        if line is None:
+            line = lines[thread] = _Line(threads.get(thread, []))
+        line.share_out(start, end, total, otherwise)
     return total
 
 
@@ -140,31 +145,36 @@ def owned(events: Sequence[Event], start_ns: int, end_ns: int, otherwise: Sequen
     without one to an event of `otherwise` in the same way, and else to "unattributed".
     """
     total: Counter[Part] = Counter()
-    stack: list[Event] = []
-    now = start_ns
-    for event in events:
-        if event.start_ns >= end_ns:
-            break
-        now = _advance(stack, now, event.start_ns, total, otherwise)
-        stack.append(event)
-    _advance(stack, now, end_ns, total, otherwise)
+    _Line(events).share_out(start_ns, end_ns, total, _Line(otherwise))
     return total
 
 
-def _advance(stack: list[Event], now: int, until: int, total: Counter[Part], otherwise: Sequence[Event]) -> int:
-    """Give the instants from `now` to `until` to the events on the stack, dropping those that end; the new `now`."""
-    while now < until:
-        while stack and stack[-1].end_ns <= now:
-            stack.pop()
-        stop = min(stack[-1].end_ns, until) if stack else until
-        if stack:
-            total[part_of(stack[-1])] += stop - now
-        elif otherwise:
-            total.update(owned(otherwise, now, stop))
-        else:
-            total["unattributed"] += stop - now
-        now = stop
-    return now
+class _Line:
+    """The events of one thread, gone through once from the first to the last."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+        self._next = 0
+        self._running: list[Event] = []
+
+    def share_out(self, start_ns: int, end_ns: int, total: Counter[Part], otherwise: _Line | None) -> None:
+        """Add the instants of [start, end), which begins no earlier than the stretch before it ended."""
+        now = start_ns
+        while now < end_ns:
+            while self._next < len(self._events) and self._events[self._next].start_ns <= now:
+                self._running.append(self._events[self._next])
+                self._next += 1
+            while self._running and self._running[-1].end_ns <= now:
+                self._running.pop()
+            begins = self._events[self._next].start_ns if self._next < len(self._events) else end_ns
+            stop = min(begins, end_ns, self._running[-1].end_ns if self._running else end_ns)
+            if self._running:
+                total[part_of(self._running[-1])] += stop - now
+            elif otherwise is not None:
+                otherwise.share_out(now, stop, total, None)
+            else:
+                total["unattributed"] += stop - now
+            now = stop
 
 
 def part_of(event: Event) -> Part:
