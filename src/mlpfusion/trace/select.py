@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
@@ -85,12 +85,8 @@ def _innermost(by_name: Mapping[str, list[Event]], launches: Sequence[int]) -> t
     working = [name for name in repeated if not launches or _launching(by_name[name], launches)]
     if not working:
         return None, "no annotation of the user's is repeated" + (" and launches work" if repeated else "")
-    inner = [
-        name
-        for name in working
-        if not any(other != name and _inside(by_name[other], by_name[name]) for other in working)
-    ]
-    inner = inner or working
+    around = _around({name: by_name[name] for name in working})
+    inner = [name for name in working if name not in around] or working
     best = max(inner, key=lambda name: (sum(event.duration_ns for event in by_name[name]), len(by_name[name])))
     others = [repr(name) for name in sorted(inner) if name != best][:_SHOWN_NAMES]
     beside = f"; beside it, with less time: {', '.join(others)}" if others else ""
@@ -101,11 +97,17 @@ def _launching(calls: Sequence[Event], launches: Sequence[int]) -> bool:
     return any(bisect_right(launches, call.end_ns - 1) > bisect_right(launches, call.start_ns - 1) for call in calls)
 
 
-def _inside(inner: Sequence[Event], outer: Sequence[Event]) -> bool:
-    """Whether every one of `inner` lies within one of `outer`."""
-    starts = [event.start_ns for event in outer]
-    for event in inner:
-        index = bisect_right(starts, event.start_ns) - 1
-        if index < 0 or event.end_ns > outer[index].end_ns or event.pid != outer[index].pid:
-            return False
-    return True
+def _around(by_name: Mapping[str, Sequence[Event]]) -> set[str]:
+    """The names of which some other name's events all lie inside."""
+    within: Counter[tuple[str, str]] = Counter()
+    running: list[Event] = []
+    ordered = sorted(
+        (event for events in by_name.values() for event in events),
+        key=lambda event: (event.start_ns, -event.duration_ns),
+    )
+    for event in ordered:
+        running = [outer for outer in running if outer.end_ns > event.start_ns]
+        names = {outer.name for outer in running if outer.end_ns >= event.end_ns and outer.pid == event.pid}
+        within.update((outer, event.name) for outer in names - {event.name})
+        running.append(event)
+    return {outer for (outer, inner), count in within.items() if count == len(by_name[inner])}

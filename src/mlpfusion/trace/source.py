@@ -26,6 +26,8 @@ MAX_BYTES: Final = 8 * 2**30
 BLOCK: Final = 512 * 1024
 # What the inflating thread makes at a time. It waits for the interpreter in between, so it should not do so often.
 _INFLATED: Final = 4 * BLOCK
+# How much compressed data is lost where they are damaged.
+_CAREFUL: Final = 256
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = b"PK\x03\x04"
 _LAYERS: Final = 3
@@ -199,15 +201,26 @@ def _inflated(chunks: Iterator[bytes]) -> Iterator[bytes]:
                 if not waiting:
                     break
                 engine = zlib.decompressobj(wbits=31)
+            before = engine.copy()
             try:
                 part = engine.decompress(waiting, _INFLATED)
             except zlib.error as error:
+                yield from _salvaged(before, waiting)
                 raise CutOffError(f"its compressed data are damaged ({_reason(error)})") from error
             if part:
                 yield part
             waiting = engine.unused_data if engine.eof else engine.unconsumed_tail
     if not engine.eof:
         raise CutOffError("its compressed data end early")
+
+
+def _salvaged(engine: zlib._Decompress, damaged: bytes) -> Iterator[bytes]:
+    """What can be had of a part before the place where it is damaged."""
+    try:
+        for start in range(0, len(damaged), _CAREFUL):
+            yield engine.decompress(damaged[start : start + _CAREFUL])
+    except zlib.error:
+        return
 
 
 def _zipped(label: str, file: IO[bytes], member: str | None, max_bytes: int) -> Iterator[Text]:
