@@ -57,6 +57,8 @@ def _t_launches_nothing(facts: Facts) -> Answer:
 
 def _same_names(facts: Facts, eager: str, other: str) -> Answer:
     ours, theirs = ([one.name for one in facts.gemms(name)] for name in (eager, other))
+    if not ours and not theirs:
+        raise UnseenError("neither has a matrix product")
     return Answer(ours == theirs, counted(ours) if ours == theirs else f"{counted(ours)}; then {counted(theirs)}")
 
 

@@ -223,7 +223,7 @@ def _specialisations(case: reference.Case, inputs: Sequence[torch.Tensor], here:
     if reason is not None:
         raise BackendUnavailableError("liger", reason)
     call = made.bind(case.mlp)
-    if not _forget_geglu():
+    if not hasattr(triton.knobs.runtime, "jit_post_compile_hook") or not _forget_geglu():
         raise BackendUnavailableError("liger", "this Triton keeps its specialisations where they cannot be counted")
     seen: list[str] = []
     runtime = triton.knobs.runtime
@@ -316,7 +316,14 @@ class _File(msgspec.Struct):
 
 
 def _footprints(path: Path) -> tuple[Footprint, ...]:
-    """The footprint of each kernel of a trace, by name, in the order of their first appearance."""
+    """The footprint of each kernel of a trace, by name, in the order of their first appearance; none if it tells none."""
+    try:
+        return tuple(_occupied(path).values())
+    except msgspec.DecodeError:
+        return ()
+
+
+def _occupied(path: Path) -> dict[str, Footprint]:
     found: dict[str, Footprint] = {}
     for event in msgspec.json.decode(path.read_bytes(), type=_File).traceEvents:
         if event.cat == "kernel" and event.name not in found:
@@ -328,7 +335,7 @@ def _footprints(path: Path) -> tuple[Footprint, ...]:
                 grid=args.grid,
                 block=args.block,
             )
-    return tuple(found.values())
+    return found
 
 
 def _versions() -> dict[str, str]:
