@@ -2,8 +2,8 @@
 
     python bench/read.py [--megabytes 300] [--rounds 3] [--from tests/data/h200_eager.json.gz] [--json FILE]
 
-The trace is a recorded one over and over, with shifted times and ids, written as torch writes it into a temporary
-folder. Every figure is the best of the rounds, each in a process of its own, on one machine in one run. HTA is timed
+The trace is a recorded one over and over, each time a profiler step, with shifted times and ids, written as torch
+writes it into a temporary folder. Every figure is the best of the rounds, each in a process of its own, on one machine in one run. HTA is timed
 once, if it is installed (extra `bench`), and ended after four minutes; its ratio is then a lower bound.
 """
 
@@ -85,13 +85,18 @@ def generate(recorded: Path, path: Path, size: int) -> int:
     step = max([*ids, *(int(entry.get("id", 0)) for entry in entries)]) + 1
     templates = [template(entry) for entry in entries if entry["ph"] in ("X", "s", "f")]
     labels = [json.dumps(entry, default=float) for entry in entries if entry["ph"] == "M"]
+    first = min(timed, key=lambda entry: nanoseconds(entry["ts"]))
+    step_of = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#", "pid": first["pid"], "tid": first["tid"]}
     count, rounds = len(labels), 0
     with path.open("w", encoding="utf-8") as file:
         head = json.dumps(document, indent=2, default=float).removesuffix("\n}")
         file.write(head + ',\n  "traceEvents": [\n' + ",\n".join(labels))
         while file.tell() < size:
-            file.write(",\n" + ",\n".join(written(one, rounds * span, rounds * step) for one in templates))
-            count, rounds = count + len(templates), rounds + 1
+            # Each repetition is a step, as in a trace that was recorded with a schedule.
+            named = {**step_of, "name": f"ProfilerStep#{rounds + 5}", "ts": first["ts"], "dur": (span - 1000) / 1000}
+            whole = [template({**named, "args": {"External id": 0}}), *templates]
+            file.write(",\n" + ",\n".join(written(one, rounds * span, rounds * step) for one in whole))
+            count, rounds = count + len(whole), rounds + 1
         file.write('\n  ],\n  "traceName": "generated"\n}\n')
     return count
 

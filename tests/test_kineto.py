@@ -101,7 +101,7 @@ def test_reads_old_spellings(tmp_path: Path) -> None:
     events = kineto.read(write(tmp_path, json.dumps(old))).events
     assert [event.category for event in events] == ["op", "api", "kernel"]
     assert events[1].correlation == events[2].correlation == 77
-    assert (events[0].pid, events[0].tid, events[2].stream) == (9, 1, 7)
+    assert (events[0].pid, events[0].tid, events[2].tid) == (9, 1, "stream 7")
 
 
 def test_missing_and_wrong_fields_leave_the_rest(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -20,10 +19,9 @@ if TYPE_CHECKING:
 _UNUSED: Final = frozenset({"other", "python", "device_annotation", "sync"})
 _LINKED: Final = DEVICE_WORK | {"api"}
 _FLOWS: Final = frozenset({"ac2g", "async_cpu_to_gpu"})
-# Times as torch prints them. Sixteen digits are an absolute time in µs; more would not fit into 64 bits as ns.
-# Each text can be matched in one way only, so that a mismatch at the end costs no search.
-_PLAIN: Final = re.compile(rb"(?:(?:[1-3]\d{15}|\d{1,15})\.\d{3}(?:,|\Z))+")
-_WHOLE: Final = re.compile(rb"(?:(?:[1-3]\d{15}|\d{1,15})(?:,|\Z))+")
+_DIGITS: Final = b"0123456789"
+_LONGEST: Final = 16  # digits before the point: an absolute time in µs
+_LARGEST_NS: Final = 2**62
 
 
 class Kind(NamedTuple):
@@ -34,11 +32,10 @@ class Kind(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where events happen: the process, its thread, and on a device the stream."""
+    """Where events happen: the process and its thread, or the device and its stream."""
 
     pid: int | str
     tid: int | str
-    stream: int | None
 
 
 class Table(NamedTuple):
@@ -77,12 +74,15 @@ class Columns:
         self._start, self._duration, self._correlation = array("q"), array("q"), array("q")
         self._kind, self._place = array("i"), array("i")
         self._used: dict[int, bool] = {}
+        self._nameless: set[int] = set()
         self._linkable: set[int] = set()
         self._wants_flows = False
         self._flows: list[tuple[str, int, int, int]] = []  # phase, id, place, time
 
     def extend(self, entries: Sequence[Entry]) -> None:
         """Add the complete events among the entries."""
+        import numpy as np
+
         timed = [entry for entry in entries if entry.ph == "X"]
         kinds = [self._kinds[entry.cat, entry.name] for entry in timed]
         self.seen += len(timed)
@@ -91,7 +91,8 @@ class Columns:
             self._look_at_kinds()
         used = self._used
         if not all(map(used.__getitem__, kinds)):
-            self.dropped += sum(not entry.name for entry in timed)
+            if self._nameless:
+                self.dropped += sum(kind in self._nameless for kind in kinds)
             timed = [entry for entry, kind in zip(timed, kinds, strict=True) if used[kind]]
             kinds = [kind for kind in kinds if used[kind]]
         starts = _times([entry.ts for entry in timed])
@@ -102,13 +103,12 @@ class Columns:
         self._duration.extend(durations)
         self._kind.extend(kinds)
         numbers = self._places
-        self._place.extend([numbers[entry.pid, entry.tid, entry.args and entry.args.stream] for entry in timed])
+        self._place.extend([numbers[entry.pid, entry.tid] for entry in timed])
         correlations = _correlations(timed)
         self._correlation.extend(correlations)
-        if 0 in correlations and not self._wants_flows:
-            self._wants_flows = any(
-                kind in self._linkable for kind, value in zip(kinds, correlations, strict=True) if not value
-            )
+        if not self._wants_flows:
+            without = np.array(kinds, dtype=np.int64)[np.frombuffer(correlations, dtype=np.int64) == 0]
+            self._wants_flows = not self._linkable.isdisjoint(np.unique(without).tolist())
         if self._wants_flows:
             self._add_flows(entries)
 
@@ -118,7 +118,7 @@ class Columns:
 
     def places(self) -> tuple[Place, ...]:
         """What the numbers in the column of places mean."""
-        return tuple(Place(_place(pid), _place(tid), integer(stream)) for pid, tid, stream in self._places)
+        return tuple(Place(_place(pid), _place(tid)) for pid, tid in self._places)
 
     def table(self) -> Table:
         """All columns, sorted. Nothing can be added afterwards."""
@@ -156,6 +156,8 @@ class Columns:
             self._used[number] = bool(name) and found not in _UNUSED
             if found in _LINKED:
                 self._linkable.add(number)
+            if not name:
+                self._nameless.add(number)
 
     def _one_by_one(
         self, timed: Sequence[Entry], kinds: Sequence[int]
@@ -178,7 +180,7 @@ class Columns:
             if entry.ph in ("s", "f") and entry.cat in _FLOWS:
                 number, time = integer(entry.id), nanoseconds(entry.ts)
                 if number is not None and time is not None:
-                    self._flows.append((entry.ph, number, self._places[entry.pid, entry.tid, None], time))
+                    self._flows.append((entry.ph, number, self._places[entry.pid, entry.tid], time))
 
     def _link_by_flow(self) -> int:
         """Give a correlation to events that an arrow joins but no id does; how many pieces of device work got one."""
@@ -225,14 +227,29 @@ def _times(texts: Sequence[object]) -> Sequence[int] | None:
     import numpy as np
 
     joined = b",".join(texts)  # type: ignore[arg-type]
-    if _PLAIN.fullmatch(joined):
+    marks = joined.translate(None, _DIGITS)
+    if marks == b".," * (len(texts) - 1) + b"." and _three_decimals(joined):
         joined, scale = joined.replace(b".", b""), 1
-    elif _WHOLE.fullmatch(joined):
+    elif marks == b"," * (len(texts) - 1) and joined[-1:].isdigit() and b",," not in joined and joined[:1] != b",":
         scale = 1000
     else:
         return None if texts else ()
-    found = array("q", (np.fromstring(joined, dtype=np.int64, sep=",") * scale).tobytes())
-    return found if len(found) == len(texts) else None  # an empty text at the end
+    found = np.fromstring(joined, dtype=np.int64, sep=",")
+    if len(found) != len(texts) or int(found.max()) >= _LARGEST_NS // scale:
+        return None
+    return array("q", (found * scale).tobytes())
+
+
+def _three_decimals(joined: bytes) -> bool:
+    """Whether each number, of digits and one point, has three digits after it and some but not too many before."""
+    import numpy as np
+
+    text = np.frombuffer(joined, dtype=np.uint8)
+    points = np.flatnonzero(text == ord("."))
+    commas = np.flatnonzero(text == ord(","))
+    ends = np.append(commas, len(text))
+    before = points - np.append(-1, commas) - 1
+    return bool((ends - points == 4).all() and (before > 0).all() and (before <= _LONGEST).all())
 
 
 def _correlations(entries: Sequence[Entry]) -> array[int]:

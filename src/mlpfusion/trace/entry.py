@@ -17,7 +17,6 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     """The arguments of an entry that are read."""
 
     correlation: Id = 0
-    stream: Id = None
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -62,7 +61,7 @@ def decode_alone(raw: bytes | msgspec.Raw) -> Entry | None:
         id=integer(fields.get("id")),
         ts=_time_text(fields.get("ts")),
         dur=_time_text(fields.get("dur")),
-        args=Args(correlation=integer(args.get("correlation")), stream=integer(args.get("stream"))),
+        args=Args(correlation=integer(args.get("correlation"))),
     )
 
 

@@ -104,7 +104,7 @@ def streams(calls: Calls, used: Sequence[int]) -> tuple[StreamUse, ...]:
         found.append(
             StreamUse(
                 device=str(place.pid),
-                stream=str(place.stream if place.stream is not None else place.tid),
+                stream=str(place.tid).removeprefix("stream "),
                 events=places[number],
                 busy_us=median((busy[list(used)] / 1000).tolist()),
             )

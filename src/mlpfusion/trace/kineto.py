@@ -35,7 +35,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     pid: int | str
     tid: int | str
     correlation: int | None = None
-    stream: int | None = None
 
     @property
     def end_ns(self) -> int:
@@ -46,9 +45,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 class Trace(NamedTuple):
     """The intervals of a trace as columns, by start and, at one start, the longest first.
 
-    `kind` indexes `kinds` (name and category), `place` indexes `places` (process, thread, stream); `correlation` is 0
-    where there is none. Events of no use here (Python frames, unknown categories) are left out; `integrity.events`
-    counts all. `damaged_by` says why the text ends early, if it is known.
+    `kind` indexes `kinds` (name and category), `place` indexes `places` (process and thread, or device and stream);
+    `correlation` is 0 where there is none. Events of no use here (Python frames, unknown categories) are left out;
+    `integrity.events` counts all. `damaged_by` says why the text ends early, if it is known.
     """
 
     label: str
@@ -81,8 +80,8 @@ class Trace(NamedTuple):
         columns = (self.start, self.duration, self.kind, self.place, self.correlation)
         for start, duration, kind, place, correlation in zip(*(column[at].tolist() for column in columns), strict=True):
             name, category = self.kinds[kind]
-            pid, tid, stream = self.places[place]
-            yield Event(name, category, start, duration, pid, tid, correlation or None, stream)
+            pid, tid = self.places[place]
+            yield Event(name, category, start, duration, pid, tid, correlation or None)
 
 
 def read(source: Source, *, max_bytes: int = MAX_BYTES) -> Trace:
