@@ -3,8 +3,9 @@
     python bench/read.py [--megabytes 300] [--rounds 3] [--from tests/data/h200_eager.json.gz] [--json FILE]
 
 The trace is a recorded one over and over, each time a profiler step, with shifted times and ids, written as torch
-writes it into a temporary folder. Every figure is the best of the rounds, each in a process of its own, on one machine in one run. HTA is timed
-once, if it is installed (extra `bench`), and ended after four minutes; its ratio is then a lower bound.
+writes it into a temporary folder. Every figure is the best of the rounds, each in a process of its own, on one machine
+in one run. HTA is timed once, if it is installed (extra `bench`), and ended after four minutes; its ratio is then a
+lower bound.
 """
 
 from __future__ import annotations
