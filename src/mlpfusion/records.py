@@ -213,13 +213,17 @@ class Samples(Record, frozen=True, kw_only=True):
 class Bound(Record, frozen=True, kw_only=True):
     """What limits a call: `cpu` when issuing it takes longer than the device needs, else `gpu`.
 
-    `margin` is the longer of the two times over the shorter.
+    `margin` is the longer of the two times over the shorter. `host_us` is the median of `n` samples, and from 20 on
+    there are its 20th and 80th percentiles; `n` is 0 where a result file does not tell.
     """
 
     by: Literal["cpu", "gpu"]
     margin: float
     host_us: float
     device_us: float
+    n: int = 0
+    host_p20_us: float | None = None
+    host_p80_us: float | None = None
 
 
 # ---- bytes, memory, accuracy -----------------------------------------------------------------------------------------
