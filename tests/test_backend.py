@@ -74,3 +74,43 @@ def test_a_broken_plugin_is_unavailable_and_the_others_stay(monkeypatch):
     with pytest.raises(BackendUnavailableError, match="cannot be loaded: ModuleNotFoundError"):
         backend.load("broken")
     assert backend.load("eager").name == "eager"
+
+
+def test_another_package_cannot_take_a_built_in_name(monkeypatch):
+    class Dist:
+        name = "stranger"
+
+    fake = metadata.EntryPoint("eager", "os:getpid", backend.GROUP)._for(Dist())
+    real = metadata.entry_points
+    for order in (0, 1):
+
+        def entry_points(*, group, name=None, order=order):
+            points = list(real(group=group))
+            points.insert(0 if order == 0 else len(points), fake)
+            return [point for point in points if name is None or point.name == name]
+
+        monkeypatch.setattr(metadata, "entry_points", entry_points)
+        assert type(backend.load("eager")).__module__ == "mlpfusion.backends.eager"
+
+
+def test_a_plugin_that_exits_is_unavailable(tmp_path):
+    path = tmp_path / "quits.py"
+    path.write_text("import sys; sys.exit('bye')")
+    with pytest.raises(BackendUnavailableError, match="SystemExit: bye"):
+        backend.load(f"{path}:Mine")
+
+
+def test_a_loose_file_runs_once_for_each_state_of_it(tmp_path):
+    path, log = tmp_path / "mine.py", tmp_path / "log"
+    text = f"open({str(log)!r}, 'a').write('x')\n{GOOD}"
+    path.write_text(text)
+    first, again = backend.load(f"{path}:Mine"), backend.load(f"{path}:Mine")
+    assert type(first) is type(again)
+    assert log.read_text() == "x"
+    other = tmp_path / "other" / "mine.py"
+    other.parent.mkdir()
+    other.write_text(GOOD.replace('"mine"', '"theirs"'))
+    assert backend.load(f"{other}:Mine").name == "theirs"
+    assert backend.load(f"{path}:Mine").name == "mine"
+    path.write_text(text.replace('"mine"', '"edited"'))
+    assert backend.load(f"{path}:Mine").name == "edited"

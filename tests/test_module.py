@@ -175,6 +175,73 @@ def test_second_order_gradients_are_right(backend):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
 
 
+class Adapter(nn.Module):
+    """Stands for LoRA: a projection wrapped after the module was bound."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def forward(self, x):
+        return self.base(x) + 1
+
+
+@pytest.mark.parametrize("part", ["gate_proj", "up_proj", "down_proj"])
+@pytest.mark.parametrize("backend", ["eager", "triton", "compile"])
+def test_a_projection_that_is_replaced_takes_part(backend, part):
+    mlp, value = GatedMLP(SPEC, backend=backend), x(2)
+    setattr(mlp, part, Adapter(getattr(mlp, part)))
+    gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
+    expected = down(nn.functional.gelu(gate(value), approximate="tanh") * up(value))
+    torch.testing.assert_close(mlp(value), expected)
+    delattr(mlp, part)
+    with pytest.raises(AttributeError, match=part):
+        mlp(value)
+
+
+def test_a_backend_that_would_bypass_the_replacement_refuses():
+    mlp = GatedMLP(SPEC, backend="packed")
+    mlp.gate_proj = Adapter(mlp.gate_proj)
+    with pytest.raises(BackendUnavailableError, match=r"gate_proj is a Adapter"):
+        mlp(x(2))
+
+
+@pytest.mark.parametrize("backend", HERE)
+def test_another_activation_is_followed(backend):
+    mlp, value = GatedMLP(SPEC, backend=backend), x(2)
+    mlp.activation = "relu"
+    expected = mlp.down_proj(mlp.gate_proj(value).relu() * mlp.up_proj(value))
+    torch.testing.assert_close(mlp(value), expected)
+    assert mlp.spec.activation == "relu"
+
+
+def test_a_failed_move_is_made_good_once():
+    binds = []
+
+    class Counting:
+        name = "counting"
+
+        def unsupported(self, spec, device):
+            return None
+
+        def bind(self, mlp):
+            binds.append(1)
+            return lambda value: value
+
+    mlp = GatedMLP(SPEC, backend=Counting()).double()
+    for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj):
+        part.float()
+    for _ in range(5):
+        mlp(x(1))
+    assert len(binds) == 2
+
+
+@pytest.mark.parametrize("bad", [42, None, object()])
+def test_what_is_no_backend_is_named(bad):
+    with pytest.raises(UsageError, match="backend must be a name or a Backend"):
+        GatedMLP(SPEC).set_backend(bad)
+
+
 def test_an_unknown_backend_leaves_the_old_one():
     mlp = GatedMLP(SPEC)
     with pytest.raises(UnknownBackendError, match="unknown backend 'nope'; known: eager, compile"):

@@ -55,11 +55,14 @@ def test_the_shapes_that_a_compiler_is_told_are_the_real_ones():
     with torch.no_grad():
         for op, arguments in (
             (packed._gate_up_op, (x, gate.weight, up.weight, gate.bias, up.bias)),
-            (packed._gradients_op, (dy, x, gate.weight, up.weight)),
+            (packed._gradients_op, (dy, x, gate.weight, up.weight, True, True)),
         ):
             real = op(*arguments)
             mode = FakeTensorMode()
-            stand_ins = [mode.from_tensor(argument.detach().clone()) for argument in arguments]
+            stand_ins = [
+                mode.from_tensor(argument.detach().clone()) if isinstance(argument, torch.Tensor) else argument
+                for argument in arguments
+            ]
             with mode:
                 fake = op(*stand_ins)
             pairs = [value if isinstance(value, tuple) else (value,) for value in (real, fake)]
@@ -77,6 +80,60 @@ def test_frozen_weights_get_no_gradient(wanted):
     leaf.grad = None
     mlp.set_backend("eager")(x).sum().backward()
     torch.testing.assert_close(got, leaf.grad)
+
+
+def test_hooks_that_come_after_binding_are_refused_not_bypassed():
+    for grad in (True, False):
+        for change in ("hook", "pre_hook", "forward"):
+            mlp = GatedMLP(SPEC, backend="packed")
+            if change == "forward":
+                mlp.up_proj.forward = lambda x: x
+            elif change == "hook":
+                mlp.gate_proj.register_forward_hook(lambda *_: None)
+            else:
+                mlp.down_proj.register_forward_pre_hook(lambda *_: None)
+            with torch.set_grad_enabled(grad), pytest.raises(BackendUnavailableError, match="would bypass"):
+                mlp(torch.randn(2, 16))
+
+
+@pytest.mark.parametrize("part", ["gate_proj", "up_proj"])
+def test_a_bias_on_one_of_the_two_is_refused(part):
+    mlp = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=24, dtype="float32"))
+    getattr(mlp, part).bias = nn.Parameter(torch.ones(24))
+    assert mlp.spec.bias
+    with pytest.raises(BackendUnavailableError, match="only one of gate_proj and up_proj has a bias"):
+        mlp.set_backend("packed")
+
+
+def test_weights_that_cannot_be_moved_are_refused_and_left_where_they_are():
+    tied = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=24, dtype="float32"))
+    tied.up_proj.weight = tied.gate_proj.weight
+    address = tied.gate_proj.weight.data_ptr()
+    with pytest.raises(BackendUnavailableError, match="share one weight"):
+        tied.set_backend("packed")
+    assert tied.gate_proj.weight.data_ptr() == address
+    flat = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=24, dtype="float32"))
+    buffer = torch.randn(5 * 24 * 16)
+    flat.gate_proj.weight.data = buffer[: 24 * 16].view(24, 16)
+    flat.up_proj.weight.data = buffer[2 * 24 * 16 : 3 * 24 * 16].view(24, 16)
+    with pytest.raises(BackendUnavailableError, match="part of a larger buffer"):
+        flat.set_backend("packed")
+
+
+def test_a_single_row_trains():
+    mlp, x = GatedMLP(SPEC, backend="packed"), torch.randn(16, requires_grad=True)
+    got = torch.autograd.grad(mlp(x).sum(), (x, *mlp.parameters()))
+    expected = torch.autograd.grad(mlp.set_backend("eager")(x).sum(), (x, *mlp.parameters()))
+    for mine, theirs in zip(got, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_products_that_nobody_wants_are_not_computed():
+    mlp = GatedMLP(SPEC, backend="packed")
+    y = mlp(torch.randn(2, 16))  # x needs no gradient: no product with the weights in backward
+    with torch.profiler.profile() as profiler:
+        y.sum().backward()
+    assert len([event for event in profiler.events() if event.name == "aten::mm"]) == 3
 
 
 class Adapter(nn.Linear):

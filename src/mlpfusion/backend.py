@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from importlib import metadata, util
 from pathlib import Path
@@ -11,7 +12,9 @@ from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
+    import torch
     from torch import Tensor
 
     from mlpfusion.device import Device
@@ -84,7 +87,7 @@ def load(name: str) -> Backend:
     check_name(name)
     try:
         made: object = _load_loose(name)() if _is_loose(name) else _entry(name).load()()
-    except Exception as error:  # a stranger's plugin may raise anything; its row says what
+    except (Exception, SystemExit) as error:  # a stranger's plugin may raise anything; its row says what
         raise BackendUnavailableError(name, f"cannot be loaded: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(made, Backend):
         missing = [part for part in ("name", "unsupported", "bind") if not hasattr(made, part)]
@@ -110,18 +113,32 @@ def plain_linears(mlp: GatedMLP, backend: str) -> None:
     import torch
 
     parts = (("gate_proj", mlp.gate_proj), ("up_proj", mlp.up_proj), ("down_proj", mlp.down_proj))
-    first = mlp.gate_proj.weight
     for name, linear in parts:
         reason = _not_plain(linear)
-        weight = linear.weight
-        if reason is None and (weight.dtype != first.dtype or weight.device != first.device):
+        if reason is not None:
+            raise BackendUnavailableError(backend, f"{name} {reason}")
+    first = mlp.gate_proj.weight
+    for name, linear in parts:
+        reason, weight = None, linear.weight
+        if weight.dtype != first.dtype or weight.device != first.device:
             reason = f"is {weight.dtype} on {weight.device} where gate_proj is {first.dtype} on {first.device}"
-        if reason is None and weight.device.type == "meta":
+        elif weight.device.type == "meta":
             reason = "has no storage (meta device)"
-        if reason is None and not isinstance(weight, torch.nn.Parameter):
+        elif not isinstance(weight, torch.nn.Parameter):
             reason = f"has a weight of type {type(weight).__name__}"
         if reason is not None:
             raise BackendUnavailableError(backend, f"{name} {reason}")
+    if (mlp.gate_proj.bias is None) != (mlp.up_proj.bias is None):
+        raise BackendUnavailableError(backend, "only one of gate_proj and up_proj has a bias")
+
+
+def bypassed(linear: torch.nn.Module) -> str | None:
+    """What a backend that does not call this projection would leave out, or None: hooks, or a replaced forward."""
+    if linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks or linear._backward_pre_hooks:
+        return "has hooks, which this backend would bypass"
+    if "forward" in linear.__dict__:
+        return "has its forward replaced, which this backend would bypass"
+    return None
 
 
 def _not_plain(linear: object) -> str | None:
@@ -130,11 +147,9 @@ def _not_plain(linear: object) -> str | None:
 
     if type(linear) is not torch.nn.Linear:
         return f"is a {type(linear).__name__}, not a torch.nn.Linear (an adapter or a quantised layer?)"
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if any(getattr(linear, kind) for kind in hooks):
-        return "has hooks, which this backend would bypass"
-    if "forward" in vars(linear):
-        return "has its forward replaced, which this backend would bypass"
+    reason = bypassed(linear)
+    if reason is not None:
+        return reason
     weight = linear.weight
     if type(weight.data) is not torch.Tensor or weight.layout != torch.strided:
         return f"has a weight of type {type(weight.data).__name__} (sharded or quantised?)"
@@ -147,19 +162,34 @@ def _is_loose(name: str) -> bool:
 
 
 def _entry(name: str) -> metadata.EntryPoint:
-    return next(iter(metadata.entry_points(group=GROUP, name=name)))
+    """The entry point of a name. Another package cannot take the name of a built-in backend."""
+    points = list(metadata.entry_points(group=GROUP, name=name))
+    own = [point for point in points if point.dist is not None and point.dist.name == "mlpfusion"]
+    return (own if name in BUILT_IN and own else points)[0]
 
 
 def _load_loose(name: str) -> type:
     path, _, attribute = name.rpartition(":")
     location = Path(path).resolve()
-    module_name = f"mlpfusion_loose_{location.stem}"
+    # Run once for each state of the file: a second run would register its operators twice, for example.
+    state = f"{location}:{location.stat().st_mtime_ns}"
+    module_name = f"mlpfusion_loose_{location.stem}_{hashlib.sha256(state.encode()).hexdigest()[:12]}"
+    if module_name in sys.modules:
+        return _attribute(sys.modules[module_name], path, attribute)
     spec = util.spec_from_file_location(module_name, location)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not an importable file")
     module = util.module_from_spec(spec)
     sys.modules[module_name] = module  # pickling and Triton look a module up by name
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return _attribute(module, path, attribute)
+
+
+def _attribute(module: ModuleType, path: str, attribute: str) -> type:
     if not hasattr(module, attribute):
         raise ImportError(f"{path} has no {attribute!r}")
     loaded: type = getattr(module, attribute)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,10 @@ from mlpfusion.spec import DTYPES, MLPSpec, parse_activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+# What a bound callable holds on to: a change of one of these binds anew.
+_BOUND: Final = frozenset(("gate_proj", "up_proj", "down_proj", "activation"))
 
 
 class GatedMLP(nn.Module):
@@ -33,6 +37,7 @@ class GatedMLP(nn.Module):
         super().__init__()
         dtype: torch.dtype = getattr(torch, spec.dtype)
         d, h = spec.hidden_size, spec.intermediate_size
+        self.hidden_size, self.intermediate_size = d, h
         self.activation = spec.activation
         self.gate_proj = nn.Linear(d, h, bias=spec.bias, device=device, dtype=dtype)
         self.up_proj = nn.Linear(d, h, bias=spec.bias, device=device, dtype=dtype)
@@ -42,16 +47,16 @@ class GatedMLP(nn.Module):
     @property
     def spec(self) -> MLPSpec:
         """What this module computes, read from its live weights (`.half()` changes it, for example)."""
-        weight = self.gate_proj.weight
-        dtype = str(weight.dtype).removeprefix("torch.")
+        dtype = str(self._any_parameter().dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise UsageError(f"weights of dtype {dtype!r} are not supported; valid: {', '.join(DTYPES)}")
+        projections = (self.gate_proj, self.up_proj, self.down_proj)
         return MLPSpec(
-            hidden_size=weight.shape[1],
-            intermediate_size=weight.shape[0],
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
             activation=parse_activation(self.activation),
             dtype=dtype,
-            bias=self.gate_proj.bias is not None,
+            bias=any(getattr(projection, "bias", None) is not None for projection in projections),
         )
 
     @property
@@ -66,6 +71,8 @@ class GatedMLP(nn.Module):
             UnknownBackendError: no backend has this name.
             BackendUnavailableError: it cannot run this module here. The previous backend then stays.
         """
+        if not isinstance(backend, str | registry.Backend):
+            raise UsageError(f"backend must be a name or a Backend, got {backend!r}")
         bound = self._bind(backend)
         # Not through nn.Module.__setattr__: a backend may bind a module, which must not enter the state_dict.
         object.__setattr__(self, "_call", bound)
@@ -77,6 +84,7 @@ class GatedMLP(nn.Module):
         call = self._call
         if call is None:  # moved or copied to where the backend could not be bound: say so now, with the reason
             call = self._bind(self._backend)
+            object.__setattr__(self, "_call", call)
         return call(x)
 
     def extra_repr(self) -> str:
@@ -84,11 +92,29 @@ class GatedMLP(nn.Module):
         return f"activation={self.activation}, backend={self.backend}"
 
     def _bind(self, backend: str | registry.Backend) -> Callable[[Tensor], Tensor]:
+        for projection in ("gate_proj", "up_proj", "down_proj"):
+            getattr(
+                self, projection
+            )  # one that is gone is named here; from a property nn.Module would blame the property
         made = registry.load(backend) if isinstance(backend, str) else backend
-        reason = made.unsupported(self.spec, describe(self.gate_proj.weight.device))
+        reason = made.unsupported(self.spec, describe(self._any_parameter().device))
         if reason is not None:
             raise BackendUnavailableError(made.name, reason)
         return made.bind(self)
+
+    def _any_parameter(self) -> Tensor:
+        """A parameter of the gate projection, which may be a wrapper whose weight has another name."""
+        return next(self.gate_proj.parameters())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _BOUND and "_call" in self.__dict__:  # an adapter in place of a projection, another activation
+            self._rebind()
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name in _BOUND:
+            object.__setattr__(self, "_call", None)
 
     def _rebind(self) -> None:
         try:

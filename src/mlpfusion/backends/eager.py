@@ -25,7 +25,7 @@ class Eager:
     name = "eager"
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
-        """Eager PyTorch runs everything."""
+        """Eager PyTorch runs every spec."""
         return None
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:

@@ -1,5 +1,8 @@
 """`packed`: gate and up as one matrix product over adjacent weights, then our act·mul kernel on its two halves."""
 
+# Operators are called by position.
+# ruff: noqa: PLR0917
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -8,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlpfusion.backend import plain_linears
+from mlpfusion.backend import bypassed, plain_linears
 from mlpfusion.backends.triton import act_mul_unsupported
 from mlpfusion.errors import BackendUnavailableError
 
@@ -38,12 +41,17 @@ class Packed:
         from mlpfusion_kernels import act_mul
 
         plain_linears(mlp, self.name)
+        projections = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         weights = _Pair(mlp.gate_proj.weight, mlp.up_proj.weight)
         biases = None if mlp.gate_proj.bias is None else _Pair(mlp.gate_proj.bias, mlp.up_proj.bias)
         activation = mlp.spec.activation
-        gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
+        gate, up, down = projections
 
         def forward(x: Tensor) -> Tensor:
+            for projection in projections:  # hooks may have come since: under 1 µs for all three
+                reason = bypassed(projection)
+                if reason is not None:
+                    raise BackendUnavailableError("packed", f"a projection {reason}")
             # The op costs tens of µs of host time. Gradients need it, and a compiler, which may not assume where a
             # weight lies; so does autocast, whose casts it knows.
             if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
@@ -100,6 +108,14 @@ def _make_adjacent(first: Tensor, second: Tensor) -> None:
     """Re-point two parameters of one shape to the halves of one new buffer, values kept."""
     if _adjacent(first, second):
         return
+    if first.data_ptr() == second.data_ptr():
+        raise BackendUnavailableError("packed", "gate_proj and up_proj share one weight")
+    for tensor in (first, second):
+        # Twice the tensor is a buffer of our own, of which the other half has gone.
+        if tensor.untyped_storage().nbytes() not in (tensor.nbytes, 2 * tensor.nbytes):
+            raise BackendUnavailableError(
+                "packed", "a weight is part of a larger buffer (flattened parameters?), from which it would be parted"
+            )
     with torch.no_grad():
         buffer = torch.cat((first.detach(), second.detach()))
     rows = first.shape[0]
@@ -138,14 +154,28 @@ def _gate_up_shape(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None
 
 
 @torch.library.custom_op("mlpfusion_packed::gate_up_backward", mutates_args=())
-def _gradients_op(dy: Tensor, x: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    """dy [..., 2H], x [..., K] -> dx [..., K] and the gradient of both weights [2H, K], each in one product."""
-    return dy @ _joined(gate, up).to(dy.dtype), dy.flatten(0, -2).T @ x.flatten(0, -2)
+def _gradients_op(
+    dy: Tensor, x: Tensor, gate: Tensor, up: Tensor, want_dx: bool, want_dweight: bool
+) -> tuple[Tensor, Tensor]:
+    """dy [..., 2H], x [..., K] -> dx [..., K] and the gradient of both weights [2H, K], each in one product.
+
+    One that is not wanted is an empty tensor: an operator cannot return None.
+    """
+    dx = dy @ _joined(gate, up).to(dy.dtype) if want_dx else dy.new_empty(0)
+    return dx, _rows(dy).T @ _rows(x) if want_dweight else dy.new_empty(0)
 
 
 @_gradients_op.register_fake
-def _gradients_shape(dy: Tensor, x: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), x.new_empty((2 * gate.shape[0], gate.shape[1]))
+def _gradients_shape(
+    dy: Tensor, x: Tensor, gate: Tensor, up: Tensor, want_dx: bool, want_dweight: bool
+) -> tuple[Tensor, Tensor]:
+    dx = dy.new_empty(x.shape) if want_dx else dy.new_empty(0)
+    return dx, dy.new_empty((2 * gate.shape[0], gate.shape[1])) if want_dweight else dy.new_empty(0)
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """[..., n] as [M, n]."""
+    return tensor.reshape(-1, tensor.shape[-1])
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -156,16 +186,19 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, gate, up = ctx.saved_tensors
+    want_dx, want_dgate, want_dup, want_dgate_bias, want_dup_bias = ctx.needs_input_grad
+    want_dweight = want_dgate or want_dup
     if torch.is_grad_enabled():  # gradients of gradients are wanted: PyTorch's own ops know their derivatives
         both = torch.cat((gate, up)).to(dy.dtype)
-        dx, dweight = dy @ both, dy.flatten(0, -2).T @ x.flatten(0, -2)
+        dx, dweight = dy @ both, _rows(dy).T @ _rows(x)
     else:
-        dx, dweight = _gradients_op(dy, x, gate, up)
-    dgate, dup = dweight.to(gate.dtype).chunk(2)
-    if ctx.bias_dtype is None:
-        return dx, dgate, dup, None, None
-    dgate_bias, dup_bias = dy.flatten(0, -2).sum(0).to(ctx.bias_dtype).chunk(2)
-    return dx, dgate, dup, dgate_bias, dup_bias
+        dx, dweight = _gradients_op(dy, x, gate, up, want_dx, want_dweight)
+    dgate, dup = dweight.to(gate.dtype).chunk(2) if want_dweight else (None, None)
+    dgate_bias = dup_bias = None
+    if want_dgate_bias or want_dup_bias:
+        dgate_bias, dup_bias = _rows(dy).sum(0).to(ctx.bias_dtype).chunk(2)
+    found = (dx, dgate, dup, dgate_bias, dup_bias)
+    return tuple(value if want else None for value, want in zip(found, ctx.needs_input_grad, strict=True))
 
 
 _gate_up_op.register_autograd(_backward, setup_context=_save)
