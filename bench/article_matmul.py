@@ -151,7 +151,7 @@ def _one_addmm(facts: Facts) -> Answer:
 
 def _copy_and_gemm(facts: Facts) -> Answer:
     copies, kernels = facts.copies("large.compile"), facts.kernels("large.compile")
-    said = f"{len(copies)} copies ({', '.join(f'{span(one)} µs' for one in copies) or '-'}), {len(kernels)} kernels"
+    said = f"copies: {', '.join(f'{one.name} {span(one)} µs' for one in copies) or 'none'}; kernels: {len(kernels)}"
     return Answer(len(copies) == 1 and len(kernels) == 1 and "DtoD" in copies[0].name, said)
 
 

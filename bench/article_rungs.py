@@ -316,7 +316,7 @@ class _File(msgspec.Struct):
 
 
 def _footprints(path: Path) -> tuple[Footprint, ...]:
-    """The footprint of each kernel of a trace, by name, in the order of their first appearance; none if it tells none."""
+    """The footprint of each kernel of a trace, by name, in the order of their appearance; none if it tells none."""
     try:
         return tuple(_occupied(path).values())
     except msgspec.DecodeError:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from mlpfusion import trace
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
+TIMELINE = runpy.run_path(str(ROOT / "tests" / "timeline.py"))
 VERDICTS = {"holds", "does not hold here", "cannot be seen here"}
 
 
@@ -104,8 +107,6 @@ def test_claims_on_the_recorded_mlps(article: ModuleType, recorded: Any) -> None
 
 
 def test_a_verdict_follows_what_was_measured(article: ModuleType, recorded: Any) -> None:
-    import msgspec
-
     replaced = []
     for rung in recorded.rungs:
         reading = rung.reading
@@ -120,6 +121,86 @@ def test_a_verdict_follows_what_was_measured(article: ModuleType, recorded: Any)
     found = verdicts(article, msgspec.structs.replace(recorded, compilations=every))
     assert found["each-shape-recompiles"].verdict == "holds"
     assert found["liger-does-not"].verdict == "does not hold here"
+
+
+# ---- matmul + add, on traces made for it: what eager and compiled runs launched in the article -----------------------
+
+AMPERE = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn"
+ADD = TIMELINE["MUL"].replace("Mul", "Add")
+COPY = "Memcpy DtoD (Device -> Device)"
+QUERY = "cudaOccupancyMaxActiveBlocksPerMultiprocessor"
+
+
+def eager_step(line: Any, start: float, gemm_us: float) -> None:
+    line.call(start, 90).op("aten::matmul", start + 5, 30).op("aten::mm", start + 10, 20)
+    line.api(QUERY, start + 12, 2).launch(AMPERE, start + 16, start + 40, gemm_us)
+    line.op("aten::add", start + 40, 20).launch(ADD, start + 45, start + 60 + gemm_us, 4)
+
+
+def compiled_step(line: Any, start: float, gemm_us: float) -> None:
+    line.call(start, 180).op("TorchDynamo Cache Lookup", start + 5, 15)
+    line.op("Torch-Compiled Region: 0/0", start + 25, 100)
+    line.op("AOTDispatcher Runtime Wrapper Prologue", start + 30, 5)
+    line.add("user_annotation", "## Call CompiledFxGraph fabc ##", start + 40, 80)
+    line.op("aten::addmm", start + 50, 60)
+    line.launch(COPY, start + 60, start + 70, 30, api="cudaMemcpyAsync").launch(
+        AMPERE, start + 90, start + 105, gemm_us
+    )
+
+
+def made(bench: Any, folder: Path, name: str, step: Any, first: float = 1.0, host_us: float = 50.0) -> Any:
+    line = TIMELINE["Timeline"]()
+    for index in range(20):
+        step(line, 2000.0 * index, 20.0 + index % 3)
+    line.entries[0]["dur"] *= first
+    rungs = bench("article_rungs")
+    reading = trace.read(line.write(folder, f"{name}.json"))
+    feet = [(AMPERE, 238, 98304), (ADD, 32, 0)]
+    footprints = tuple(
+        rungs.Footprint(kernel=k, registers=r, shared_bytes=s, grid=(64,), block=(256,)) for k, r, s in feet
+    )
+    return rungs.Rung(name=name, reading=reading, footprints=footprints, clocks={"host_us": clock(host_us)})
+
+
+def test_claims_on_matmul_and_add(article: ModuleType, bench: Any, recorded: Any, tmp_path: Path) -> None:
+    given = {
+        "small.cold": made(bench, tmp_path, "small.cold", eager_step, first=4.0),
+        "small.eager": made(bench, tmp_path, "small.eager", eager_step),
+        "small.compile": made(bench, tmp_path, "small.compile", compiled_step, host_us=100.0),
+        "large.eager": made(bench, tmp_path, "large.eager", eager_step, host_us=10.0),
+        "large.compile": made(bench, tmp_path, "large.compile", compiled_step, host_us=20.0),
+    }
+    rungs = tuple(given.get(rung.name, rung) for rung in recorded.rungs)
+    found = verdicts(article, msgspec.structs.replace(recorded, rungs=rungs))
+    said = {one.id: found[one.id].verdict for one in article.article_matmul.CLAIMS}
+    assert said == {
+        "overhead-bound-small": "holds",
+        "gpu-idle-small": "does not hold here",  # 24 of some 90 µs
+        "compute-bound-large": "holds",
+        "cold-first-step": "holds",
+        "warm-steps-alike": "holds",
+        "buffer-request": "holds",  # in the recorded traces
+        "matmul-is-mm": "holds",
+        "matmul-is-bmm": "cannot be seen here",
+        "query-before-gemm": "holds",
+        "no-query-before-add": "holds",
+        "footprint": "holds",
+        "kernel-times-vary": "holds",
+        "one-addmm": "holds",
+        "copy-and-gemm": "holds",
+        "same-gemm": "holds",
+        "launches-stay": "holds",
+        "bias-costs": "does not hold here",  # equal here
+        "no-traffic-saved": "does not hold here",
+        "cpu-rises-small": "holds",
+        "cpu-rises-large": "holds",
+        "a-mode-helps": "cannot be seen here",
+        "lookup-each-call": "holds",
+        "prologue-without-grad": "holds",
+        "one-region": "holds",
+    }
+    assert found["copy-and-gemm"].figures.startswith(f"copies: {COPY} 30.0")
+    assert "2.00x (in the traces 2.00x" in found["cpu-rises-large"].figures
 
 
 def test_claims_are_named_once_and_say_something(article: ModuleType) -> None:

@@ -189,12 +189,12 @@ def test_a_function_that_cannot_be_called_is_a_usage_error(
     [
         ("raises", "ValueError: the first line"),
         ("dies", "the worker exited with code 3"),
-        ("hangs", "no answer within 20 s"),
+        ("hangs", "no answer within 8 s"),
     ],
 )
 def test_a_script_that_fails_says_why(script: Path, tmp_path: Path, function: str, reason: str) -> None:
     out = tmp_path / "t.json.gz"
-    said = tracing.record_script(str(script), function, out=out, time_limit_s=20)
+    said = tracing.record_script(str(script), function, out=out, time_limit_s=8)
     assert said is not None
     assert said.startswith(reason)
     assert list(tmp_path.iterdir()) == []
