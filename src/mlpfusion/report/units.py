@@ -11,23 +11,24 @@ _MOST_DECIMALS: Final = 3
 
 
 def with_spread(value: float, low: float, high: float) -> str:
-    """`212.1 [211.5–213.0]` or `85000 [77000–91000]`: two digits of the spread, the same place for all three."""
-    places = _places(value, high - low)
-    middle, first, last = (_fixed(number, places) for number in (value, low, high))
-    return f"{middle} [{first}–{last}]"
+    """`212.1 [211.5–213.0]` or `85000 [77000–91000]`: two digits of the spread, the same place for all three.
+
+    Where that is coarser than two digits of the smallest of the three, those decide: no time that is not 0 prints as 0.
+    """
+    return _three(value, low, high, _places_of_three(value, low, high))
 
 
 def ratio(value: float, low: float, high: float) -> str:
     """`0.943x [0.940–0.946]`: a ratio and its interval."""
-    places = max(2, _places(value, high - low))
-    middle, first, last = (_fixed(number, places) for number in (value, low, high))
-    return f"{middle}x [{first}–{last}]"
+    return _three(value, low, high, max(2, _places_of_three(value, low, high)), unit="x")
 
 
 def plain(value: float) -> str:
-    """`value` with three significant digits and no exponent: 0.0123, 1.23, 12.3, 1234."""
+    """`value` with three significant digits and no exponent: 0.00123, 1.23, 12.3, 1234; `<0.000001` below that."""
     if not math.isfinite(value):
         return "inf" if value > 0 else "-inf" if value < 0 else "nan"
+    if 0 < value < 1e-6:
+        return "<0.000001"
     return _fixed(value, max(_places(value, 0.0), 0))
 
 
@@ -66,14 +67,30 @@ def teraflops(rate: float) -> str:
     return f"{plain(rate / 1e12)} TFLOP/s"
 
 
+def _three(value: float, low: float, high: float, places: int, *, unit: str = "") -> str:
+    middle, first, last = (_fixed(number, places) for number in (value, low, high))
+    return f"{middle}{unit} [{first}–{last}]"
+
+
+def _places_of_three(value: float, low: float, high: float) -> int:
+    """The places that the spread supports, or those that the smallest of the three needs to keep two digits."""
+    smallest = min((abs(number) for number in (value, low, high) if number), default=0.0)
+    return max(_places(value, high - low), _second_digit(smallest)) if smallest else 0
+
+
 def _places(value: float, spread: float) -> int:
     """Decimal places that are worth printing; negative ones are tens, hundreds and so on."""
     if spread > 0:
-        return min(1 - math.floor(math.log10(spread)), _MOST_DECIMALS)
+        return min(_second_digit(spread), _MOST_DECIMALS)
     if value == 0:
         return 0
-    return min(_DIGITS - 1 - math.floor(math.log10(abs(value))), _MOST_DECIMALS if abs(value) >= 0.01 else 6)
+    return min(_second_digit(value) + _DIGITS - 2, _MOST_DECIMALS if abs(value) >= 0.01 else 6)
+
+
+def _second_digit(value: float) -> int:
+    """The place of the second significant digit of a number that is not 0."""
+    return 1 - math.floor(math.log10(abs(value))) if math.isfinite(value) else 0
 
 
 def _fixed(value: float, places: int) -> str:
-    return f"{round(value, places):.{max(places, 0)}f}"
+    return f"{round(value, max(places, -15)):.{max(places, 0)}f}"  # -15: a float has no more digits to drop
