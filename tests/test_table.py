@@ -48,9 +48,9 @@ def ratio(median: float) -> Ratio:
     return Ratio(baseline="eager", median=median, low=median - 0.003, high=median + 0.003, confidence=0.95, n=60)
 
 
-def kernel(name: str, role: str, time_us: float | None) -> Kernel:
+def kernel(name: str, role: str, time_us: float) -> Kernel:
     decoded = Decoded(library="cublas", kind="gemm", arch="sm90", tile="128x256", stages=4)
-    return Kernel(name=name, role=role, decoded=decoded, time_us=time_us)
+    return Kernel(name=name, role=role, decoded=decoded, time_us=time_us, p20_us=time_us - 0.3, p80_us=time_us + 0.4)
 
 
 def launches(kernels: int) -> Launches:
@@ -74,7 +74,7 @@ EAGER = Row(
         kernel_us=clock(238.0, n=20),
         reasons={"graph_us": "capture is off", "wall_us": "not raced"},
     ),
-    bound=Bound(by="gpu", margin=2.314, host_us=104.8, device_us=242.6),
+    bound=Bound(by="gpu", margin=2.314, host_us=104.8, device_us=242.6, n=60, host_p20_us=103.9, host_p80_us=106.1),
     traffic=Traffic(minimum_bytes=39_000_000, derived_bytes=455_000_000),
     memory=Memory(peak_bytes=151_000_000, reasons={"saved_for_backward_bytes": "inference keeps nothing"}),
 )
@@ -167,8 +167,8 @@ def test_a_row_carries_its_spread_its_ratio_and_its_bound() -> None:
     assert line(text, "eager ok") == "eager ok 5 2 / 0 242.6 [241.9–243.4] baseline"
     assert line(text, "compile ok") == "compile ok 4 2 / 0 228.8 [228.1–229.6] 0.943x [0.940–0.946]"
     host = text.split("\nHost\n")[1]
-    assert line(host, "eager") == "eager 238.0 [237.3–238.8] 5 105 gpu 2.31x 31.5 – –"
-    assert line(host, "compile") == "compile – 4 105 gpu 2.31x 80.5 22.5 9.10"
+    assert line(host, "eager") == "eager 238.0 [237.3–238.8] 5 104.8 [103.9–106.1] gpu 2.31x 31.5 – –"
+    assert line(host, "compile") == "compile – 4 104.8 [103.9–106.1] gpu 2.31x 80.5 22.5 9.10"
     memory = text.split("\nMemory, accuracy, setup\n")[1]
     assert line(memory, "eager") == "eager 39.0 455 151 1.00 / 1.00 <0.001 s + 0.250 s"
     assert line(memory, "compile").split(" ", 4)[4] == "0.980 / 1.10 <0.001 s + 0.250 s"
@@ -176,7 +176,9 @@ def test_a_row_carries_its_spread_its_ratio_and_its_bound() -> None:
 
 def test_kernels_are_listed_in_order_with_their_decoded_names() -> None:
     kernels = render(profile()).split("\nKernels\n")[1]
-    assert line(kernels, "eager") == "eager 1 gate_gemm nvjet_tst_128x256 cublas sm90 128x256 4 stages 61.8"
+    assert (
+        line(kernels, "eager") == "eager 1 gate_gemm nvjet_tst_128x256 cublas sm90 128x256 4 stages 61.80 [61.50–62.20]"
+    )
     assert line(kernels, "2").startswith("2 activation at::native::vectorized_elementwise_kernel<…>")
     assert "triton_poi_fused__unsafe_view_gelu_mul_0" in line(kernels, "compile")
 
@@ -200,11 +202,46 @@ def test_a_failed_row_without_a_reason_says_so() -> None:
 
 
 def test_a_number_without_a_spread_is_not_printed() -> None:
-    few = msgspec.structs.replace(EAGER, clocks=Clocks(event_us=clock(242.61, n=5, p20=None, p80=None)))
+    few = msgspec.structs.replace(
+        EAGER,
+        clocks=Clocks(event_us=clock(242.61, n=5, p20=None, p80=None)),
+        bound=Bound(by="gpu", margin=2.314, host_us=104.8, device_us=242.6, n=5),
+        kernels=tuple(msgspec.structs.replace(each, p20_us=None, p80_us=None) for each in EAGER.kernels),
+        pre_ops=PreOps(n=6, time_to_first_launch=31.5),
+    )
+    known = "without a spread, from 20 samples on, nothing is printed (eager, compile)"
     for fmt in ("text", "github"):
-        text = render(profile(few), fmt)
-        assert "242" not in text
-        assert "eager: event_us: 5 samples; without a spread, from 20 on, it is not printed" in text
+        text = render(profile(few, msgspec.structs.replace(few, backend="compile")), fmt)
+        assert not [number for number in ("242", "105", "2.31", "61.8", "41.0") if number in text]
+        for figure, n in [("event_us", 5), ("host_us and bound", 5), ("kernel times", 6)]:
+            assert f"{figure}: {n} samples; {known}" in text
+
+
+def test_a_bound_of_an_older_file_is_not_printed_either() -> None:
+    older = msgspec.structs.replace(EAGER, bound=Bound(by="gpu", margin=2.314, host_us=104.8, device_us=242.6))
+    text = render(profile(older))
+    assert "2.31" not in text
+    assert "host_us and bound: the file does not tell how many samples" in text
+    assert json.loads(render(profile(older), "json", ["host_us"]))["rows"][0]["host_us"] == 104.8
+
+
+def test_the_header_says_of_which_call_the_parts_are() -> None:
+    assert line(render(profile()), "trace").startswith(
+        "trace kernel times: medians of 20 traced calls; µs to first launch, with its Dynamo and compiled graph parts: "
+        "of the median call of 20 traced calls"
+    )
+
+
+@pytest.mark.parametrize("fmt", ["text", "github"])
+def test_nothing_in_a_file_steers_the_terminal(fmt: str) -> None:
+    evil = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\rc"
+    row = msgspec.structs.replace(
+        EAGER, backend=evil, kernels=(kernel(evil, "other", 3.0),), notes=(evil, "two\nlines"), trace_file=evil
+    )
+    text = render(profile(row, Row(backend="hub", status="failed", reason=evil), created=evil), fmt)
+    assert [letter for letter in text if not letter.isprintable() and letter != "\n"] == []
+    assert "two lines" in text
+    assert "owned" in text
 
 
 def test_a_cpu_run_says_so_and_takes_the_ratio_of_the_clock_that_it_has() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from mlpfusion.records import Bound
 from mlpfusion.report import units
 from mlpfusion.report.units import ABSENT
 
@@ -46,9 +47,11 @@ def clock_of(row: Row, name: ClockName) -> Clock | None:
     return clock
 
 
-def has_spread(clock: Clock) -> bool:
-    """Whether a clock has what a printed number needs; percentiles exist from 20 samples on."""
-    return clock.p20 is not None and clock.p80 is not None
+def has_spread(found: Clock | Bound) -> bool:
+    """Whether a clock or the host's time has what a printed number needs; percentiles exist from 20 samples on."""
+    if isinstance(found, Bound):
+        return found.host_p20_us is not None and found.host_p80_us is not None
+    return found.p20 is not None and found.p80 is not None
 
 
 # ---- readings --------------------------------------------------------------------------------------------------------
@@ -129,8 +132,27 @@ def vs_eager(clock: ClockName) -> Column:
     return Column("vs_eager", f"vs eager ({clock})", "speed", text, data)
 
 
+def _host(row: Row) -> str:
+    bound = row.bound
+    if bound is None or bound.host_p20_us is None or bound.host_p80_us is None:
+        return ABSENT
+    return units.with_spread(bound.host_us, bound.host_p20_us, bound.host_p80_us)
+
+
+def _host_data(row: Row) -> dict[str, Value]:
+    bound = row.bound
+    return {
+        "host_us": bound.host_us if bound else None,
+        "host_us_p20": bound.host_p20_us if bound else None,
+        "host_us_p80": bound.host_p80_us if bound else None,
+        "host_us_n": bound.n if bound else None,
+    }
+
+
 def _bound(row: Row) -> str:
-    return ABSENT if row.bound is None else f"{row.bound.by} {units.times(row.bound.margin)}"
+    if row.bound is None or not has_spread(row.bound):
+        return ABSENT
+    return f"{row.bound.by} {units.times(row.bound.margin)}"
 
 
 def _bound_data(row: Row) -> dict[str, Value]:
@@ -219,7 +241,7 @@ def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
         _clock("wall_us", "wall µs [p20–p80]", "speed"),
         _clock("kernel_us", "kernel µs [p20–p80]", "host"),
         Column("launches", "launches", "host", _launches, _launches_data),
-        _number("host_us", "host µs", "host", lambda row: row.bound.host_us if row.bound else None),
+        Column("host_us", "host µs [p20–p80]", "host", _host, _host_data),
         Column("bound", "bound by", "host", _bound, _bound_data),
         _pre_op("first_launch_us", "µs to first launch", lambda pre: pre.time_to_first_launch),
         _pre_op("dynamo_us", "Dynamo lookup µs", lambda pre: pre.dynamo_cache_lookup),

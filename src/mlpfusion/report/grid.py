@@ -60,11 +60,9 @@ def markdown(text: str) -> str:
 
 
 def kernel_time(kernel: Kernel) -> str:
-    """A kernel's median time and its spread in µs."""
-    if kernel.time_us is None:
+    """A kernel's median time and its spread in µs; without a spread it is not printed."""
+    if kernel.time_us is None or kernel.p20_us is None or kernel.p80_us is None:
         return ABSENT
-    if kernel.p20_us is None or kernel.p80_us is None:
-        return units.plain(kernel.time_us)
     return units.with_spread(kernel.time_us, kernel.p20_us, kernel.p80_us)
 
 

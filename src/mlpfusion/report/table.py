@@ -9,7 +9,17 @@ from mlpfusion import store
 from mlpfusion.errors import UsageError
 from mlpfusion.report import units
 from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, clock_of, has_spread, verdict
-from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, kernel_time, markdown, shorten, tabulated, titled
+from mlpfusion.report.grid import (
+    FORMATS,
+    csv_text,
+    decoded_text,
+    kernel_time,
+    markdown,
+    printable,
+    shorten,
+    tabulated,
+    titled,
+)
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 
@@ -99,10 +109,10 @@ def _page(profile: Profile, columns: Sequence[Column], clock: ClockName, *, gith
             blocks.append(titled(title, table, github=github))
     if grouped and any(row.kernels for row in profile.rows):
         blocks.append(titled("Kernels", _kernels(profile.rows, github=github), github=github))
-    notes = list(_notes(profile.rows))
+    notes = [" ".join(note.split()) for note in _notes(profile.rows)]
     if notes:
         blocks.append("\n".join(f"- {markdown(note)}" if github else note for note in notes))
-    return "\n\n".join(blocks) + "\n"
+    return printable("\n\n".join(blocks) + "\n")
 
 
 def _table(rows: Sequence[Row], columns: Sequence[Column], *, github: bool) -> str:
@@ -136,7 +146,14 @@ def _header(profile: Profile, clock: ClockName, *, github: bool) -> str:
         )
     traced = [row.pre_ops.n for row in profile.rows if row.pre_ops is not None]
     if traced:
-        lines.append(("trace", f"kernel times and µs to first launch: medians of {_range(traced)} traced calls"))
+        calls = _range(traced)
+        lines.append(
+            (
+                "trace",
+                f"kernel times: medians of {calls} traced calls; µs to first launch, with its Dynamo and compiled "
+                f"graph parts: of the median call of {calls} traced calls",
+            )
+        )
     if github:
         return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
     return "\n".join(f"{label:<10}  {text}" for label, text in lines)
@@ -228,10 +245,7 @@ def _notes(rows: Sequence[Row]) -> Iterable[str]:
             yield f"{row.backend}: {word}: {reason.removeprefix(f'{word}: ')}"
         for note in row.notes:
             yield f"{row.backend}: {note}"
-        for name in CLOCKS:
-            clock = clock_of(row, name)
-            if clock is not None and not has_spread(clock):
-                yield f"{row.backend}: {name}: {clock.n} samples; without a spread, from 20 on, it is not printed"
+    yield from _without_spread(rows)
     absent: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if verdict(row)[0] == "emulated":
@@ -241,6 +255,24 @@ def _notes(rows: Sequence[Row]) -> Iterable[str]:
                 absent.setdefault((field, reason), []).append(row.backend)
     for (field, reason), backends in absent.items():
         yield f"{field}: not measured: {reason} ({', '.join(backends)})"
+
+
+def _without_spread(rows: Sequence[Row]) -> Iterable[str]:
+    """What was measured too few times to be printed, and how often it was."""
+    few: dict[tuple[str, int], list[str]] = {}
+    for row in rows:
+        counts: dict[str, int] = {
+            name: clock.n for name in CLOCKS if (clock := clock_of(row, name)) and not has_spread(clock)
+        }
+        if row.bound is not None and not has_spread(row.bound):
+            counts["host_us and bound"] = row.bound.n
+        if any(kernel.time_us is not None and kernel_time(kernel) == ABSENT for kernel in row.kernels):
+            counts["kernel times"] = row.pre_ops.n if row.pre_ops is not None else 0
+        for name, n in counts.items():
+            few.setdefault((name, n), []).append(row.backend)
+    for (name, n), backends in few.items():
+        known = f"{n} samples" if n else "the file does not tell how many samples"
+        yield f"{name}: {known}; without a spread, from 20 samples on, nothing is printed ({', '.join(backends)})"
 
 
 def _ratio_clock(profile: Profile) -> ClockName:
