@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import torch
 from mlpfusion import api, store
 from mlpfusion.device import detect
 from mlpfusion.errors import UnknownBackendError, UsageError
+from mlpfusion.measure import tasks
 from mlpfusion.spec import MLPSpec, Workload
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the run without a GPU")
@@ -35,6 +37,43 @@ class Nan(Good):
     def bind(self, mlp): return lambda x: mlp.forward(x) * float("nan")
 class Refuses(Good):
     def unsupported(self, spec, device): return "only on Tuesdays"
+class OnlyOnce(Good):
+    def bind(self, mlp):
+        calls = []
+        def call(x):
+            calls.append(1)
+            y = mlp.forward(x)
+            return y if len(calls) == 1 else y * 0
+        return call
+class SpoilsItsInput(Good):
+    def bind(self, mlp):
+        def call(x):
+            y = mlp.forward(x)
+            x[0, 0, 0] = 7
+            return y
+        return call
+class SpoilsTheWeights(Good):
+    def bind(self, mlp):
+        def call(x):
+            y = mlp.forward(x)
+            mlp.gate_proj.weight[0, 0] = 7
+            return y
+        return call
+class Widens(Good):
+    def bind(self, mlp): return lambda x: mlp.forward(x).double()
+class NoTensor(Good):
+    def bind(self, mlp): return lambda x: [1.0]
+class NoReason(Good):
+    def unsupported(self, spec, device): return False
+class Recompiles(Good):
+    def bind(self, mlp):
+        import torch
+        calls = []
+        def call(x):
+            calls.append(1)
+            if len(calls) == 45: torch.compile(lambda t: t + 1, backend="eager")(x)
+            return mlp.forward(x)
+        return call
 class CrashesInTheRace(Good):
     def bind(self, mlp):
         calls = []
@@ -58,7 +97,7 @@ def strangers(tmp_path_factory):
 def result(strangers, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
     names = ["eager", "compile", "triton", "packed", "liger", "hub", "compile-cudagraphs"]
-    names += [f"{strangers}:{name}" for name in ("Good", "Wrong", "Nan", "Refuses", "CrashesInTheRace")]
+    names += [f"{strangers}:{name}" for name in re.findall(r"^class (\w+)", STRANGERS, re.MULTILINE)]
     events = []
     profile = api.profile(TINY, backends=names, device="cpu", out=out, json=out / "copy.json", on_event=events.append)
     return profile, out, events
@@ -94,7 +133,8 @@ def test_our_kernels_are_emulated_and_right(result, name):
     emulated = row(result, name)
     assert (emulated.status, emulated.emulated, emulated.tokens) == ("ok", True, 16)
     assert emulated.reason.startswith("emulated")
-    assert emulated.accuracy.ratio <= emulated.accuracy.limit
+    # Closer than the limit: an interpreter that truncates bfloat16 would be twice as far away.
+    assert emulated.accuracy.rms_error <= 1.2 * emulated.accuracy.eager_rms_error
     assert emulated.clocks.wall_us is None
     assert emulated.kernels == ()
 
@@ -109,6 +149,13 @@ def test_our_kernels_are_emulated_and_right(result, name):
         ("Wrong", "failed", "numerically wrong: "),
         ("Nan", "failed", "nan or inf"),
         ("Refuses", "unavailable", "only on Tuesdays"),
+        ("OnlyOnce", "failed", "numerically wrong: "),
+        ("SpoilsItsInput", "failed", "it changes its input"),
+        ("SpoilsTheWeights", "failed", "it changes the weights"),
+        ("Widens", "failed", "it returns (2, 16, 64) torch.float64 on cpu where eager returns (2, 16, 64) torch.bf"),
+        ("NoTensor", "failed", "it returns a list where a tensor is expected"),
+        ("NoReason", "failed", "its `unsupported` returned False"),
+        ("Recompiles", "failed", "recompiled inside the measured window (1 graphs)"),
         ("CrashesInTheRace", "failed", "the race failed while this backend ran: the worker exited with code 3"),
     ],
 )
@@ -135,6 +182,25 @@ def test_the_files_hold_the_result_and_loadable_traces(result):
     assert row(result, "eager").trace_file == "eager.trace.json.gz"
 
 
+def test_files_of_loose_backends_are_told_apart_and_hold_no_path(strangers):
+    names = ["./a/b.py:X", "./a-b.py:X", f"{strangers}:Good", f"{strangers}:Wrong", "eager"]
+    made = [api._file_name(name) for name in names]
+    assert len(set(made)) == len(names)
+    assert made[-1] == "eager"
+    assert all("/" not in one and str(strangers.parent.name) not in one for one in made)
+
+
+def test_a_compile_that_compiled_nothing_fell_back():
+    nothing = tasks.Qualified(graphs_compiled=0)
+    assert "fell back to eager" in api._fell_back("compile", nothing)
+    assert api._fell_back("compile", tasks.Qualified(graphs_compiled=1)) is None
+    assert api._fell_back("eager", nothing) is None
+
+
+def test_a_row_that_failed_says_that_it_was_not_raced(result):
+    assert row(result, "Nan").clocks.reasons["wall_us"] == "not raced: the row failed"
+
+
 def test_progress_is_told_per_backend(result):
     stages = [(event.stage, event.backend) for event in result[2]]
     assert ("qualify", "eager") in stages
@@ -148,6 +214,10 @@ def test_progress_is_told_per_backend(result):
         ({"backends": ["eager", "eager"]}, UsageError, "'eager' is named twice"),
         ({"backends": []}, UsageError, "no backend was named"),
         ({"rounds": 0}, UsageError, "rounds must be a positive integer, got 0"),
+        ({"rounds": 2.5}, UsageError, "rounds must be a positive integer, got 2.5"),
+        ({"time_limit_s": -1}, UsageError, "time_limit_s must be a positive number of seconds, got -1"),
+        ({"backends": "eager"}, UsageError, "sequence of names"),
+        ({"json": "/no/such/folder/x.json"}, UsageError, "does not exist"),
         ({"device": "tpu"}, UsageError, "unknown device 'tpu'; valid: cuda, cpu"),
         ({"device": "cuda"}, UsageError, "torch sees no GPU"),
     ],
@@ -175,19 +245,25 @@ def test_defaults_and_the_list_of_backends():
     assert "GPU" in found["liger"]
 
 
-def test_an_interrupt_leaves_the_finished_rows(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, number):
     script = (
         "from pathlib import Path; from mlpfusion import api; from mlpfusion.spec import *;"
         "w = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16);"
         f"api.profile(w, backends=['eager', 'compile'], device='cpu', json=Path({str(tmp_path / 'r.json')!r}))"
     )
-    run = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    run = subprocess.Popen(
+        [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)}
+    )
     deadline = time.monotonic() + 90
     while not (tmp_path / "r.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.kill(run.pid, signal.SIGINT)
+    os.kill(run.pid, number)
     _, printed = run.communicate(timeout=30)
     assert "KeyboardInterrupt" in printed
     saved = store.load(tmp_path / "r.json")
     assert [one.backend for one in saved.rows] == ["eager"]
     assert not saved.complete
+    assert [path.name for path in scratch.iterdir() if path.name.startswith("mlpfusion-")] == []

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import time
 
+import pytest
+import torch
+
 from mlpfusion.device import Device
+from mlpfusion.measure import clocks
 from mlpfusion.measure.clocks import WARMUP_CALLS, Contender, race
 
 CPU = Device(kind="cpu", name="some CPU")
@@ -45,3 +49,42 @@ def test_a_sample_is_the_time_of_the_call():
     for series in samples:
         assert all(value >= 20_000 for value in series.values)
         assert series.l2 == "unknown"
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_on_a_gpu_each_sample_finds_an_idle_device_and_a_cold_cache(monkeypatch, graph):
+    """The order of what is queued, with a stand-in for the device: the flush is outside every time."""
+    log = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            log.append("event")
+
+        def synchronize(self):
+            log.append("synchronise")
+
+        def elapsed_time(self, other):
+            return 1.0
+
+    monkeypatch.setattr(clocks, "L2Flush", lambda device: lambda: log.append("flush"))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("synchronise"))
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: log.append("host") or len(log))
+    gpu = Device(kind="cuda", name="a card", runtime="cuda")
+    contender = Contender("a", lambda: log.append("call"), (lambda: log.append("replay")) if graph else None, None)
+    samples = race([contender], gpu, rounds=1, seed=0, before=lambda name: None, after=lambda name: None)
+    row = ["flush", "event", "host", "call", "host", "event"]
+    replay = ["flush", "event", "host", "replay", "host", "event"]
+    wall = ["flush", "synchronise", "host", "call", "host", "synchronise", "host"]
+    warm_up = ["call"] * WARMUP_CALLS + ["synchronise"]
+    assert log == [
+        *warm_up,
+        *wall,
+        *(row * clocks.ROW + ["synchronise"]),
+        *((replay * clocks.ROW + ["synchronise"]) if graph else []),
+    ]
+    assert {series.l2 for series in samples} == {"cold"}
+    assert ("graph_us" in {series.clock for series in samples}) == graph

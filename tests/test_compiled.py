@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from mlpfusion.backends import compiled
 from mlpfusion.device import Device
+from mlpfusion.module import GatedMLP
 from mlpfusion.spec import MLPSpec
 
 SPEC = MLPSpec(hidden_size=16, intermediate_size=24)
@@ -33,3 +35,20 @@ def test_the_cpu_needs_a_compiler(monkeypatch):
 
 def test_cuda_graphs_need_a_gpu():
     assert compiled.CompileCudagraphs().unsupported(SPEC, CPU) == "CUDA graphs need a GPU; this run is on the CPU"
+
+
+def test_each_mode_is_the_one_that_its_name_says(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch, "compile", lambda call, **options: seen.append(options["mode"]) or call)
+    for backend in ALL:
+        backend.bind(GatedMLP(MLPSpec(hidden_size=16, intermediate_size=24)))
+    assert seen == [None, "max-autotune-no-cudagraphs", "reduce-overhead"]
+
+
+def test_the_output_of_a_cuda_graph_is_copied_out_of_its_buffer(monkeypatch):
+    buffer = torch.ones(3)
+    monkeypatch.setattr(compiled.Compile, "bind", lambda self, mlp: lambda x: buffer.fill_(x.sum()))
+    call = compiled.CompileCudagraphs().bind(GatedMLP(MLPSpec(hidden_size=16, intermediate_size=24)))
+    kept = call(torch.ones(2))
+    call(torch.ones(5))
+    assert kept.tolist() == [2, 2, 2]

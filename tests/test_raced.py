@@ -18,7 +18,7 @@ def raced(backend="triton", *, invalid=None, no_graph=None, **clocks) -> Raced:
     rows = [
         Samples(backend=name, clock=clock, l2="cold", values=(value,) * 30)
         for name, factor in (("eager", 2.0), (backend, 1.0))
-        for clock, value in ((clock, factor * us) for clock, us in {"idle_host_us": 50.0, **clocks}.items())
+        for clock, value in ((clock, factor * us) for clock, us in {"idle_host_us": 40.0, **clocks}.items())
     ]
     return Raced(samples=tuple(rows), no_graph=no_graph or {}, invalid=invalid or {})
 
@@ -48,7 +48,8 @@ def test_the_race_fills_clocks_bound_and_inflation():
     assert done.status == "ok"
     assert done.clocks.graph_us.ratio_to_eager.median == 0.5
     assert (done.bound.by, done.bound.margin) == ("gpu", 2.0)
-    assert done.pre_ops.profiler_inflation == pytest.approx(1.4)
+    assert (done.bound.n, done.bound.host_p20_us, done.bound.host_p80_us) == (30, 50.0, 50.0)
+    assert done.pre_ops.profiler_inflation == pytest.approx(70 / 40)
     assert done.clocks.reasons == {}
     assert done.clocks.kernel_us.median == 90.0
 

@@ -54,6 +54,12 @@ def test_the_article_shape_has_the_published_figures():
     assert ARTICLE.minimum_bytes == 2 * (3 * 768 * 3072 + 2 * 8192 * 768)
 
 
+def test_the_memory_that_a_run_needs_counts_the_oracle_too():
+    m, d, h = 8192, 768, 3072
+    weights = 2 * 3 * d * h
+    assert ARTICLE.resident_bytes == 2 * weights + 8 * (3 * d * h + 2 * m * d) + 2 * (2 * m * d + 4 * m * h)
+
+
 def test_training_costs_three_times_the_forward():
     training = Workload(spec=ARTICLE.spec, batch=64, seq=128, mode="training")
     assert training.flops == 3 * ARTICLE.flops

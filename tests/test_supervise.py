@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 
+import msgspec
 import pytest
 
 from mlpfusion.measure import supervise, tasks
@@ -20,6 +22,10 @@ BODIES = {
     "dies": "import os, signal; print('last words', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
     "exits": "import os; print('giving up', flush=True); os._exit(7)",
     "hangs": "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)",
+    "unknown signal": "import os; print('odd', flush=True); os.kill(os.getpid(), 45)",
+    "leaves a thread": "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); "
+    "return lambda x: mlp.forward(x)",
+    "shows a path": "raise RuntimeError('cannot open /home/somebody/secret/file.bin')",
     "raises": "raise ValueError('first line\\nsecond line')",
     "refuses": "from mlpfusion.errors import BackendUnavailableError as E; raise E('mine', 'not today')",
 }
@@ -61,12 +67,49 @@ def test_an_answer_comes_back(qualify, tmp_path):
     [
         ("dies", "failed", "the worker was killed by SIGSEGV: last words"),
         ("exits", "failed", "the worker exited with code 7: giving up"),
+        ("unknown signal", "failed", "the worker was killed by signal 45: odd"),
+        ("shows a path", "failed", "RuntimeError: cannot open file.bin"),
         ("raises", "failed", "ValueError: first line"),
         ("refuses", "unavailable", "not today"),
     ],
 )
 def test_whatever_happens_becomes_one_line(qualify, body, kind, reason):
     assert qualify(body) == tasks.Broken(kind=kind, reason=reason)
+
+
+def test_a_thread_left_behind_does_not_keep_the_answer(qualify):
+    assert qualify("leaves a thread", time_limit_s=50).accuracy.ratio == 1.0
+
+
+def test_an_answer_that_cannot_be_read_is_a_failure(monkeypatch, qualify):
+    monkeypatch.setattr(tasks, "decode_answer", lambda data: msgspec.json.decode(b"{", type=tasks.Qualified))
+    assert "the worker's answer cannot be read" in qualify("answers").reason
+
+
+def test_a_worker_ends_with_its_parent(tmp_path):
+    """Also when the parent is killed without a chance to say so."""
+    (tmp_path / "mine.py").write_text(
+        "class Mine:\n    name = 'mine'\n    def unsupported(self, spec, device): return None\n"
+        f"    def bind(self, mlp):\n        {BODIES['hangs']}\n"
+    )
+    script = (
+        "from pathlib import Path; from mlpfusion.measure import supervise, tasks; from mlpfusion.spec import *;"
+        "w = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=32, dtype='float32'), batch=1, seq=4);"
+        f"t = tasks.Qualify(backend={str(tmp_path / 'mine.py') + ':Mine'!r}, workload=w, device='cpu', seed=0,"
+        f" trace='t', calls=2, emulate=False, tokens=None);"
+        f"supervise.run(t, folder=Path({str(tmp_path)!r}), name='t', time_limit_s=60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script])
+    deadline = time.monotonic() + 30
+    while not sleepers("mlpfusion.measure.worker " + str(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2)  # past the first lines of its main
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while sleepers("mlpfusion.measure.worker " + str(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not sleepers("mlpfusion.measure.worker " + str(tmp_path))
 
 
 def sleepers(marker: str) -> list[str]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import hashlib
+import os
+import signal
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,11 +21,11 @@ from mlpfusion.derived import traffic
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.measure import supervise, tasks
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
-from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.spec import MLPSpec, Workload, positive
 from mlpfusion.trace import analyse, kineto
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mlpfusion.device import Device
     from mlpfusion.records import Environment
@@ -56,8 +61,8 @@ def profile(
     *,
     backends: Sequence[str] | None = None,
     device: str | None = None,
-    out: Path | None = None,
-    json: Path | None = None,
+    out: str | os.PathLike[str] | None = None,
+    json: str | os.PathLike[str] | None = None,
     rounds: int = 60,
     time_limit_s: float = 600.0,
     seed: int = 0,
@@ -65,30 +70,30 @@ def profile(
 ) -> Profile:
     """Qualify each backend in a process of its own, then race the good ones against each other in one.
 
-    Every finished row is written at once to `json` and to `out`/profile.json, where also a Chrome trace of each backend
+    Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
     goes. An interrupt ends the workers; what is finished stays in the files.
 
     Raises:
         UsageError: a bad name or number, a duplicate, or a workload that does not fit into memory.
     """
     names = _checked_names(registry.names() if backends is None else backends)
-    if rounds < 1:
-        raise UsageError(f"rounds must be a positive integer, got {rounds!r}")
+    positive("rounds", rounds)
+    if not 0 < time_limit_s < float("inf"):
+        raise UsageError(f"time_limit_s must be a positive number of seconds, got {time_limit_s!r}")
+    folder, file = (None if path is None else Path(path) for path in (out, json))
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     _check_memory(workload, here, len(names))
-    if out is not None:
-        store.check_directory(out)
-    if json is not None:
-        store.check_file(json)
-    files = [path for path in (json, out / store.RESULT_NAME if out else None) if path is not None]
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+    if folder is not None:
+        store.check_directory(folder)
+    if file is not None:
+        store.check_file(file)
+    files = [path for path in (file, folder / store.RESULT_NAME if folder else None) if path is not None]
+    with _stoppable(), tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
         run = _Run(
             workload=workload,
             here=here,
             scratch=Path(scratch),
-            out=out,
+            out=folder,
             files=files,
             rounds=rounds,
             time_limit_s=time_limit_s,
@@ -190,17 +195,20 @@ class _Run(NamedTuple):
             notes=answer.notes,
         )
         trace = self.scratch / f"qualify-{_file_name(name)}.trace.json"
+        wrong = _wrong(answer) or _fell_back(name, answer)
         try:
             analysis = analyse(kineto.read(trace), device=self.here.kind)
             file_name = None
             if self.out is not None:
+                self.out.mkdir(parents=True, exist_ok=True)
                 file_name = f"{_file_name(name)}.trace.json.gz"
                 kineto.scrub(trace, self.out / file_name)
         except MlpfusionError as error:
-            return msgspec.structs.replace(row, status="failed", reason=f"its trace cannot be used: {error}")
+            reason = wrong or f"its trace cannot be used: {error}"
+            return msgspec.structs.replace(row, status="failed", reason=reason)
         finally:
             trace.unlink(missing_ok=True)
-        wrong = _wrong(answer) or _fell_back(name, answer) or "; ".join(analysis.faults)
+        wrong = wrong or "; ".join(analysis.faults)
         if wrong:
             row = msgspec.structs.replace(row, status="failed", reason=wrong)
         return msgspec.structs.replace(
@@ -208,7 +216,7 @@ class _Run(NamedTuple):
             kernels=analysis.kernels,
             launches=analysis.launches,
             pre_ops=analysis.pre_ops,
-            clocks=raced.before_the_race(name, analysis, self.here),
+            clocks=raced.before_the_race(name, analysis, self.here, failed=bool(wrong)),
             traffic=traffic(self.workload, analysis.kernels),
             trace_file=file_name,
             notes=(*row.notes, *analysis.notes, *_graph_notes(name, analysis.launches.runtime_launches)),
@@ -254,10 +262,13 @@ class _Run(NamedTuple):
             created=self.created,
             workload=self.workload,
             device=self.here,
-            environment=self.environment,
+            # The clocks of a card at work: read again as soon as the race is over.
+            environment=environment.collect(self.here) if complete else self.environment,
             rows=tuple(self.rows.values()),
             complete=complete,
         )
+        if self.out is not None:
+            self.out.mkdir(parents=True, exist_ok=True)
         for path in self.files:
             store.save(result, path)
         return result
@@ -269,7 +280,7 @@ def _refusal(name: str, spec: MLPSpec, here: Device) -> str | None:
     except BackendUnavailableError as error:
         return error.reason
     except Exception as error:  # a stranger's `unsupported` may raise anything
-        return f"its check failed: {type(error).__name__}: {registry.first_line(error)}"
+        return f"its check failed: {type(error).__name__}: {registry.without_paths(registry.first_line(error))}"
 
 
 def _emulatable(name: str, spec: MLPSpec, here: Device) -> bool:
@@ -277,6 +288,8 @@ def _emulatable(name: str, spec: MLPSpec, here: Device) -> bool:
 
 
 def _checked_names(names: Sequence[str]) -> list[str]:
+    if isinstance(names, str):
+        raise UsageError(f"backends must be a sequence of names, got the text {names!r}")
     if not names:
         raise UsageError(f"no backend was named; known: {', '.join(registry.names())}")
     for name in names:
@@ -330,7 +343,29 @@ def _said(row: Row) -> str:
 
 
 def _file_name(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
+    """A file name for a backend: its own name, or that of a loose file's class with what tells two of them apart."""
+    if not name.isascii() or not all(letter.isalnum() or letter in "-_" for letter in name):
+        kind = "".join(letter for letter in name.rpartition(":")[2] if letter.isascii() and letter.isalnum())
+        return f"{kind}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: workers stopped, finished rows kept, nothing left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers belong to the main thread
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _own_version() -> str:

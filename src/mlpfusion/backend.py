@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from importlib import metadata, util
 from pathlib import Path
@@ -88,7 +89,8 @@ def load(name: str) -> Backend:
     try:
         made: object = _load_loose(name)() if _is_loose(name) else _entry(name).load()()
     except (Exception, SystemExit) as error:  # a stranger's plugin may raise anything; its row says what
-        raise BackendUnavailableError(name, f"cannot be loaded: {type(error).__name__}: {first_line(error)}") from error
+        reason = f"cannot be loaded: {type(error).__name__}: {without_paths(first_line(error))}"
+        raise BackendUnavailableError(name, reason) from error
     if not isinstance(made, Backend):
         missing = [part for part in ("name", "unsupported", "bind") if not hasattr(made, part)]
         raise BackendUnavailableError(name, f"{type(made).__name__} is no backend: it lacks {', '.join(missing)}")
@@ -99,6 +101,11 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's text that is not empty, for a one-line reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def without_paths(text: str) -> str:
+    """The text with every absolute path cut to its last part: a reason is published, a home directory is not."""
+    return re.sub(r"(?<![\w.])(?:/[^\s/:'\",;()]+)+/([^\s/:'\",;()]+)", r"\1", text)
 
 
 def plain_linears(mlp: GatedMLP, backend: str) -> None:

@@ -113,9 +113,21 @@ def _cpu() -> Device:
         name=_cpu_name(),
         multiprocessors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         memory_bytes=page * os.sysconf("SC_PHYS_PAGES"),
-        free_bytes=page * os.sysconf("SC_AVPHYS_PAGES"),
+        free_bytes=_available_bytes() or page * os.sysconf("SC_AVPHYS_PAGES"),
         interpreted=is_interpreted(),
     )
+
+
+def _available_bytes() -> int | None:
+    """Memory that can be had without swapping, the page cache included, where the kernel tells."""
+    try:
+        with open("/proc/meminfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass  # not Linux, or an old one
+    return None
 
 
 def _cpu_name() -> str:

@@ -56,12 +56,24 @@ def _nvidia_smi(device: Device) -> tuple[str | None, int | None, int | None]:
     """Driver version and the SM and memory clocks in MHz at this moment, or Nones where nvidia-smi does not tell."""
     if device.runtime != "cuda":
         return None, None, None
+    import torch
+
+    uuid = str(torch.cuda.get_device_properties(device.index).uuid)
+    selectors = [uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"]
+    if "CUDA_VISIBLE_DEVICES" not in os.environ:  # of which nvidia-smi knows nothing: its index would be another card's
+        selectors.append(str(device.index))
+    for selector in selectors:
+        found = _ask(selector)
+        if found is not None:
+            return found
+    return None, None, None
+
+
+def _ask(selector: str) -> tuple[str, int, int] | None:
     query = ["nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.mem", "--format=csv,noheader,nounits"]
     try:
-        printed = subprocess.run(
-            [*query, "-i", str(device.index)], capture_output=True, text=True, timeout=10, check=True
-        )
+        printed = subprocess.run([*query, "-i", selector], capture_output=True, text=True, timeout=10, check=True)
         driver, sm_clock, memory_clock = (part.strip() for part in printed.stdout.splitlines()[0].split(","))
         return driver, int(sm_clock), int(memory_clock)
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return None, None, None
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,11 +18,12 @@ BASELINE: Final = "eager"
 RACED: Final = ("wall_us", "event_us", "graph_us")
 
 
-def before_the_race(backend: str, analysis: Analysis, device: Device) -> Clocks:
+def before_the_race(backend: str, analysis: Analysis, device: Device, *, failed: bool = False) -> Clocks:
     """The kernel clock, and why the other three are not there yet."""
     l2: L2 = "cold" if device.kind == "cuda" else "unknown"
+    reason = "not raced: the row failed" if failed else "not raced yet"
     kernel = summarise(Samples(backend=backend, clock="kernel_us", l2=l2, values=analysis.kernel_us))
-    return Clocks(kernel_us=kernel, reasons=dict.fromkeys(RACED, "not raced yet"))
+    return Clocks(kernel_us=kernel, reasons=dict.fromkeys(RACED, reason))
 
 
 def after_the_race(row: Row, raced: Raced, device: Device) -> Row:
@@ -33,17 +33,13 @@ def after_the_race(row: Row, raced: Raced, device: Device) -> Row:
     found = {clock: summarise(mine[clock], base.get(clock)) for clock in RACED if clock in mine}
     reasons = {clock: _missing(clock, row.backend, raced, device) for clock in RACED if clock not in mine}
     kernel = row.clocks.kernel_us if row.clocks else None
-    host_us, idle_host_us = (_median(mine[clock]) for clock in ("host_us", "idle_host_us"))
+    host, idle = summarise(mine["host_us"]), summarise(mine["idle_host_us"])
     clocks = Clocks(kernel_us=kernel, reasons=reasons, **found)
     changed = msgspec.structs.replace(
-        row, clocks=clocks, bound=_bound(clocks, host_us, device), pre_ops=_inflation(row.pre_ops, idle_host_us)
+        row, clocks=clocks, bound=_bound(clocks, host, device), pre_ops=_inflation(row.pre_ops, idle.median)
     )
     wrong = raced.invalid.get(row.backend) or _too_fast(row, clocks, device)
     return msgspec.structs.replace(changed, status="failed", reason=wrong) if wrong else changed
-
-
-def _median(samples: Samples) -> float:
-    return statistics.median([value for value in samples.values if value is not None])
 
 
 def _missing(clock: str, backend: str, raced: Raced, device: Device) -> str:
@@ -52,14 +48,19 @@ def _missing(clock: str, backend: str, raced: Raced, device: Device) -> str:
     return raced.no_graph.get(backend, "not sampled")
 
 
-def _bound(clocks: Clocks, host_us: float, device: Device) -> Bound | None:
+def _bound(clocks: Clocks, host: Clock, device: Device) -> Bound | None:
     """Host against device time of one call; None on a CPU run, where they are one."""
     timed = clocks.graph_us or clocks.kernel_us
     if device.kind == "cpu" or timed is None:
         return None
-    slow, fast = max(host_us, timed.median), min(host_us, timed.median)
     return Bound(
-        by="cpu" if host_us > timed.median else "gpu", margin=slow / fast, host_us=host_us, device_us=timed.median
+        by="cpu" if host.median > timed.median else "gpu",
+        margin=max(host.median, timed.median) / min(host.median, timed.median),
+        host_us=host.median,
+        device_us=timed.median,
+        n=host.n,
+        host_p20_us=host.p20,
+        host_p80_us=host.p80,
     )
 
 

@@ -127,6 +127,14 @@ def error(value: Tensor, reference: Tensor) -> Error:
 
 def judge(outputs: tuple[Tensor, ...], eager: tuple[Tensor, ...], references: tuple[Tensor, ...]) -> Accuracy:
     """The accuracy of a call relative to eager's own; with several outputs, that of the worst of them."""
+    for value, own in zip(outputs, eager, strict=True):
+        if not isinstance(value, Tensor):
+            raise MeasurementError(f"it returns a {type(value).__name__} where a tensor is expected")
+        if (value.shape, value.dtype, value.device) != (own.shape, own.dtype, own.device):
+            raise MeasurementError(
+                f"it returns {tuple(value.shape)} {value.dtype} on {value.device} where eager returns "
+                f"{tuple(own.shape)} {own.dtype} on {own.device}"
+            )
     judged = []
     for value, own, reference in zip(outputs, eager, references, strict=True):
         mine, theirs = error(value, reference), error(own, reference)

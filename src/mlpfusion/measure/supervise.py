@@ -9,6 +9,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from mlpfusion.backend import without_paths
 from mlpfusion.measure import tasks
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float) -> ta
     task_path, answer_path = folder / f"{name}.task.json", folder / f"{name}.answer.json"
     log_path = folder / f"{name}.log"
     task_path.write_bytes(tasks.encode(task))
+    answer_path.unlink(missing_ok=True)  # of an earlier task of this name
     # Triton's interpreter is for emulation alone: left on, it would take the place of the kernels to be measured.
     # A script of the user's keeps its environment.
     ours = not isinstance(task, tasks.Trace)
@@ -49,24 +53,36 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float) -> ta
     _end(worker)
     if code != 0 or not answer_path.is_file():
         return tasks.Broken(kind="failed", reason=_death(code, log_path))
-    return tasks.decode_answer(answer_path.read_bytes())
+    try:
+        return tasks.decode_answer(answer_path.read_bytes())
+    except msgspec.MsgspecError as error:
+        return tasks.Broken(kind="failed", reason=f"the worker's answer cannot be read: {error}")
 
 
 def _end(worker: subprocess.Popen[bytes]) -> None:
     """End the worker's whole session: politely, then at once."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):  # nobody of the session is left
-            os.killpg(worker.pid, number)
+    try:
+        _signal(worker, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             worker.wait(timeout=GRACE_S)
+    finally:  # also when a second interrupt comes during the wait
+        _signal(worker, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.wait(timeout=GRACE_S)
+
+
+def _signal(worker: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # nobody of the session is left
+        os.killpg(worker.pid, number)
 
 
 def _death(code: int, log: Path) -> str:
     """One line on how a worker ended without an answer: the signal or exit code, and the last line it printed."""
     how = f"exited with code {code}"
     if code < 0:
-        how = f"was killed by {signal.Signals(-code).name}"
+        names = {number.value: number.name for number in signal.Signals}
+        how = f"was killed by {names.get(-code, f'signal {-code}')}"
     with log.open("rb") as lines:
         lines.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         printed = [line.strip() for line in lines.read().decode(errors="replace").splitlines() if line.strip()]
-    return f"the worker {how}" + (f": {printed[-1]}" if printed else "")
+    return f"the worker {how}" + (f": {without_paths(printed[-1])}" if printed else "")
