@@ -29,6 +29,7 @@ ALLOWED = {
     "device": {"errors"},
     "records": {"errors", "spec", "device"},
     "readings": {"records"},
+    "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
     "environment": LEAVES,
@@ -38,9 +39,10 @@ ALLOWED = {
     "backends": LEAVES | {"backend", "module", "backends"},
     "reference": LEAVES | {"module", "backends.eager"},
     "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "measure"},
-    "trace": LEAVES | {"spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
+    "trace": LEAVES
+    | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
     "validate": LEAVES | {"backend", "module", "reference", "validate"},
-    "store": LEAVES,
+    "store": LEAVES | {"files"},
     "report": LEAVES | {"report", "store"},
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
     "perfetto": {"errors"},
@@ -73,6 +75,7 @@ LIGHT = {
     "readings",
     "backend",
     "store",
+    "files",
     "api",
     "tracing",
     "perfetto",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.trace import kineto
 from mlpfusion.trace.chrome import nanoseconds
 
@@ -261,6 +262,25 @@ def test_scrub_leaves_every_time_as_it_was(tmp_path: Path) -> None:
     first = (tmp_path / "out.json.gz").read_bytes()
     kineto.scrub(tmp_path / "out.json.gz", tmp_path / "again.json.gz")
     assert (tmp_path / "again.json.gz").read_bytes() == first
+
+
+def test_scrub_writes_the_whole_file_or_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Timeline().mlp(1000).write(tmp_path)
+    out = tmp_path / "out" / "old.json.gz"
+    out.parent.mkdir()
+    out.write_bytes(b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MlpfusionError, match=r"cannot write trace '.*old\.json\.gz': No space left on device"):
+        kineto.scrub(path, out)
+    assert out.read_bytes() == b"old"
+    assert os.listdir(out.parent) == ["old.json.gz"]
+    for bad in (tmp_path / "no" / "t.json.gz", tmp_path / "out", Path(os.devnull)):
+        with pytest.raises(MlpfusionError, match="trace"):
+            kineto.scrub(path, bad)
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)

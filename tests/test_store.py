@@ -252,10 +252,16 @@ def test_a_result_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
 
 
 def test_where_no_result_file_can_be(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for path, message in [
         (tmp_path, "is a directory"),
         (tmp_path / "no" / "r.json", "does not exist"),
         (Path(os.devnull), "is not a regular file"),
+        (tmp_path / ("n" * 300), "File name too long"),
+        (tmp_path / "loop" / "r.json", "cannot be written"),
+        (tmp_path / "loop", "cannot be written|is not a regular file"),
+        (tmp_path / "null\0byte", "cannot be written"),
+        (Path("/proc/r.json"), "is not writable|cannot be written"),
     ]:
         with pytest.raises(UsageError, match=message):
             store.check_file(path)
@@ -273,7 +279,36 @@ def test_where_no_output_directory_can_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a directory"):
         store.check_directory(tmp_path / "out")
     assert store.check_directory(tmp_path / "new" / "deep") == tmp_path / "new" / "deep"
-    assert not (tmp_path / "new").exists()
+    assert sorted(os.listdir(tmp_path)) == ["file", "out"]
+
+
+def test_where_the_system_would_refuse_an_output_directory(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    names = ["loop", "dangling", "n" * 300, f"new/{'n' * 300}", "null\0byte"]
+    for path in (*(tmp_path / name for name in names), Path("/proc/foo"), Path("/proc/foo/deep")):
+        with pytest.raises(UsageError, match="output directory") as caught:
+            store.check_directory(path)
+        assert "\n" not in str(caught.value)
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "loop"]
+
+
+def test_a_folder_in_the_place_of_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "eager.trace.json.gz").mkdir()
+    with pytest.raises(UsageError, match=r"'eager\.trace\.json\.gz' in it is not a regular file"):
+        store.check_directory(tmp_path)
+
+
+def test_the_longest_name_that_a_file_may_have(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 250 + ".json")
+    store.save(a_profile(), path)
+    assert store.load(path) == a_profile()
+
+
+def test_a_file_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_MOST_BYTES", 2**20)
+    with pytest.raises(UsageError, match="result file '/dev/zero' is larger than 1 MiB"):
+        store.load("/dev/zero")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

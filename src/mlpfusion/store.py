@@ -1,23 +1,24 @@
-"""One result file: JSON with a schema number, written whole or not at all."""
+"""One result file: JSON with a schema number, both ways."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
+from mlpfusion import files
+from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import SCHEMA, Profile
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
 RESULT_NAME: Final = "result.json"  # the result file inside the directory of `--out`, beside the traces
+_MOST_BYTES: Final = 2**28  # of a result file that is read; a profile of eight backends has less than 2**20
 _WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
 
 
@@ -34,20 +35,7 @@ def save(profile: Profile, path: Path) -> None:
         MeasurementError: a number in it is NaN or infinite, which is no result and no JSON.
         MlpfusionError: the disk refused.
     """
-    text = encode(profile)
-    target = check_file(path)
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        try:
-            with scratch.open("xb") as file:
-                file.write(text.encode("utf-8", "backslashreplace"))
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(target)
-        finally:
-            scratch.unlink(missing_ok=True)  # gone already unless something above failed
-    except OSError as error:
-        raise MlpfusionError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    files.write_whole("result file", path, encode(profile).encode("utf-8", "backslashreplace"))
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
@@ -56,7 +44,7 @@ def load(path: str | os.PathLike[str]) -> Profile:
     Raises:
         UsageError: there is no such file, or it is not a profile of this schema; the message says which.
     """
-    text = _read(Path(path))
+    text = files.read_whole("result file", Path(path), _MOST_BYTES)
     shown = repr(str(path))
     try:
         head = msgspec.json.decode(text, type=_Head)
@@ -89,45 +77,19 @@ def encode(profile: Profile) -> str:
 
 
 def check_file(path: Path) -> Path:
-    """The real path behind `path` if a result file can be written there, else a `UsageError`; touches nothing."""
-    target = path.resolve()  # a link keeps pointing at what is written
-    shown = repr(str(path))
-    if target.is_dir():
-        raise UsageError(f"result file {shown} is a directory; give the name of a file")
-    if target.exists() and not target.is_file():
-        raise UsageError(f"result file {shown} is not a regular file")  # replacing /dev/null would break the machine
-    if not target.parent.is_dir():
-        raise UsageError(f"result file {shown}: directory {str(target.parent)!r} does not exist")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"result file {shown}: directory {str(target.parent)!r} is not writable")
-    return target
+    """The real path behind `path` if a result file can be written there, else a `UsageError`; leaves nothing behind."""
+    return files.check_file("result file", path)
 
 
 def check_directory(path: Path) -> Path:
-    """`path` if it is a writable directory or one that can be made, else a `UsageError`; touches nothing."""
-    shown = repr(str(path))
-    nearest = path.resolve()
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
-    if not nearest.is_dir():
-        raise UsageError(f"output directory {shown}: {str(nearest)!r} is a file, not a directory")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"output directory {shown}: {str(nearest)!r} is not writable")
+    """`path` if result file and traces can be written into it, made if need be, else a `UsageError`."""
+    files.check_directory("output directory", path)
     if path.is_dir():
         check_file(path / RESULT_NAME)
+        for trace in path.glob("*.trace.json.gz"):
+            if not trace.is_file():
+                raise UsageError(f"output directory {str(path)!r}: {trace.name!r} in it is not a regular file")
     return path
-
-
-def _read(path: Path) -> bytes:
-    shown = repr(str(path))
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"result file {shown} does not exist") from None
-    except IsADirectoryError:
-        raise UsageError(f"result file {shown} is a directory; give the name of a file") from None
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
-        raise UsageError(f"result file {shown} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _not_finite(value: Any, where: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mlpfusion import files
 from mlpfusion.errors import UsageError
 from mlpfusion.trace.chrome import CATEGORIES, integer, load_bytes, load_json, nanoseconds
 
@@ -48,7 +49,8 @@ def scrub(in_path: str | Path, out_path: str | Path) -> None:
     ours and PyTorch's, names that look like paths, Python frames and every other field go. Viewers still load it.
 
     Raises:
-        UsageError: `in_path` is not a readable trace.
+        UsageError: `in_path` is not a readable trace, or `out_path` cannot be a file.
+        MlpfusionError: the disk refused; what was at `out_path` is still there.
     """
     try:
         document = load_json(load_bytes(in_path), in_path, _File)
@@ -62,7 +64,7 @@ def scrub(in_path: str | Path, out_path: str | Path) -> None:
     out["deviceProperties"] = [_device(facts) for facts in document.deviceProperties if isinstance(facts, dict)]
     out["traceEvents"] = kept
     # A fixed mtime makes the same trace the same file.
-    Path(out_path).write_bytes(gzip.compress(msgspec.json.encode(out), mtime=0))
+    files.write_whole("trace", Path(out_path), gzip.compress(msgspec.json.encode(out), mtime=0))
 
 
 class _File(msgspec.Struct):

@@ -1,0 +1,115 @@
+"""Where a file can be, and how it gets there: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlpfusion.errors import MlpfusionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def write_whole(what: str, path: Path, data: bytes) -> None:
+    """Write `data` to `path`: a reader sees the old file or the new one, never half of either.
+
+    `what` names the file in errors, here and below.
+
+    Raises:
+        UsageError: no file can be there (a directory, a device, a missing folder).
+        MlpfusionError: the disk refused.
+    """
+    target = check_file(what, path)
+    try:
+        # The name is short, whatever the target's: 255 bytes is the most that a file system takes.
+        scratch = target.with_name(f".mlpfusion-{secrets.token_hex(8)}.part")
+        try:
+            with scratch.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(target)
+        finally:
+            scratch.unlink(missing_ok=True)  # gone already unless something above failed
+    except OSError as error:
+        raise MlpfusionError(f"cannot write {what} {str(path)!r}: {_why(error)}") from error
+
+
+def read_whole(what: str, path: Path, most_bytes: int) -> bytes:
+    """The bytes of a file of at most `most_bytes`, else a `UsageError`."""
+    shown = f"{what} {str(path)!r}"
+    try:
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)  # a device such as /dev/zero has no end
+    except FileNotFoundError:
+        raise UsageError(f"{shown} does not exist") from None
+    except IsADirectoryError:
+        raise UsageError(f"{shown} is a directory; give the name of a file") from None
+    except (OSError, ValueError, RuntimeError) as error:  # ValueError: a name with a null byte
+        raise UsageError(f"{shown} cannot be read: {_why(error)}") from None
+    if len(data) > most_bytes:
+        raise UsageError(f"{shown} is larger than {most_bytes // 2**20} MiB; that is none of ours")
+    return data
+
+
+def check_file(what: str, path: Path) -> Path:
+    """The real path behind `path` if a file can be written there, else a `UsageError`; leaves nothing behind."""
+    shown = f"{what} {str(path)!r}"
+    with _refusals(shown):
+        target = path.resolve()  # a link keeps pointing at what is written
+        parent = target.parent
+        with contextlib.suppress(FileNotFoundError):
+            mode = target.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                raise UsageError(f"{shown} is a directory; give the name of a file")
+            if not stat.S_ISREG(mode):  # replacing /dev/null would break the machine; a link left is one of a loop
+                raise UsageError(f"{shown} is not a regular file")
+        if not parent.is_dir():
+            raise UsageError(f"{shown}: directory {str(parent)!r} does not exist")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise UsageError(f"{shown}: directory {str(parent)!r} is not writable")
+        with tempfile.TemporaryFile(dir=parent):  # /proc says yes to root, and still takes no file
+            return target
+
+
+def check_directory(what: str, path: Path) -> Path:
+    """`path` if it is a writable directory or one that can be made, else a `UsageError`; leaves nothing behind."""
+    shown = f"{what} {str(path)!r}"
+    with _refusals(shown):
+        nearest = target = path.resolve()
+        while not nearest.exists() and not nearest.is_symlink() and nearest != nearest.parent:
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            raise UsageError(f"{shown}: {str(nearest)!r} is a file, not a directory")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise UsageError(f"{shown}: {str(nearest)!r} is not writable")
+        if path.is_symlink() and not path.exists():
+            raise UsageError(f"{shown} is a link to {str(target)!r}, which does not exist")
+        rehearsal = Path(tempfile.mkdtemp(prefix=".mlpfusion-", dir=nearest))
+        try:
+            (rehearsal / target.relative_to(nearest)).mkdir(parents=True, exist_ok=True)
+        finally:
+            shutil.rmtree(rehearsal)
+        return path
+
+
+@contextlib.contextmanager
+def _refusals(shown: str) -> Iterator[None]:
+    """What the system says of a path, as a `UsageError`."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # too long a name; a loop of links; a null byte
+        raise UsageError(f"{shown} cannot be written: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
