@@ -46,7 +46,8 @@ ALLOWED = {
     "report": LEAVES | {"report", "store"},
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
     "perfetto": {"errors"},
-    "cli_text": {"errors"},
+    "cli_streams": {"errors"},
+    "cli_text": {"errors", "cli_streams"},
     "__main__": {"cli"},
 }
 # May import all of mlpfusion but these.
@@ -80,6 +81,7 @@ LIGHT = {
     "tracing",
     "perfetto",
     "cli",
+    "cli_streams",
     "cli_text",
     "cli_traces",
     "trace",

@@ -1,10 +1,24 @@
-"""`python -m mlpfusion`: the command line for an interpreter whose script is not on the path."""
+"""The command `mlpfusion`, and `python -m mlpfusion`: Ctrl-C has its one line from the first import on."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from mlpfusion.cli import main
+
+def main() -> int:
+    """Run the command line on what was typed and return the exit code."""
+    try:
+        from mlpfusion.cli import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        if sys.stderr is not None:
+            sys.stderr.write("mlpfusion: interrupted; nothing was saved\n")
+        return 130
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the interpreter's own end, quietly
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import cli_traces
+from mlpfusion import cli_streams, cli_traces
 from mlpfusion.cli_text import (
     FAILED,
     INTERRUPTED,
@@ -126,7 +125,7 @@ def _profile(
         raise _InterruptedError(_what_was_saved(saved, before)) from None
     if saved:
         say(f"saved in {_joined(saved)}", sys.stderr)
-    sys.stdout.write(table.render(result, fmt))
+    cli_streams.write_out(table.render(result, fmt))
     return _judge(result)
 
 
@@ -167,7 +166,7 @@ def _table(
     names = None if columns is None else names_in("--columns", columns)
     if names is not None:
         table.check_columns(names)
-    sys.stdout.write(table.render(store.load(result), fmt, names))
+    cli_streams.write_out(table.render(store.load(result), fmt, names))
     return OK
 
 
@@ -178,8 +177,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on `argv` (default: what was typed) and return the exit code."""
     args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
+        cli_streams.prepare()
         code = app(args, prog_name="mlpfusion", standalone_mode=False)
-        sys.stdout.flush()
+        cli_streams.write_out("")  # what the parser wrote may still be held back
+    except cli_streams.ReaderGoneError:  # `mlpfusion table … | head`: the reader has what it wanted
+        return OK
     except UsageError as error:
         return complain(str(error), USAGE)
     except _InterruptedError as error:
@@ -190,12 +192,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(_parse_error_text(error), USAGE)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    except BrokenPipeError:  # `mlpfusion table … | head`: the reader has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+    except (OSError, SystemExit) as error:
+        return _system_refused(error)
     if code == INTERRUPTED:  # Ctrl-C before anything ran; newer parsers make it an exit code themselves
         complain("interrupted; nothing was saved")
     return code if isinstance(code, int) else OK
+
+
+def _system_refused(error: OSError | SystemExit) -> int:
+    """The exit code for what the system would not do, once said; the parser makes an exit of a broken pipe."""
+    cause = error.__context__ if isinstance(error, SystemExit) else error
+    if not isinstance(cause, OSError):
+        raise error
+    cli_streams.silence(sys.stdout)
+    if isinstance(cause, BrokenPipeError):
+        return OK
+    where = f"{str(cause.filename)!r}: " if cause.filename is not None else ""
+    return complain(f"{where}{cause.strerror or cause}", FAILED)
 
 
 # ---- reading what was typed ------------------------------------------------------------------------------------------

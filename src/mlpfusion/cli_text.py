@@ -10,6 +10,7 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
+from mlpfusion import cli_streams
 from mlpfusion.errors import UsageError
 
 OK: Final = 0
@@ -65,10 +66,9 @@ def complain(message: str, code: int = FAILED) -> int:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print one line at once."""
-    stream = stream or sys.stdout
-    stream.write(f"{text}\n")
-    stream.flush()
+    """Print one line at once, on stdout or, if that is `stream`, stderr."""
+    line = "".join(letter if letter.isprintable() else "�" for letter in text)  # a path may hold anything
+    (cli_streams.write_err if stream is sys.stderr else cli_streams.write_out)(f"{line}\n")
 
 
 def one_line(text: str) -> str:

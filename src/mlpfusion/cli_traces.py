@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, USAGE, Format, Text, complain, path_in, say, seconds, size
 from mlpfusion.errors import MlpfusionError, UsageError
 
@@ -63,10 +63,10 @@ def _read(
             code = complain(str(error), USAGE)
             continue
         if json != "-" and fmt in ("text", "github"):
-            sys.stdout.write(("\n\n" if told else "") + reading.render(found, fmt))
+            write_out(("\n\n" if told else "") + reading.render(found, fmt))
         told += found
     if told and json != "-" and fmt in ("csv", "json"):
-        sys.stdout.write(reading.render(told, fmt))
+        write_out(reading.render(told, fmt))
     if told and json is not None:
         _write(json_file, reading.render(told, "json"))
     return code
@@ -87,7 +87,7 @@ def _explain(
     for name in names:
         if not name.strip():
             raise UsageError(f"a kernel's name is empty: {name!r}")
-    sys.stdout.write(explanation.render([explain(name) for name in names], fmt))
+    write_out(explanation.render([explain(name) for name in names], fmt))
     return OK
 
 
@@ -117,7 +117,7 @@ def _diff(
     if json is not None:
         _write(json_file, difference.render(found, "json"))
     if json != "-":
-        sys.stdout.write(difference.render(found, fmt))
+        write_out(difference.render(found, fmt))
     return OK
 
 
@@ -195,7 +195,7 @@ def _reading_options(call: str | None, device: str | None, max_bytes: str | None
 def _write(file: Path | None, text: str) -> None:
     """Write JSON to the file, whole or not at all, or to stdout."""
     if file is None:
-        sys.stdout.write(text)
+        write_out(text)
         return
     scratch = file.with_name(f".{file.name}.part")
     try:

@@ -1,0 +1,88 @@
+"""The standard streams of a command: one that is closed, full or of a narrow encoding costs no traceback."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import os
+import sys
+from typing import Final, TextIO
+
+from mlpfusion.errors import MlpfusionError, UsageError
+
+# What the tables use beyond ASCII, in one letter each: columns stay aligned.
+_PLAIN: Final = {"×": "x", "µ": "u", "–": "-", "−": "-", "·": ".", "…": "~", "→": ">", "�": "?"}
+_SPELLED: Final = "mlpfusion.spelled"
+
+
+class ReaderGoneError(MlpfusionError):
+    """Who read stdout has closed it, as `head` does when it has what it wants."""
+
+
+def prepare() -> None:
+    """Let nothing fail to be encoded, and give a closed stdin or stderr the null device.
+
+    Raises:
+        UsageError: stdout is closed; no verb has a use without it.
+    """
+    codecs.register_error(_SPELLED, _spelled)
+    no_stdout = sys.stdout is None
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # the next file to be opened, a result perhaps, would be that stream
+            _to_null(number)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_SPELLED)
+    if no_stdout:
+        raise UsageError("stdout is closed; give it a file or /dev/null")
+
+
+def write_out(text: str) -> None:
+    """Write to stdout, now.
+
+    Raises:
+        ReaderGoneError: nobody reads it any more.
+        MlpfusionError: it takes no more, as a full disk does.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        silence(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            raise ReaderGoneError("stdout was closed by its reader") from None
+        raise MlpfusionError(f"cannot write to stdout: {error.strerror or error}") from None
+
+
+def write_err(text: str) -> None:
+    """Write to stderr, now; where that fails there is nobody to tell, and the work goes on."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Send what the stream still holds to the null device: the interpreter would complain of it at its end."""
+    with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor holds nothing back
+        _to_null(stream.fileno())
+
+
+def _to_null(number: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    if null == number:
+        os.set_inheritable(null, True)
+        return
+    os.dup2(null, number)
+    os.close(null)
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding lacks, in ASCII."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(each) or each.encode("ascii", "backslashreplace").decode() for each in lacking), error.end
