@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
 
@@ -17,6 +16,8 @@ def main() -> int:
             sys.stderr.write("mlpfusion: interrupted; nothing was saved\n")
         return 130
     finally:
+        import signal
+
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the interpreter's own end, quietly
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mlpfusion import files
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, USAGE, Format, Text, complain, path_in, say, seconds, size
 from mlpfusion.errors import MlpfusionError, UsageError
@@ -197,11 +198,4 @@ def _write(file: Path | None, text: str) -> None:
     if file is None:
         write_out(text)
         return
-    scratch = file.with_name(f".{file.name}.part")
-    try:
-        scratch.write_text(text, encoding="utf-8", errors="backslashreplace")
-        scratch.replace(file)
-    except OSError as error:
-        raise MlpfusionError(f"cannot write {str(file)!r}: {error.strerror or error}") from error
-    finally:
-        scratch.unlink(missing_ok=True)
+    files.write_whole("file", file, text.encode("utf-8", "backslashreplace"))

@@ -47,7 +47,7 @@ def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: st
     with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
         raw = Path(scratch) / "raw.json"
         recorder.record(lambda: fn(*args), raw, calls=calls)
-        _scrubbed(raw, target)
+        kineto.scrub(raw, target)
     return Path(out)
 
 
@@ -73,7 +73,7 @@ def record_script(
         assert isinstance(answer, tasks.Traced)
         if answer.misused is not None:
             raise UsageError(answer.misused)
-        _scrubbed(raw, target)
+        kineto.scrub(raw, target)
     return None
 
 
@@ -136,13 +136,3 @@ def _is_result(text: str) -> bool:
     except (OSError, ValueError):  # ValueError: a name with a null byte
         return False
     return start.lstrip()[:1] == b"{" and _PROFILE.search(start) is not None and b'"traceEvents"' not in start
-
-
-def _scrubbed(raw: Path, target: Path) -> None:
-    """Put the scrubbed trace where it belongs, whole or not at all."""
-    scratch = target.with_name(f".{target.name}.part")
-    try:
-        kineto.scrub(raw, scratch)
-        scratch.replace(target)
-    finally:
-        scratch.unlink(missing_ok=True)
