@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import os
 import signal
 import tempfile
 import threading
@@ -25,6 +24,7 @@ from mlpfusion.spec import MLPSpec, Workload, positive
 from mlpfusion.trace import analyse, kineto
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
 
     from mlpfusion.device import Device
