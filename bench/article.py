@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Read when torch is loaded: a choice that Inductor made on a cold card must not be kept on disk.
+# Read when torch is loaded. Inductor's tuner chooses differently from run to run: each run draws its own.
 os.environ.setdefault("TORCHINDUCTOR_AUTOTUNE_LOCAL_CACHE", "0")
 
 import article_matmul
@@ -99,10 +99,14 @@ def main() -> None:
     """Climb, judge, print, and write JSON with a Markdown table beside it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="write the result here as JSON, and the table beside it as .md")
+    parser.add_argument("--judge", type=Path, help="measure nothing: judge the ladder in this result file again")
     parser.add_argument("--traces", type=Path, help="keep the traces, scrubbed, in this folder")
     parser.add_argument("--device", choices=["cuda", "cpu"])
     parser.add_argument("--rounds", type=int, default=40, help="samples of each clock; at least 20")
     options = parser.parse_args()
+    if options.judge is not None:
+        report(*recorded(options.judge), options.out)
+        return
     here = device.detect(options.device)
     if here.kind == "cpu":
         torch._inductor.config.cpp.enable_kernel_profile = True  # makes each C++ kernel an event of the trace
@@ -116,17 +120,31 @@ def main() -> None:
 
     sizes = TUTORIAL if here.kind == "cuda" else TINY
     ladder = climb(here, sizes, rounds=options.rounds, keep=options.traces, tell=tell)
+    tell("done")
+    report(ladder, datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), options.out)
+
+
+def recorded(path: Path) -> tuple[Ladder, str]:
+    """The ladder in a result file, and when it was measured."""
+    document = msgspec.json.decode(path.read_bytes())
+    return msgspec.convert(document["ladder"], Ladder), document["created"]
+
+
+def report(ladder: Ladder, created: str, out: Path | None) -> None:
+    """Judge every claim by the ladder, print the table, and write it to `out` and, as Markdown, beside it."""
     facts = Facts(ladder)
     judged = tuple(judge(claim, facts) for claim in CLAIMS)
-    tell("done")
     print("\n".join(header(ladder)), table(judged, markdown=False), summary(judged), sep="\n\n")
-    if options.out is not None:
-        created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    if out is not None:
         document = {"schema": 1, "kind": "article", "created": created, "claims": judged, "ladder": ladder}
-        options.out.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-        lines = ["# The tutorial's claims, checked", "", *(f"- {line}" for line in header(ladder)), "", summary(judged)]
-        text = [*lines, "", table(judged, markdown=True), "", "## The rungs", "", steps(ladder), ""]
-        options.out.with_suffix(".md").write_text("\n".join(text), encoding="utf-8")
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+        out.with_suffix(".md").write_text(markdown(ladder, judged), encoding="utf-8")
+
+
+def markdown(ladder: Ladder, judged: tuple[Judged, ...]) -> str:
+    """The claims and the rungs as one page."""
+    lines = ["# The tutorial's claims, checked", "", *(f"- {line}" for line in header(ladder)), "", summary(judged)]
+    return "\n".join([*lines, "", table(judged, markdown=True), "", "## The rungs", "", steps(ladder), ""])
 
 
 if __name__ == "__main__":

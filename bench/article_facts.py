@@ -25,6 +25,8 @@ TRACED_HOST = "host time in the trace"
 HOST = "host time without a profiler, calls in a row"
 HOST_AND_KERNELS = "host time without a profiler; kernel intervals in the trace"
 EVENTS = "device events without a profiler"
+COMPUTED = "computed from the shape"
+OVERHEAD = "the profiler's own events in the trace"
 COMPILER = "the compiler's own counters"
 
 # Operators that only rewrite shapes and strides.

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 CALLS = 20
 BACKENDS = ("eager", "compile", "liger", "hub", "triton")
-WARM_CALLS = 200
 
 
 class Sizes(Record, frozen=True, kw_only=True):
@@ -122,7 +121,7 @@ def climb(here: Device, sizes: Sizes, *, rounds: int, keep: Path | None, tell: C
         compiled = torch.compile(forward_of(case.mlp))
         found = _compilations(case, compiled, here, sizes)
         if here.kind == "cuda":
-            _choose_at_full_clocks(lambda: compiled(case.x))
+            torch.compiler.reset()  # else the kernel that was compiled for this one shape would serve it
             for batch in sizes.other_batches[:2]:  # the second one makes the shape dynamic
                 compiled(torch.randn(batch, *case.x.shape[1:], device="cuda", dtype=case.x.dtype))
         dynamic = Variant("mlp.dynamic", lambda: lambda: compiled(case.x))
@@ -183,16 +182,7 @@ def _mlp(name: str, here: Device, workload: Workload) -> Callable[[], object]:
     case = reference.make_case(workload, torch.device(here.kind), seed=0)
     call = made.bind(case.mlp)
     call(case.x)
-    if name == "compile" and here.kind == "cuda":
-        _choose_at_full_clocks(lambda: call(case.x))
     return lambda: call(case.x)
-
-
-def _choose_at_full_clocks(call: Callable[[], object]) -> None:
-    """Forget what was compiled on a card that had just left its idle clocks: Inductor may have chosen badly there."""
-    for _ in range(WARM_CALLS):
-        call()
-    torch.compiler.reset()
 
 
 def _compilations(

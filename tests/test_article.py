@@ -235,3 +235,14 @@ def test_the_ladder_on_a_cpu(tmp_path: Path) -> None:
     assert str(tmp_path) not in out.read_text() + table
     reading = trace.read(tmp_path / "traces" / "mlp.eager.trace.json.gz")
     assert reading.call.count == 20
+
+
+def test_the_committed_claims_are_what_the_committed_code_says(article: ModuleType) -> None:
+    """The recorded ladder, judged again: a changed claim must be judged, and its page written, anew."""
+    path = ROOT / "bench" / "results" / "h200-ladder.json"
+    ladder, _ = article.recorded(path)
+    facts = article.Facts(ladder)
+    judged = tuple(article.judge(claim, facts) for claim in article.CLAIMS)
+    stored = msgspec.json.decode(path.read_bytes())["claims"]
+    assert list(msgspec.to_builtins(judged)) == stored
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == article.markdown(ladder, judged)
