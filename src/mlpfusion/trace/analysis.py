@@ -32,6 +32,8 @@ __all__ = ["CALL", "Analysed", "analyse", "analyse_calls", "union_ns"]
 
 # Events of a compilation; inside a call they mean that it was compiled while it was measured.
 COMPILING: Final = frozenset({"entire_frame_compile", "_compile.compile_inner", "compile_attempt_0"})
+# Said where traces of several processes were merged and the process of some work cannot be told.
+OF_SEVERAL: Final = "device events have the correlation of launches in several processes: whose they are is not told"
 
 _T = TypeVar("_T", bound="Hashable")
 
@@ -105,6 +107,8 @@ def _lost(calls: Calls) -> list[str]:
         faults.append(f"{calls.trace.integrity.dropped} events could not be read")
     if calls.trace.integrity.negative:
         faults.append(f"{calls.trace.integrity.negative} events end before they begin; their time is taken as 0")
+    if calls.unsure:
+        faults.append(f"{calls.unsure} {OF_SEVERAL}")
     return faults
 
 

@@ -67,7 +67,8 @@ class Calls(NamedTuple):
 
     `launched_by` has for each row of `work` the row of its launch, the same one where work has no launch of its own.
     `missing` counts for each call its launches without work; `orphans` is work without a launch, `early` work before
-    its launch, and `between` has the rows of work that was launched outside the calls.
+    its launch, `unsure` work that another process may have launched, and `between` has the rows of work that was
+    launched outside the calls.
     """
 
     trace: Trace
@@ -81,6 +82,7 @@ class Calls(NamedTuple):
     missing: Rows
     orphans: int = 0
     early: int = 0
+    unsure: int = 0
 
     @property
     def lost(self) -> int:

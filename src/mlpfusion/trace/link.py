@@ -9,6 +9,7 @@ from mlpfusion.errors import MeasurementError
 from mlpfusion.trace import ops
 from mlpfusion.trace.calls import Calls, Part, is_copy, is_launch
 from mlpfusion.trace.chrome import DEVICE_WORK
+from mlpfusion.trace.ranks import keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,15 +84,14 @@ def find_calls(trace: Trace, windows: Sequence[Event], device: DeviceKind, *, wh
 def _device_calls(trace: Trace, windows: Sequence[Event], host: Part, work: Rows, inside: Part) -> Calls:
     import numpy as np
 
-    correlation = trace.correlation[work]
     api = rows_of(trace, lambda kind: kind.category == "api")
-    linked = np.isin(correlation, trace.correlation[api]) & (correlation != 0)
-    orphans = int(np.count_nonzero(~linked))
-    order = np.argsort(correlation, kind="stable")
-    work, correlation = work[order], correlation[order]
-    asked = trace.correlation[inside.rows]
-    first = np.searchsorted(correlation, asked, side="left")
-    count = np.where(asked == 0, 0, np.searchsorted(correlation, asked, side="right") - first)
+    joins, unsure = keys(trace, api, work, windows[0].pid)
+    linked = work[np.isin(joins[work], joins[api]) & (joins[work] != 0)]
+    orphans = len(work) - len(linked)
+    work = work[np.argsort(joins[work], kind="stable")]
+    asked = joins[inside.rows]
+    first = np.searchsorted(joins[work], asked, side="left")
+    count = np.where(asked == 0, 0, np.searchsorted(joins[work], asked, side="right") - first)
     is_one = flags(trace, lambda kind: is_launch(kind.name))[trace.kind[inside.rows]] | (count > 0)
     launches = _kept(inside, is_one)
     first, count = first[is_one], count[is_one]
@@ -109,9 +109,10 @@ def _device_calls(trace: Trace, windows: Sequence[Event], host: Part, work: Rows
         launches,
         Part(done, bounds),
         launched_by=by,
-        between=_without(work[np.isin(trace.correlation[work], trace.correlation[api])], done),
+        between=_without(work[np.isin(joins[work], joins[api])], done),
         missing=np.diff(np.concatenate(([0], np.cumsum((count == 0) & ~copies)))[launches.bounds]),
         orphans=orphans,
+        unsure=int(np.count_nonzero(np.isin(done, unsure))),
         early=int(np.count_nonzero(trace.start[done] < trace.start[by])),
     )
 
