@@ -274,6 +274,17 @@ def test_more_kinds_of_module_than_the_recompile_limit_all_compile():
             torch.testing.assert_close(mlp(value), mlp.set_backend("eager")(value))
 
 
+def test_where_pytorch_gives_up_compiling_the_backend_says_so():
+    mlp = GatedMLP(MLPSpec(hidden_size=8, intermediate_size=40, dtype="float32"), backend="compile")
+    with torch._dynamo.config.patch(recompile_limit=1):
+        with torch.no_grad():
+            mlp(torch.randn(2, 8))
+        with pytest.raises(BackendUnavailableError, match=r"'compile'.*more than 1 kinds of call.*recompile_limit"):
+            mlp(torch.randn(2, 8))
+    torch.compiler.reset()
+    mlp(torch.randn(2, 8)).sum().backward()
+
+
 def test_hooks_on_a_projection_fire_or_the_backend_refuses():
     calls = []
     for backend in ("eager", "triton"):

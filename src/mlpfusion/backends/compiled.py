@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from mlpfusion.backends.eager import forward_of
+from mlpfusion.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,13 +43,33 @@ class Compile:
         return None
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
-        """Compiles at the first call of each new kind of input, not here."""
+        """Compiles at the first call of each new kind of input, not here.
+
+        A call raises BackendUnavailableError at the kind of input at which PyTorch would give up compiling.
+        """
+        from torch._dynamo.exc import (
+            FailOnRecompileLimitHit,
+        )  # a second of imports, which listing backends need not pay
+
         forward = forward_of(mlp)
         own = FunctionType(
             _code_for(forward.__code__, mlp.spec, self.name), forward.__globals__, closure=forward.__closure__
         )
         compiled: Callable[[Tensor], Tensor] = torch.compile(own, fullgraph=True, mode=self.mode)
-        return compiled
+        name = self.name
+
+        def call(x: Tensor) -> Tensor:
+            try:
+                return compiled(x)
+            except FailOnRecompileLimitHit as error:
+                limit = torch._dynamo.config.recompile_limit
+                raise BackendUnavailableError(
+                    name,
+                    f"more than {limit} kinds of call (shapes, dtypes, gradient modes) of modules of one spec; PyTorch "
+                    "gives up there: raise torch._dynamo.config.recompile_limit, or call torch.compiler.reset()",
+                ) from error
+
+        return call
 
 
 @functools.cache
