@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import MeasurementError, MlpfusionError
-from mlpfusion.trace import analyse, kineto
+from mlpfusion.trace import analyse, kineto, read
 from mlpfusion.trace.analysis import union_ns
+from mlpfusion.trace.findings import findings
 
 if TYPE_CHECKING:
     from mlpfusion.records import Analysis
@@ -100,9 +101,25 @@ def test_a_lost_kernel_makes_the_trace_incomplete(tmp_path: Path) -> None:
     assert found.calls == 3
     assert len(found.kernel_us) == 3
     assert found.faults == (
-        "1 launches inside calls have no device event",
+        "1 launch inside calls without device event",
         "calls differ in their number of kernels (4 in 1, 5 in 3 calls); figures are of the 3 of 4 calls that agree",
     )
+
+
+@pytest.mark.parametrize(
+    ("times", "fault"),
+    [('"ts": "soon", "dur": 2', "1 event that could not be read"),
+     ('"ts": 1001, "dur": -4', "1 event with an end before the beginning, whose time is taken as 0")],
+)  # fmt: skip
+def test_what_is_no_time_makes_the_trace_incomplete(tmp_path: Path, times: str, fault: str) -> None:
+    text, whole = many().op("aten::view", 1001, 2).text(), '"ts": 1001, "dur": 2'
+    assert text.count(whole) == 1
+    path = tmp_path / "t.json"
+    path.write_text(text.replace(whole, times))
+    assert analyse(kineto.read(path), device="cuda").faults == (fault,)
+    reading = read(path)
+    assert reading.incomplete == fault
+    assert [finding.seen for finding in findings(reading) if finding.id == "missing_events"] == [fault]
 
 
 def test_other_kernels_in_one_call_are_said(tmp_path: Path) -> None:

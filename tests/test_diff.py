@@ -235,6 +235,16 @@ def test_few_samples_have_no_bounds() -> None:
     assert (time.low_us, time.high_us, time.clear) == (None, None, False)
 
 
+def test_bounds_that_touch_zero_are_not_clear() -> None:
+    low, high = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (6.0, 7.0, 8.0, 9.0, 10.0, 11.0)
+    for a, b, bounds in ((low, high, (0, 10)), (high, low, (-10, 0))):
+        (time,) = diff(row("a", EAGER, a), row("b", EAGER, b)).times
+        assert (time.low_us, time.high_us, time.clear) == (*bounds, False)
+    apart = tuple(value + 0.5 for value in high)
+    assert [diff(row("a", EAGER, low), row("b", EAGER, apart)).times[0].clear] == [True]
+    assert [diff(row("a", EAGER, apart), row("b", EAGER, low)).times[0].clear] == [True]
+
+
 def test_a_trace_and_a_row(tmp_path: Path) -> None:
     made: Any = Timeline()
     for index in range(3):

@@ -116,7 +116,7 @@ def test_removed_kernels_make_a_trace_incomplete() -> None:
     assert found.integrity.lost == 2
     assert (
         found.incomplete
-        == "2 launches inside calls have no device event; calls have between 4 and 5 kernels, copies and fills"
+        == "2 launches inside calls without device event; calls have between 4 and 5 kernels, copies and fills"
     )
     assert found.analysis.calls == 2  # the figures are of the calls that lost nothing
     assert of(many(4)).incomplete is None
@@ -411,7 +411,7 @@ def test_ranks_of_a_merged_trace_are_told_apart_by_their_devices() -> None:
 @pytest.mark.parametrize("case", [{}, {"backlog": 1, "devices": (0, 0)}])
 def test_ranks_that_cannot_be_told_apart_make_a_trace_incomplete(case: dict[str, Any]) -> None:
     found = of(merged(**case))
-    said = "30 device events have the correlation of launches in several processes: whose they are is not told"
+    said = "30 device events with the correlation of launches in several processes: of which one is not told"
     assert found.incomplete == said
     assert said in found.analysis.faults
     assert "missing_events" in {finding.id for finding in findings(found)}
@@ -423,7 +423,7 @@ def test_durations_of_zero_and_less_are_counted() -> None:
     kernels[0]["dur"], kernels[1]["dur"] = 0, -3
     found = of(made)
     assert (found.integrity.zero, found.integrity.negative) == (2, 1)
-    assert found.incomplete == "1 events end before they begin"
+    assert found.incomplete == "1 event with an end before the beginning, whose time is taken as 0"
     assert any("2 device events have a duration of 0" in note for note in found.notes)
 
 

@@ -16,6 +16,7 @@ from mlpfusion.trace.names import decode
 from mlpfusion.trace.preops import pre_ops
 from mlpfusion.trace.roles import roles
 from mlpfusion.trace.select import CALL
+from mlpfusion.trace.work_findings import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -32,8 +33,6 @@ __all__ = ["CALL", "Analysed", "analyse", "analyse_calls", "union_ns"]
 
 # Events of a compilation; inside a call they mean that it was compiled while it was measured.
 COMPILING: Final = frozenset({"entire_frame_compile", "_compile.compile_inner", "compile_attempt_0"})
-# Said where traces of several processes were merged and the process of some work cannot be told.
-OF_SEVERAL: Final = "device events have the correlation of launches in several processes: whose they are is not told"
 
 _T = TypeVar("_T", bound="Hashable")
 
@@ -62,7 +61,7 @@ def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
 def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
     """As `analyse`, of calls that were found."""
     used, disagreement = _agreeing(calls)
-    faults = [*_lost(calls), *_compiled(calls), *disagreement]
+    faults = [*lost(calls), *_compiled(calls), *disagreement]
     notes = _doubts(calls)
     kernels, times = _kernels(calls, used)
     busy = busy_ns(calls)
@@ -98,18 +97,20 @@ def _agreeing(calls: Calls) -> tuple[tuple[int, ...], list[str]]:
     return used, [f"{reason}; figures are of the {len(used)} of {len(sequences)} calls that agree"]
 
 
-def _lost(calls: Calls) -> list[str]:
-    """What the trace lost."""
-    faults = []
-    if calls.lost:
-        faults.append(f"{calls.lost} launches inside calls have no device event")
-    if calls.trace.integrity.dropped:
-        faults.append(f"{calls.trace.integrity.dropped} events could not be read")
-    if calls.trace.integrity.negative:
-        faults.append(f"{calls.trace.integrity.negative} events end before they begin; their time is taken as 0")
-    if calls.unsure:
-        faults.append(f"{calls.unsure} {OF_SEVERAL}")
-    return faults
+def lost(calls: Calls) -> list[str]:
+    """What the trace lost, or does not tell apart."""
+    whole = calls.trace.integrity
+    found = (
+        (calls.lost, "launch", "inside calls without device event"),
+        (whole.dropped, "event", "that could not be read"),
+        (whole.negative, "event", "with an end before the beginning, whose time is taken as 0"),
+        (
+            calls.unsure,
+            "device event",
+            "with the correlation of launches in several processes: of which one is not told",
+        ),
+    )
+    return [f"{counted(count, noun)} {text}" for count, noun, text in found if count]
 
 
 def _doubts(calls: Calls) -> list[str]:

@@ -60,19 +60,10 @@ def findings(reading: Reading, *, asked: Asked | None = None) -> tuple[Finding, 
 
 def _missing(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     """Events that the profiler or the file lost."""
-    whole = reading.integrity
-    lost = [
-        f"{counted(whole.lost, 'launch')} without device event" if whole.lost else "",
-        f"{counted(whole.dropped, 'event')} that could not be read" if whole.dropped else "",
-        f"{counted(whole.negative, 'event')} that end before they begin" if whole.negative else "",
-        f"the file is cut off and {whole.lost_bytes} bytes are of no use" if whole.lost_bytes else "",
-        reading.incomplete or "",
-    ]
-    seen = list(dict.fromkeys(text for text in lost if text))
-    if seen and (reading.incomplete or any(lost[:4])):
+    if reading.incomplete:
         yield Finding(
             id="missing_events",
-            seen="; ".join(seen),
+            seen=reading.incomplete,
             means="counts and times per call are not those of the program",
             do="record again with fewer events (a shorter schedule, without stacks), and end with a synchronisation",
         )

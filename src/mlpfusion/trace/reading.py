@@ -11,7 +11,7 @@ import msgspec
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.readings import Reading
 from mlpfusion.trace import facts, kineto, select
-from mlpfusion.trace.analysis import COMPILING, OF_SEVERAL, analyse_calls
+from mlpfusion.trace.analysis import COMPILING, analyse_calls, lost
 from mlpfusion.trace.busy import idle_shares
 from mlpfusion.trace.calls import is_launch
 from mlpfusion.trace.chrome import DEVICE_WORK
@@ -189,14 +189,7 @@ def _incomplete(trace: Trace, calls: Calls) -> str | None:
         reasons.append(
             f"the file is cut off{why}: {trace.integrity.lost_bytes} bytes after its last whole event are lost"
         )
-    if trace.integrity.dropped:
-        reasons.append(f"{trace.integrity.dropped} events could not be read")
-    if trace.integrity.negative:
-        reasons.append(f"{trace.integrity.negative} events end before they begin")
-    if calls.lost:
-        reasons.append(f"{calls.lost} launches inside calls have no device event")
-    if calls.unsure:
-        reasons.append(f"{calls.unsure} {OF_SEVERAL}")
+    reasons += lost(calls)
     sizes = np.unique(np.diff(calls.work.bounds))
     if len(sizes) > 1:
         reasons.append(f"calls have between {sizes[0]} and {sizes[-1]} kernels, copies and fills")
