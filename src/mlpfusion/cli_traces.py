@@ -13,6 +13,8 @@ from mlpfusion.cli_text import FAILED, OK, USAGE, Format, Text, complain, path_i
 from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mlpfusion.perfetto import Served
     from mlpfusion.report.reading import Told
 
@@ -50,7 +52,7 @@ def _read(
     """Say what traces of torch.profiler hold, whoever recorded them; needs no torch."""
     from mlpfusion.report import reading
 
-    json_file = _checked(json, fmt)
+    json_file = _checked(json, fmt, "readings", traces)
     options = _reading_options(call, device, max_bytes)
     from mlpfusion.trace import read_all
     from mlpfusion.trace.findings import findings
@@ -105,7 +107,7 @@ def _diff(
     """Compare two calls: kernels one by one, operators, launches, times."""
     from mlpfusion.report import difference
 
-    json_file = _checked(json, fmt)
+    json_file = _checked(json, fmt, "difference", [a, b])
     options = _reading_options(call, device, max_bytes)
     if a == b == "-":
         raise UsageError("A and B are both stdin; only one of them can be '-'")
@@ -172,13 +174,21 @@ def _open(
 # ---- what the verbs share --------------------------------------------------------------------------------------------
 
 
-def _checked(json: str | None, fmt: str) -> Path | None:
-    """The file for JSON, if there is to be one, before anything is read."""
+def _checked(json: str | None, fmt: str, kind: str, sources: Sequence[str]) -> Path | None:
+    """The file for JSON, if there is to be one, before anything is read; it is none of what is to be read."""
     from mlpfusion import spec, store
     from mlpfusion.report import grid
 
     spec.one_of("format", fmt, grid.FORMATS)
-    return None if json is None or json == "-" else store.check_file(path_in("--json", json))
+    if json is None or json == "-":
+        return None
+    path = path_in("--json", json)
+    from mlpfusion.trace.source import file_of
+
+    for source in sources:
+        if source != "-" and files.is_same(path, file_of(source)):
+            raise UsageError(f"--json {json!r} would overwrite {source!r}, which is to be read; name another file")
+    return store.check_file(path, kind=kind)
 
 
 def _reading_options(call: str | None, device: str | None, max_bytes: str | None) -> dict[str, Any]:

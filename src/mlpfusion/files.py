@@ -79,6 +79,14 @@ def check_file(what: str, path: Path) -> Path:
             return target
 
 
+def is_same(a: Path, b: Path) -> bool:
+    """Whether both paths lead to one file that exists."""
+    try:
+        return a.samefile(b)
+    except (OSError, RuntimeError, ValueError):  # not there; a loop of links; a null byte
+        return False
+
+
 def check_directory(what: str, path: Path) -> Path:
     """`path` if it is a writable directory or one that can be made, else a `UsageError`; leaves nothing behind."""
     shown = f"{what} {str(path)!r}"

@@ -76,9 +76,23 @@ def encode(profile: Profile) -> str:
     return _layout(plain, 0) + "\n"
 
 
-def check_file(path: Path) -> Path:
-    """The real path behind `path` if a result file can be written there, else a `UsageError`; leaves nothing behind."""
-    return files.check_file("result file", path)
+def check_file(path: Path, *, kind: str = "profile") -> Path:
+    """The real path behind `path` if a result file can be written there, else a `UsageError`; leaves nothing behind.
+
+    What is there already may only be such a file, or empty: anything else, a trace say, would be lost.
+    """
+    target = files.check_file("result file", path)
+    if target.exists() and target.stat().st_size and not _holds(kind, target):
+        raise UsageError(f"result file {str(path)!r} exists and holds no {kind!r} of mlpfusion; name another file")
+    return target
+
+
+def _holds(kind: str, path: Path) -> bool:
+    try:
+        head = msgspec.json.decode(files.read_whole("result file", path, _MOST_BYTES), type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return head.schema is not None and head.kind == kind
 
 
 def check_directory(path: Path) -> Path:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import tempfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion import store
+from mlpfusion import files, store
 from mlpfusion.errors import UsageError
 from mlpfusion.readings import Reading
 from mlpfusion.records import Profile, Row
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 CALLS: Final = 20
 OUT: Final = "trace.json.gz"
 _PROFILE: Final = re.compile(rb'"kind"\s*:\s*"profile"')
+_TRACE: Final = re.compile(rb'\s*\{[^{]*"(schemaVersion|traceEvents|deviceProperties|displayTimeUnit)"\s*:')
 _START: Final = 4096  # bytes that tell a result file from a trace
 
 
@@ -35,13 +37,13 @@ def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: st
     annotations other than PyTorch's and ours. What `fn` raises is raised, and `out` is then left as it was.
 
     Raises:
-        UsageError: `fn` cannot be called, `calls` is not positive, or `out` cannot be written.
+        UsageError: `fn` cannot be called, `calls` is not positive, `out` cannot be written or is no trace.
     """
     if not callable(fn):
         raise UsageError(f"fn must be callable, got {fn!r}")
     if isinstance(calls, bool) or not isinstance(calls, int) or calls < 1:
         raise UsageError(f"calls must be a positive integer, got {calls!r}")
-    target = store.check_file(Path(out))
+    target = _check_trace(Path(out))
     from mlpfusion.measure import recorder
 
     with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
@@ -61,7 +63,9 @@ def record_script(
     """
     if not Path(script).is_file():
         raise UsageError(f"script {script!r} does not exist")
-    target = store.check_file(out)
+    if files.is_same(Path(script), out):
+        raise UsageError(f"trace file {str(out)!r} would overwrite the script itself; name another file")
+    target = _check_trace(out)
     from mlpfusion.measure import supervise, tasks
 
     with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
@@ -75,6 +79,23 @@ def record_script(
             raise UsageError(answer.misused)
         kineto.scrub(raw, target)
     return None
+
+
+def _check_trace(path: Path) -> Path:
+    """The real path behind `path` if a trace can be written there; only another trace, or nothing, may be replaced."""
+    target = files.check_file("trace file", path)
+    start = b""
+    if target.exists():
+        try:
+            with target.open("rb") as file:
+                start = file.read(_START)
+            if start.startswith(b"\x1f\x8b"):
+                start = zlib.decompressobj(wbits=31).decompress(start, _START)
+        except (OSError, zlib.error):
+            start = b"?"
+    if start and not _TRACE.match(start):
+        raise UsageError(f"trace file {str(path)!r} exists and is no trace; name another file")
+    return target
 
 
 def diff(

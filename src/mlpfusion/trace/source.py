@@ -78,6 +78,11 @@ def texts(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Text]:
     return _opened(str(source), file, member, max_bytes)
 
 
+def file_of(source: str) -> Path:
+    """The file in which `source` is: the archive of `archive:member`, else the path itself."""
+    return _split(source)[0]
+
+
 def _split(name: str) -> tuple[Path, str | None]:
     """The file and the member: `a.zip:b.json` is a member of a.zip unless there is a file of that name."""
     position = len(name)
