@@ -50,13 +50,30 @@ def test_many_kernels_are_shown_by_name(eager: Reading) -> None:
 def test_spread_of_many_few_and_one() -> None:
     assert spread_text(Spread(n=20, median=2.0, low=1.0, high=9.0, p20=1.9, p80=2.2)) == "2.00 [1.90–2.20]"
     assert spread_text(Spread(n=3, median=2.0, low=1.0, high=9.0)) == "2.0 [1.0–9.0]"
-    assert spread_text(Spread(n=1, median=2.0, low=2.0, high=2.0)) == "2.00"
+    assert spread_text(Spread(n=1, median=2.0, low=2.0, high=2.0)) == "2.00 (one call)"
     assert spread_text(None) == "–"
     assert [spread_meaning(n) for n in (1, 2, 20)] == [
         "of the only call",
         "medians of 2 calls [lowest to highest]",
         "medians of 20 calls [20th to 80th percentile]",
     ]
+
+
+def test_a_time_of_one_call_is_marked(eager: Reading) -> None:
+    one = Spread(n=1, median=7.0, low=7.0, high=7.0)
+    spreads = (one,) * len(eager.kernel_spread)
+    text = page(replace(eager, host_spread=one, device_spread=one, kernel_spread=spreads))
+    assert "host        7.00 µs in one call\n" in text
+    assert "device      7.00 µs in one call in which anything ran; idle for" in text
+    kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
+    assert all(line.endswith("  7.00 (one call)") for line in kernels)
+
+
+def test_a_time_without_its_spread_is_not_shown(eager: Reading) -> None:
+    bare = tuple(replace(kernel, p20_us=None, p80_us=None) for kernel in eager.analysis.kernels)
+    text = page(replace(eager, kernel_spread=(), analysis=replace(eager.analysis, kernels=bare)))
+    kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
+    assert all(line.endswith(" –") for line in kernels)
 
 
 def test_what_is_seldom_is_said(eager: Reading) -> None:

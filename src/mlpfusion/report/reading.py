@@ -64,11 +64,14 @@ def document(told: Sequence[Told]) -> dict[str, Any]:
 
 
 def spread_text(spread: Spread | None) -> str:
-    """A median with the 20th and 80th percentiles, or the lowest and highest of fewer than 20 values."""
+    """A median with the 20th and 80th percentiles, or the lowest and highest of fewer than 20 values.
+
+    One value is marked as such: nothing says how it varies.
+    """
     if spread is None:
         return ABSENT
     if spread.n == 1:
-        return units.plain(spread.median)
+        return f"{units.plain(spread.median)} (one call)"
     low, high = (spread.low, spread.high) if spread.p20 is None or spread.p80 is None else (spread.p20, spread.p80)
     return units.with_spread(spread.median, low, high)
 
@@ -110,8 +113,8 @@ def _header(reading: Reading, *, github: bool) -> str:
 
 
 def _times(reading: Reading) -> Iterable[tuple[str, str]]:
-    yield "host", f"{spread_text(reading.host_spread)} µs a call"
-    busy = f"{spread_text(reading.device_spread)} µs a call in which anything ran"
+    yield "host", _a_call(reading.host_spread)
+    busy = f"{_a_call(reading.device_spread)} in which anything ran"
     if reading.idle_share is not None:
         busy += f"; idle for {reading.idle_share:.0%} of the call"
     yield "device" if reading.device == "cuda" else "operators", busy
@@ -122,6 +125,12 @@ def _times(reading: Reading) -> Iterable[tuple[str, str]]:
             f"host {units.plain(first.host_us)} µs, the others {units.plain(first.rest_host_us)}; "
             f"device {units.plain(first.kernel_us)} µs, the others {units.plain(first.rest_kernel_us)}",
         )
+
+
+def _a_call(spread: Spread | None) -> str:
+    if spread is not None and spread.n == 1:
+        return f"{units.plain(spread.median)} µs in one call"
+    return f"{spread_text(spread)} µs a call"
 
 
 def _launches(reading: Reading) -> str:
@@ -209,7 +218,14 @@ def _kernel_times(reading: Reading) -> list[str]:
         return [ABSENT] * len(kernels)
     if len(reading.kernel_spread) == len(kernels):
         return [spread_text(spread) for spread in reading.kernel_spread]
-    return [ABSENT if kernel.time_us is None else units.plain(kernel.time_us) for kernel in kernels]
+    return [_kernel_time(kernel) for kernel in kernels]
+
+
+def _kernel_time(kernel: Kernel) -> str:
+    """Its median where the percentiles are known as well."""
+    if kernel.time_us is None or kernel.p20_us is None or kernel.p80_us is None:
+        return ABSENT
+    return units.with_spread(kernel.time_us, kernel.p20_us, kernel.p80_us)
 
 
 def _name(name: str, *, github: bool) -> str:
