@@ -6,11 +6,13 @@ import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.records import Clock, Clocks, Kernel, Launches, Row
+from mlpfusion.report import difference
 from mlpfusion.trace import read
 from mlpfusion.trace.diff import diff
 from mlpfusion.trace.names import decode
@@ -202,6 +204,53 @@ def test_thousands_of_kernels_are_paired_in_time() -> None:
     nameless = kernels([(f"k{number % 7}", "other") for number in range(20_000)])
     moved = pair(nameless, [*kernels([("first", "other")]), *nameless])
     assert sum(each.change == "same" for each in moved) == 20_000
+
+
+# ---- what cannot be compared -----------------------------------------------------------------------------------------
+
+
+def test_an_incomplete_side_has_no_times() -> None:
+    whole = recorded("h200_eager")
+    broken = msgspec.structs.replace(recorded("h200_compile"), incomplete="2 launches have no device event")
+    said = "b: its times are not compared, since it is incomplete: 2 launches have no device event"
+    found = diff(whole, broken)
+    assert found.times == found.pre_ops == ()
+    assert found.summary[0] == found.reasons[0] == said
+    assert {pair.difference_us for pair in found.kernels} == {None}
+    assert {pair.b.time_us for pair in found.kernels if pair.b} == {None}
+    assert all(pair.a.time_us for pair in found.kernels if pair.a)
+    page = difference.render(found)
+    assert page.splitlines()[3] == said
+    assert page.count(said) == 1
+    assert diff(broken, whole).summary[0] == "a" + said[1:]
+
+
+def test_a_cpu_and_a_gpu() -> None:
+    found = between("cpu_eager", "h200_eager")
+    said = "a ran on CPU, b on GPU: kernel times, launches and the time before the first one are not compared"
+    assert found.summary[0] == found.reasons[0] == said
+    assert [change.clock for change in found.times] == ["host_us"]
+    assert found.launches == found.pre_ops == ()
+    assert {pair.difference_us for pair in found.kernels} == {None}
+    assert between("h200_eager", "cpu_eager").summary[0].startswith("a ran on GPU, b on CPU: ")
+    assert not any("ran on" in line for line in between("cpu_eager", "cpu_compile").summary)
+
+
+def test_a_row_of_a_cpu() -> None:
+    row_of_cpu = row("eager", [("aten::mm", GATE), ("cpp_fused_gelu_0", "activation")], (1.0, 2.0))
+    assert diff(row_of_cpu, recorded("h200_eager")).summary[0].startswith("a ran on CPU, b on GPU: ")
+    assert not any("ran on" in line for line in diff(row_of_cpu, recorded("cpu_eager")).summary)
+
+
+def test_kernel_times_come_with_their_spread(tmp_path: Path) -> None:
+    made: Any = Timeline()
+    one = read(made.mlp(1000).write(tmp_path))
+    found = difference.render(diff(one, one))
+    assert found.count("5.00 (one call)") == 2 * 5
+    made.mlp(2000)
+    assert "5.00 [5.00–5.00]" in difference.render(diff(one, read(made.write(tmp_path))))
+    few = difference.render(diff(row("a", EAGER, (1.0,)), row("b", EAGER, (2.0,))))
+    assert "10.0" not in few.split("Kernels")[1].split("Times")[0]
 
 
 # ---- rows of a result file -------------------------------------------------------------------------------------------

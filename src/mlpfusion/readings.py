@@ -210,7 +210,8 @@ class FieldChange(Record, frozen=True, kw_only=True):
 class KernelPair(Record, frozen=True, kw_only=True):
     """A kernel of one call and its counterpart in the other: the same name byte for byte, changed, gone or new.
 
-    `changes` says in what two changed ones differ; `difference_us` is b's median time less a's.
+    `changes` says in what two changed ones differ; `difference_us` is b's median time less a's. The spreads
+    are those of traces; a row of a result file has its percentiles in the kernel.
     """
 
     change: Literal["same", "changed", "gone", "new"]
@@ -219,6 +220,8 @@ class KernelPair(Record, frozen=True, kw_only=True):
     b: Kernel | None = None
     changes: tuple[FieldChange, ...] = ()
     difference_us: float | None = None
+    a_spread: Spread | None = None
+    b_spread: Spread | None = None
 
 
 class CountChange(Record, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from mlpfusion.spec import one_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mlpfusion.readings import CountChange, Difference, FieldChange, KernelPair, TimeChange
+    from mlpfusion.readings import CountChange, Difference, FieldChange, KernelPair, Spread, TimeChange
     from mlpfusion.records import Kernel
 
 _CLOCKS: Final = {
@@ -48,7 +48,8 @@ def _page(found: Difference, *, github: bool) -> str:
     blocks = ["\n".join(f"- **{name}**: {markdown(side)}" if github else f"{name}  {side}" for name, side in sides)]
     blocks.append("\n".join(f"- {markdown(line)}" if github else line for line in found.summary))
     blocks += [titled(title, table, github=github) for title, table in _tables(found, github=github)]
-    blocks.append("\n".join(f"- {markdown(reason)}" if github else reason for reason in found.reasons))
+    left = [reason for reason in found.reasons if reason not in found.summary]
+    blocks.append("\n".join(f"- {markdown(reason)}" if github else reason for reason in left))
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -81,18 +82,23 @@ def _cells(pair: KernelPair, *, github: bool) -> list[str]:
     change = "" if pair.difference_us is None else f"{pair.difference_us:+.1f}"
     shown = f"`{name}`" if github else name
     what = _what(pair.changes) if pair.a and pair.b else decoded_text(kernel.decoded) if kernel else ""
-    return [pair.change, pair.role, shown, what, _kernel_us(pair.a), _kernel_us(pair.b), change]
+    return [pair.change, pair.role, shown, what, *_kernel_times(pair), change]
 
 
 def _what(changes: Sequence[FieldChange]) -> str:
     return "; ".join(f"{one.field} {one.a or ABSENT} → {one.b or ABSENT}" for one in changes)
 
 
-def _kernel_us(kernel: Kernel | None) -> str:
-    if kernel is None or kernel.time_us is None:
+def _kernel_times(pair: KernelPair) -> tuple[str, str]:
+    return _kernel_us(pair.a, pair.a_spread), _kernel_us(pair.b, pair.b_spread)
+
+
+def _kernel_us(kernel: Kernel | None, spread: Spread | None) -> str:
+    """A median with its spread; none without, as of a row of fewer than 20 calls."""
+    if spread is not None:
+        return spread_text(spread)
+    if kernel is None or kernel.time_us is None or kernel.p20_us is None or kernel.p80_us is None:
         return ABSENT
-    if kernel.p20_us is None or kernel.p80_us is None:
-        return units.plain(kernel.time_us)
     return units.with_spread(kernel.time_us, kernel.p20_us, kernel.p80_us)
 
 

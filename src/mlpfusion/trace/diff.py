@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from mlpfusion.readings import CountChange, Difference, HostEvent, PartChange, Reading, TimeChange
 from mlpfusion.records import PreOpParts
 from mlpfusion.spread import median_interval
@@ -14,12 +16,17 @@ from mlpfusion.trace import facts, pairs
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mlpfusion.readings import KernelPair
+    from mlpfusion.device import DeviceKind
+    from mlpfusion.readings import KernelPair, Spread
     from mlpfusion.records import Clock, Kernel, Launches, PreOps, Role, Row
 
 Side: TypeAlias = "Reading | Row"
 
 _HASH: Final = re.compile(r"(## Call CompiledFxGraph) \w+ ##|(Torch-Compiled Region): [\w/]+")
+# What runs in the place of kernels on a CPU: operators by their name, and Inductor's C++.
+_CPU_WORK: Final = re.compile(r"\w+::\w+$|cpp_\w+$")
+_DEVICES: Final = {"cpu": "CPU", "cuda": "GPU"}
+_APART: Final = "kernel times, launches and the time before the first one are not compared"
 # Longer chains are told up to here: they name what a root holds, and a whole model is none.
 _CHAIN: Final = 24
 
@@ -33,17 +40,28 @@ class _Side(NamedTuple):
     pre_ops: PreOps | None
     timeline: Sequence[HostEvent]
     clocks: Mapping[str, Sequence[float]]
-    incomplete: str | None
+    device: DeviceKind
+    spreads: Mapping[int, Spread]  # by the kernel's id
+    incomplete: str | None = None
 
 
 def diff(a: Side, b: Side, *, labels: tuple[str, str] | None = None) -> Difference:
     """How `b` differs from `a`. Sides may be mixed; a row of a result file has no operators.
 
+    A reading without averages gives no times; of a CPU and a GPU, only what both measure alike is compared.
     `labels` name the sides in what is said; else they are the source or the backend.
     """
     first, second = _side(a, labels[0] if labels else None), _side(b, labels[1] if labels else None)
-    kernels = pairs.pair(first.kernels, second.kernels)
-    reasons = []
+    apart = first.device != second.device
+    kernels = _timed(pairs.pair(first.kernels, second.kernels), first, second)
+    caveats = [
+        f"{name}: its times are not compared, since it is incomplete: {side.incomplete}"
+        for name, side in (("a", first), ("b", second))
+        if side.incomplete
+    ]
+    if apart:
+        caveats.append(f"a ran on {_DEVICES[first.device]}, b on {_DEVICES[second.device]}: {_APART}")
+    reasons = [*caveats]
     ops: tuple[CountChange, ...] = ()
     chains: tuple[CountChange, ...] = ()
     if first.timeline and second.timeline:
@@ -53,10 +71,12 @@ def diff(a: Side, b: Side, *, labels: tuple[str, str] | None = None) -> Differen
         lacking = [side.label for side in (first, second) if not side.timeline]
         have = "has" if len(lacking) == 1 else "have"
         reasons.append(f"operators are not compared: {' and '.join(lacking)} {have} no timeline of host events")
-    for side in (first, second):
-        if side.incomplete:
-            reasons.append(f"{side.label}: {side.incomplete}")
-    shared = [clock for clock in first.clocks if clock in second.clocks]
+    reasons += [
+        f"{side.label}: {given.reason}"
+        for given, side in ((a, first), (b, second))
+        if not isinstance(given, Reading) and given.reason
+    ]
+    shared = [clock for clock in first.clocks if clock in second.clocks and not (apart and clock == "kernel_us")]
     compared = [_time(clock, first.clocks[clock], second.clocks[clock]) for clock in shared]
     times = tuple(change for change in compared if change is not None)
     return Difference(
@@ -65,27 +85,17 @@ def diff(a: Side, b: Side, *, labels: tuple[str, str] | None = None) -> Differen
         kernels=kernels,
         ops=ops,
         chains=chains,
-        launches=_launches(first.launches, second.launches),
+        launches=() if apart else _launches(first.launches, second.launches),
         times=times,
-        pre_ops=_parts(first.pre_ops, second.pre_ops),
-        summary=tuple(_summary(kernels, chains, times)),
+        pre_ops=() if apart else _parts(first.pre_ops, second.pre_ops),
+        summary=(*caveats, *_summary(kernels, chains, times)),
         reasons=tuple(reasons),
     )
 
 
 def _side(side: Side, label: str | None) -> _Side:
     if isinstance(side, Reading):
-        analysis = side.analysis
-        clocks = {"host_us": analysis.host_us, "kernel_us": analysis.kernel_us}
-        return _Side(
-            label or side.source,
-            analysis.kernels,
-            analysis.launches,
-            analysis.pre_ops,
-            side.timeline,
-            {name: samples for name, samples in clocks.items() if samples},
-            side.incomplete,
-        )
+        return _read_side(side, label or side.source)
     clocks = {name: _samples(getattr(side.clocks, name)) for name in ("wall_us", "event_us", "kernel_us", "graph_us")}
     return _Side(
         label or side.backend,
@@ -94,7 +104,45 @@ def _side(side: Side, label: str | None) -> _Side:
         side.pre_ops,
         (),
         {name: samples for name, samples in clocks.items() if samples},
-        side.reason,
+        "cpu" if side.kernels and all(_CPU_WORK.match(kernel.name) for kernel in side.kernels) else "cuda",
+        {},
+    )
+
+
+def _read_side(side: Reading, label: str) -> _Side:
+    """A reading; without its times if no average of them may be shown."""
+    analysis = side.analysis
+    kernels = analysis.kernels
+    clocks = {"host_us": analysis.host_us, "kernel_us": analysis.kernel_us}
+    spreads: dict[int, Spread] = {}
+    if side.incomplete:
+        untimed = {"time_us": None, "p20_us": None, "p80_us": None}
+        kernels, clocks = tuple(msgspec.structs.replace(one, **untimed) for one in kernels), {}
+    elif len(side.kernel_spread) == len(kernels):
+        spreads = {id(kernel): spread for kernel, spread in zip(kernels, side.kernel_spread, strict=True)}
+    return _Side(
+        label,
+        kernels,
+        analysis.launches,
+        None if side.incomplete else analysis.pre_ops,
+        side.timeline,
+        {name: samples for name, samples in clocks.items() if samples},
+        side.device,
+        spreads,
+        side.incomplete,
+    )
+
+
+def _timed(found: Sequence[KernelPair], a: _Side, b: _Side) -> tuple[KernelPair, ...]:
+    """The pairs with the spreads of their times, and without a difference between a CPU's time and a GPU's."""
+    return tuple(
+        msgspec.structs.replace(
+            pair,
+            a_spread=a.spreads.get(id(pair.a)),
+            b_spread=b.spreads.get(id(pair.b)),
+            difference_us=pair.difference_us if a.device == b.device else None,
+        )
+        for pair in found
     )
 
 
