@@ -16,6 +16,7 @@ from mlpfusion.records import Decoded
 from mlpfusion.trace.demangle import demangle
 from mlpfusion.trace.names import decode, parse
 from mlpfusion.trace.ops import read_fused, split_fused
+from mlpfusion.trace.parsed import LAYOUTS
 
 DATA = Path(__file__).parent / "data"
 NAMES = [line.split("\t") for line in (DATA / "kernel_names.tsv").read_text().splitlines()]
@@ -50,6 +51,12 @@ PRODUCTS = {"cublas-ampere", "cublas-gemv", "cublas-volta", "cublas-xmma", "cutl
 BROKEN = (
     "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64_stage364x64_kernel",
     "cutlass3x_sm90_tensorop_gemm_f16_f16_f32_void_f16_128x256x64_2x1x1_" + "9" * 5000 + "_tnn_align8",
+)
+SPLIT = (
+    "cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_32x6_splitKparallel_tn_align8",
+    "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_void_bf16_128x128x64_2x1x1_0_tnn_align8_splitk",
+    "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize96x128x32_stage4_warpsize2x2x1_tensor16x8x16_splitKreduce_kernel",
+    "ampere_bf16_s16816gemm_bf16_128x256_ldg8_splitK_stages_64x3_tn",
 )
 MANGLED = {
     "_ZN7cutlass7Kernel2I66cutlass_80_tensorop_f16_s16816gemm_relu_f16_256x128_32x6_tn_align8EEvNT_6ParamsE": (
@@ -127,6 +134,26 @@ def test_what_is_not_established_is_said_to_be_unknown(name: str) -> None:
         assert {certainty[text] for text in certainty if text in ("256x128", "64x4", "192x128", "64x5")} == {
             "established"
         }
+
+
+@pytest.mark.parametrize("name", sorted({*DECODED, *(name for name, _ in NAMES), *SPLIT}), ids=lambda name: name[:60])
+def test_a_field_rests_on_a_token_of_known_meaning(name: str) -> None:
+    decoded, tokens = parse(name)
+    said = " ".join(f"{token.text} {token.meaning}" for token in tokens if token.certainty != "unknown")
+    numbers = set(re.findall(r"\d+", said))
+    fields = (decoded.tile, decoded.instruction, decoded.cluster, decoded.stages, decoded.alignment, decoded.vector)
+    assert {number for field in fields for number in re.findall(r"\d+", str(field))} <= numbers
+    assert (decoded.arch or "").removeprefix("sm")[:3] in said.replace(".", "")
+    assert (decoded.dtype or "") in said
+    assert decoded.layout is None or LAYOUTS[decoded.layout] in said
+    assert not decoded.split_k or re.search("split|SK|stream-K", said)
+    assert all(word.split("_")[0] in said for word in decoded.epilogue)
+    assert decoded.library is None or tokens
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_a_split_along_k_is_told(name: str) -> None:
+    assert decode(name).split_k
 
 
 def test_a_relu_in_a_name_is_not_taken_for_applied() -> None:

@@ -79,7 +79,7 @@ def _operator(name: str, match: re.Match[str]) -> Parsed:
     return Parsed(Decoded(library=space, kind=kind, fused_ops=() if kind == "gemm" else (op.rstrip("_"),)), tokens)
 
 
-def _plain(library: str, meaning: str, kind: Kind = "other") -> Callable[[str, re.Match[str]], Parsed]:
+def _plain(library: str | None, meaning: str, kind: Kind = "other") -> Callable[[str, re.Match[str]], Parsed]:
     """A family of which only the maker is told."""
     return lambda name, match: Parsed(
         Decoded(library=library, kind=kind), (established(match[0].strip(" :<("), meaning),)
@@ -105,7 +105,8 @@ _ATEN_NAMED: Final = (
     r"(?:\w+::){0,3}(\w+)[<(]"
 )
 _GENERATIONS: Final = "maxwell|pascal|volta|turing|ampere|hopper|blackwell"
-_FLASH: Final = r"(?<!\w)(?:pytorch_)?flash(?:_attn)?::|^flash_(?:fwd|bwd)|(?<!\w)fmha_"
+_FLASH: Final = r"(?<!\w)(?:pytorch_)?flash(?:_attn)?::|^(?:void )?flash_(?:fwd|bwd)|(?<!\w)fmha_"
+_EFFICIENT: Final = "memory-efficient attention, built from CUTLASS"
 # The first pattern that is found decides, so the more specific ones stand first.
 _FAMILIES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = tuple(
     (re.compile(pattern), parser)
@@ -118,15 +119,18 @@ _FAMILIES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = tuple(
         (r"^sm\d{2,3}_xmma_\w*(?:fprop|dgrad|wgrad|conv)", _plain("cudnn", "a convolution of cuDNN")),
         (rf"^(?:trt_)?({_GENERATIONS})_(?!scudnn)\w*gemm_", names_cublas.generation),
         (r"(?:^|[ :])splitKreduce_kernel\b", names_cublas.split_k),
-        (r"^(?:void )?(gemv\w*|gemmSN_\w*|gemmk1_kernel\w*|dot_kernel|reduce_1Block_kernel)<", names_cublas.gemv),
-        (r"^(?:\S.{0,80}? )?internal::gemvx::kernel<", names_cublas.gemv),
+        (r"^(?:void )?(gemv\w*|gemmSN_\w*|gemmk1_kernel\w*)<", names_cublas.gemv),
+        (r"^(?:void )?(dot_kernel|reduce_1Block_kernel)<(?=.{0,400}cublas)", names_cublas.gemv),
+        (r"^(?:\S.{0,80}? )?(?:internal::)?gemvx::kernel<", names_cublas.gemv),
+        (r"^(?:void )?rocblas_(\w{0,20}gemv\w*|dot_\w*)", names_amd.rocblas),
         (r"^(?:void )?cublas(?:Lt)?::", _plain("cublas", "a kernel of cuBLAS beside its products")),
         (r"cudnn|^(?:void )?(?:fft2d_|(?:im|ex|pre)plicit_|precomputed_conv|implicit_conv)", _plain("cudnn", "cuDNN")),
         (r"cutlass_(\d{2,3})_(?:\w{1,200})", names_cutlass.cutlass2),
         (r"(?:^|[ <:])cutlass3x_", names_cutlass.cutlass3),
         (r"^kernel_cutlass_", names_cutlass.dsl),
         (r"(?<!\w)aiter::", _plain("aiter", "AMD's AITER library")),
-        (r"^(?:void )?fmha_cutlass[FB]_", _plain("aten", "PyTorch's memory-efficient attention, built from CUTLASS")),
+        (r"^(?:void )?fmha_cutlass[FB]_(?=.*PyTorchMemEffAttention)", _plain("aten", _EFFICIENT)),
+        (r"^(?:void )?fmha_cutlass[FB]_", _plain(None, f"{_EFFICIENT}: PyTorch and xformers both have it")),
         (_FLASH, _plain("flash-attention", "attention")),
         (r"^(?:void )?cutlass::(?:Kernel2?|device_kernel)<", names_cutlass.template),
         (r"^nccl(?:DevKernel|Kernel|Dev)", _nccl),

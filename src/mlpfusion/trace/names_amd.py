@@ -31,7 +31,7 @@ def tensile(name: str, match: re.Match[str]) -> Parsed:
     tile = re.search(r"_MT(\d{1,4})x(\d{1,4})x(\d{1,4})(?=_|$)", name)
     instruction = re.search(r"_MI(\d{1,3}(?:x\d{1,3}){2,3})(?=_|$)", name)
     arch = re.search(r"_ISA(\d{2,4}[a-c]?)(?=_|$)", name)
-    dtype, type_token = _types(types)
+    dtype, type_token = _types(types, arch[1] if arch else None)
     torch = torch_tile(tile[1], tile[2], tile[3]) if tile else None
     tokens = [
         established("Cijk", "a Tensile kernel (hipBLASLt or rocBLAS), computing C[i, j] in batches k"),
@@ -73,7 +73,7 @@ def _stem(word: str) -> str:
     return re.match(r"[A-Za-z]*", word)[0]  # type: ignore[index]  # an empty match is one, too
 
 
-def _types(types: str) -> tuple[str | None, Token]:
+def _types(types: str, arch: str | None) -> tuple[str | None, Token]:
     """`BBS`: bf16 operands, bf16 result, sums in fp32; `SB`: fp32 throughout, batched."""
     high = re.match(r"([BH])BH$", types)
     if high:
@@ -89,10 +89,10 @@ def _types(types: str) -> tuple[str | None, Token]:
         return _TYPES[one[1]], established(types, f"{_TYPES[one[1]]} throughout{batched}")
     eight = re.match(r"(F8|B8)([BHS])(S)$", types)
     if eight:
-        dtype, result = _TYPES[eight[1]], _TYPES[eight[2]]
-        return dtype, likely(
-            types, f"operands of {dtype} (or AMD's own fp8), a result of {result}, computed in float32"
-        )
+        # gfx94x has AMD's own fp8 (fnuz), gfx95x and gfx12xx have OCP's; without the card it cannot be told which.
+        standard = _TYPES[eight[1]] if arch and arch.startswith(("95", "12")) else None
+        operands = standard or "8-bit floats, AMD's own (fnuz) on gfx94x"
+        return standard, likely(types, f"operands of {operands}, a result of {_TYPES[eight[2]]}, computed in float32")
     return None, unknown(types)
 
 
@@ -133,3 +133,14 @@ def composable(name: str, match: re.Match[str]) -> Parsed:
         ),
         tuple(tokens),
     )
+
+
+def rocblas(name: str, match: re.Match[str]) -> Parsed:
+    """`rocblas_gemvt_warp_reduce_kernel<…>`, `rocblas_gemvt_sn_reduce<…>`, `rocblas_dot_kernel<…>`."""
+    what = match[1]
+    second = what.endswith("_reduce")
+    meaning = "a matrix times a vector" if "gemv" in what else "a dot product"
+    token = established(what, f"the second step of {meaning}, which adds partial sums" if second else meaning)
+    product = "gemv" in what and not second
+    found = Decoded(library="rocblas", kind="gemm" if product else "reduction")
+    return Parsed(found, (established("rocblas", "AMD's rocBLAS"), token))

@@ -59,7 +59,7 @@ _NAMED: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("RadixSort", "sort", "other"),
     ("MergeSort", "sort", "other"),
     ("DeviceScan", "scan", "other"),
-    ("tensor_kernel_scan", "cumsum", "other"),
+    ("tensor_kernel_scan", "scan", "other"),
     ("DeviceReduce", "reduce", "reduction"),
     ("DeviceSelect", "select", "other"),
     ("max_pool", "max_pool", "reduction"),
@@ -70,6 +70,18 @@ _NAMED: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("split_with_sizes_copy", "split_with_sizes_copy", "elementwise"),
     ("chunk_cat", "chunk_cat", "elementwise"),
 )
+# Kernels that are several operators: which one, an argument of the template says, found by the pattern.
+_ARGUMENTS: Final[dict[str, tuple[re.Pattern[str], dict[str, str]]]] = {
+    "softmax_warp": (  # <input, output, sums, log2 of the elements, is_log_softmax, is_masked>
+        re.compile(r"^(?:[^,<>]{1,60}, ?){3}\d{1,4}, ?(true|false|[01])(?!\w)"),
+        {"true": "log_softmax", "1": "log_softmax", "false": "softmax", "0": "softmax"},
+    ),
+    "tensor_kernel_scan": (
+        re.compile(r"std::(plus|multiplies|greater_equal|less_equal)<|(logcumsumexp)"),
+        {"plus": "cumsum", "multiplies": "cumprod", "greater_equal": "cummax", "less_equal": "cummin",
+         "logcumsumexp": "logcumsumexp"},
+    ),
+}  # fmt: skip
 # Functors that do not spell their operator as `<Operator>Functor` or `<operator>_kernel…`.
 _FUNCTORS: Final = {
     "GeluCUDAKernelImpl": "gelu",
@@ -98,7 +110,8 @@ _FUNCTOR: Final = re.compile(
 )
 _CAMEL: Final = {
     "arg_max": "argmax", "arg_min": "argmin", "norm_two": "norm", "norm_one": "norm", "max_nan": "max",
-    "min_nan": "min", "fused_adam_math": "adam", "compare_eq": "eq", "compare": "compare", "welford": "var",
+    "min_nan": "min", "fused_adam_math": "adam",
+    "fused_sgd_math": "fused_sgd", "fused_adagrad_math": "fused_adagrad", "compare_eq": "eq", "compare": "compare", "welford": "var",
 }  # fmt: skip
 _WRAPPERS: Final = frozenset(
     {"AUnary", "BUnary", "Binary", "Unary", "Reduce", "UnaryOp", "BinaryOp", "PointwiseOp", "BinaryOpScalar"}
@@ -118,17 +131,20 @@ def aten(name: str, match: re.Match[str]) -> Parsed:
         kind = "reduction"
     elif named:
         kind = named[1]
+    argument = _by_argument(walk, body)
     functor = None if named and walk not in _WALKS else _functor(body)
-    spelled, operator = functor or (walk, named[0] if named else None)
+    spelled, operator = argument or functor or (walk, named[0] if named else None)
     dtype = _dtype(body, indexed="int" if walk not in _BY_VALUE else None)
     lead = re.match(r"(\d{1,4})(?:, ?(\d{1,4}))?", body)
     vector = int(lead[1]) if lead and walk == "vectorized_elementwise_kernel" else None
     if kind == "other" and walk == "multi_tensor_apply_kernel" and operator in ops.ELEMENTWISE | {"copy"}:
         kind = "elementwise"
     tokens = [established("at::native", "PyTorch's own kernel")] if "at::" in name else []
+    if argument:
+        named = (argument[1], kind) if argument[1] else None
     tokens.append(established(walk, _WALKS[walk]) if walk in _WALKS else _named_token(walk, named))
     tokens += _sizes(walk, lead)
-    if functor and operator:
+    if (functor or argument) and operator:
         tokens.append(established(spelled, f"computes {operator}"))
     if "LoadWithCast" in body or "StoreWithCast" in body:
         tokens.append(
@@ -140,6 +156,17 @@ def aten(name: str, match: re.Match[str]) -> Parsed:
         tokens.append(likely(_spelled(body, dtype), f"{dtype} tensors"))
     fused = (operator,) if operator else ()
     return Parsed(Decoded(library="aten", kind=kind, dtype=dtype, fused_ops=fused, vector=vector), tuple(tokens))
+
+
+def _by_argument(walk: str, body: str) -> tuple[str, str | None] | None:
+    """The argument that says which operator a kernel of several is, and that operator, None if it does not say."""
+    for text, (pattern, meanings) in _ARGUMENTS.items():
+        if text in walk:
+            found = pattern.search(body)
+            word = next((group for group in found.groups() if group), "") if found else ""
+            operator = meanings.get(word)
+            return word, f"{operator}_backward" if operator and "backward" in walk else operator
+    return None
 
 
 def _named_token(walk: str, named: tuple[str, Kind] | None) -> Token:

@@ -148,7 +148,7 @@ def xmma(name: str, match: re.Match[str]) -> Parsed:
             instruction=numbers.get("tensor"),
             cluster=numbers.get("cgasize"),
             alignment=int(numbers["aligna"]) if "aligna" in numbers else None,
-            split_k=True if re.search(r"_split[kK]", name) else None,
+            split_k=True if any(split_token(word) for word in rest.split("_")) else None,
             epilogue=epilogue,
         ),
         tuple(tokens),
@@ -181,7 +181,7 @@ def _xmma_word(word: str, numbers: dict[str, str]) -> list[Token]:
         return [_XMMA_WORDS[word]]
     number = _XMMA_NUMBER.match(word)
     if not number:
-        return [unknown(word)] if word else []
+        return [split_token(word) or unknown(word)] if word else []
     what, value = number.groups()
     if _XMMA_SIDES.get(what, 1) != value.count("x") + 1:
         return [unknown(word)]
@@ -239,7 +239,7 @@ def generation(name: str, match: re.Match[str]) -> Parsed:
             stages=walker.stages,
             instruction=shape,
             alignment=int(aligned[1]) if aligned else None,
-            split_k=True if re.search(r"_split[kK]", name) else None,
+            split_k=True if any(split_token(word) for word in words) else None,
         ),
         tuple(tokens),
     )
@@ -299,11 +299,16 @@ def _generation_word(word: str) -> Token:
         return likely(word, f"operands are read {word[3:]} elements at a time, which needs that alignment")
     if re.match(r"sliced\d+x\d+$", word):
         return likely(word, "the warps of a block share out K among them and add up at the end")
-    if re.match(r"split[kK]", word):
-        return likely(word, "K is split over blocks, whose partial sums are then added")
     if word in ("relu", "bias", "gelu"):
         return unknown(word, f"the epilogue has room for {word}; the name does not say whether it was applied")
-    return unknown(word)
+    return split_token(word) or unknown(word)
+
+
+def split_token(word: str) -> Token | None:
+    """The token of a word such as `splitK`, None for another one."""
+    if not re.match(r"split[kK]", word):
+        return None
+    return likely(word, "K is split over blocks, whose partial sums are then added")
 
 
 # ---- matrix times vector, split-K ------------------------------------------------------------------------------------
@@ -335,7 +340,7 @@ def gemv(name: str, match: re.Match[str]) -> Parsed:
     elif what.startswith(("dot_kernel", "reduce_1Block")):
         meaning = "a dot product" if what.startswith("dot") else "the second step of a dot product"
     layout = re.match(r"gemmSN_([NT]{2})_kernel", what)
-    kind: Literal["gemm", "reduction"] = "reduction" if what.startswith("reduce_1Block") else "gemm"
+    kind: Literal["gemm", "reduction"] = "reduction" if what.startswith(("dot_kernel", "reduce_1Block")) else "gemm"
     return Parsed(
         Decoded(library="cublas", kind=kind, dtype=dtype, layout=layout[1].lower() if layout else None),
         (established(what, meaning), *tokens),

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from mlpfusion.records import Decoded, Token
-from mlpfusion.trace.names_cublas import CORE, INSTRUCTIONS, core_token
+from mlpfusion.trace.names_cublas import CORE, INSTRUCTIONS, core_token, split_token
 from mlpfusion.trace.parsed import (
     DTYPES,
     LAYOUTS,
@@ -32,7 +32,8 @@ def cutlass2(name: str, match: re.Match[str]) -> Parsed:
     place = next((i for i, word in enumerate(words) if CORE.match(word)), None)
     pairs = [i for i, word in enumerate(words) if _PAIR.match(word)]
     if place is None or len(pairs) < 2:
-        return Parsed(Decoded(library="cutlass", kind="gemm" if "gemm" in name else "other", arch=f"sm{match[1]}"))
+        found = Decoded(library="cutlass", kind="gemm" if "gemm" in name else "other", arch=f"sm{match[1]}")
+        return Parsed(found, (established("cutlass", "built from CUTLASS"), _word2(match[1], 1, -1, [-1, -1], "")))
     core = CORE.match(words[place])
     types = [word for word in words[place + 1 : pairs[0]] if word in DTYPES]
     (first, second), (deep, stages) = words[pairs[0]].split("x"), words[pairs[1]].split("x")
@@ -54,7 +55,7 @@ def cutlass2(name: str, match: re.Match[str]) -> Parsed:
             stages=int(stages),
             instruction=INSTRUCTIONS.get(core[2]) if core else None,
             alignment=int(aligned[1]) if aligned else None,
-            split_k=True if "splitK" in name or "splitk" in name else None,
+            split_k=True if any(split_token(word) for word in words) else None,
             fused_ops=tuple(word for word in words if word in ("bgrada", "bgradb")),
             epilogue=tuple(word for word in words if word in ("bgrada", "bgradb")),
         ),
@@ -89,7 +90,7 @@ def _word2(word: str, index: int, place: int, pairs: list[int], tile: str) -> To
         return layout_token(word, word)
     if re.match(r"align\d{1,2}$", word):
         return established(word, f"operands are read {word[5:]} elements at a time, which needs that alignment")
-    return _WORDS2.get(word, unknown(word))
+    return _WORDS2.get(word, split_token(word) or unknown(word))
 
 
 # ---- 3.x: cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_void_bf16_128x128x64_2x1x1_0_tnn_align8_… -------------
@@ -107,8 +108,9 @@ def cutlass3(name: str, match: re.Match[str]) -> Parsed:
     arch = re.search(r"cutlass3x_(sm\d{2,3}a?)_", name)
     found = _NAME3.search(name)
     if not found:
-        kind = "gemm" if "gemm" in name else "other"
-        return Parsed(Decoded(library="cutlass", kind="gemm" if kind == "gemm" else "other", arch=arch and arch[1]))
+        plain = Decoded(library="cutlass", kind="gemm" if "gemm" in name else "other", arch=arch and arch[1])
+        told = (established("cutlass3x", "built from CUTLASS 3"),)
+        return Parsed(plain, (*told, established(arch[1], f"compiled for {arch[1]}")) if arch else told)
     first, second, deep = found["tile"].split("x")
     # A row-major result is torch's own; a column-major one is its transpose, whose M is torch's N.
     tile = f"{first}x{second}x{deep}" if found["result"] == "t" else torch_tile(first, second, deep)
@@ -151,7 +153,7 @@ def cutlass3(name: str, match: re.Match[str]) -> Parsed:
             instruction=found["shape"],
             cluster=found["cluster"],
             alignment=int(found["align"]),
-            split_k=True if "stream_k" in rest or "splitk" in rest.lower() else None,
+            split_k=True if "stream_k" in rest or any(split_token(word) for word in rest.split("_")) else None,
         ),
         tuple(tokens),
     )
@@ -170,7 +172,7 @@ _WORDS3: Final = {
 
 
 def _word3(word: str) -> Token:
-    return established(word, _WORDS3[word]) if word in _WORDS3 else unknown(word)
+    return established(word, _WORDS3[word]) if word in _WORDS3 else split_token(word) or unknown(word)
 
 
 # ---- C++ templates and the DSL ---------------------------------------------------------------------------------------

@@ -108,11 +108,18 @@ _LIGER: Final[dict[str, tuple[Kind, tuple[str, ...]]]] = {
     "_group_norm": ("reduction", ("group_norm",)),
     "_triton_rope": ("elementwise", ("rope",)),
     "_relu_squared": ("elementwise", ("relu", "pow")),
+    "_poly_norm": ("reduction", ("poly_norm",)),
+    "_softmax_single_block": ("reduction", ("softmax",)),
+    "_softmax_multi_block": ("reduction", ("softmax",)),
+    "_sparsemax": ("reduction", ("sparsemax",)),
+    "_kldiv": ("reduction", ("kl_div",)),
+    "_jsd": ("reduction", ("jsd",)),
+    "_tv_distance": ("reduction", ("tv_distance",)),
+    "element_mul": ("elementwise", ("mul",)),
     "liger_cross_entropy": ("reduction", ("cross_entropy",)),
 }
 LIGER: Final = (
-    r"^(_geglu_tanh|_geglu|_swiglu|_rms_norm|_block_rms_norm|_fused_add_rms_norm|_layer_norm|_group_norm|_relu_squared"
-    r"|_triton_rope|liger_cross_entropy)(?:_(forward|backward))?(?:_kernel)?"
+    rf"^({'|'.join(sorted(_LIGER, key=len, reverse=True))})(?:_(forward|backward))?(?:_kernel)?"
     r"(?:_(?:tiled|flat|no_tiling|affine|no_weight|plain|forward|backward|row|rows|stats))*$"
 )
 
