@@ -207,6 +207,21 @@ def test_what_limits_a_call_is_said_with_the_margin(tmp_path: Path) -> None:
     assert "bound_unclear" in said(calls_of([100] * 5, runs=6), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("issue", "expected", "ratio"),
+    [(199, "bound_unclear", "1.99"), (200, "overhead_bound", "2.0"), (201, "overhead_bound", "2.01"),
+     (99, "gpu_bound", "1.01"), (100, "bound_unclear", "1.0"), (150, "bound_unclear", "1.5")],
+)  # fmt: skip
+def test_a_ratio_has_the_digits_that_its_conclusion_needs(
+    tmp_path: Path, issue: int, expected: str, ratio: str
+) -> None:
+    made = Timeline()
+    for start in (1000, 2000, 3000):
+        made.call(start, 400).op("aten::mm", start, 300).launch(GEMM, start + issue, start + 300, 100)
+    found = said(made, tmp_path)
+    assert f" {ratio} times as long" in found[expected].seen
+
+
 def test_a_kernel_that_varies_is_said(tmp_path: Path) -> None:
     def vary(by: int) -> Any:
         return every(each=lambda made, start, index: made.launch("k", start + 80, start + 200, 50 + by * index))
@@ -252,6 +267,17 @@ def test_a_fill_before_a_product_is_said(tmp_path: Path) -> None:
     assert "memset_before_gemm" not in said(every(kernels=((GEMM, "aten::mm"), fill)), tmp_path)
 
 
+def test_a_fill_inside_a_graph_is_no_launch(tmp_path: Path) -> None:
+    def replay(made: Any, start: int, index: int) -> None:
+        made.api("cudaGraphLaunch", start + 1, correlation=100 + index)
+        made.device("Memset (Device)", start + 20, 2, 100 + index).device(GEMM, start + 30, 5, 100 + index)
+
+    inside = said(every(kernels=(), each=replay), tmp_path)["memset_before_gemm"].do
+    assert inside == "count it with its product; it is replayed by the CUDA graph and costs the host no launch"
+    loose = said(every(kernels=(("Memset (Device)", "aten::mm"), (GEMM, "aten::mm"))), tmp_path)["memset_before_gemm"]
+    assert loose.do.endswith("a launch more on the host, which a CUDA graph removes")
+
+
 def test_occupancy_queries_are_said(tmp_path: Path) -> None:
     name = "cudaOccupancyMaxActiveBlocksPerMultiprocessor"
     made = every(each=lambda made, start, index: made.api(name, start + 1))
@@ -294,6 +320,19 @@ def test_that_nothing_is_left_to_fuse_is_said(tmp_path: Path) -> None:
     assert found["already_fused"].seen.endswith(f"fused already: {FUSED}")
     assert "fusable_kernels" not in found
     assert "already_fused" not in said(every(kernels=(("their_kernel", "x"),)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        (("volta_sgemm_128x64_tn", "aten::mm"), (MUL, "aten::mul")),
+        ((GEMM, "aten::mm"),),
+        ((GEMM, "aten::mm"), ("triton_poi_fused_gelu_0", "x")),
+        (("triton_tem_fused_mm_0", "x"),),
+    ],
+)
+def test_where_nothing_is_fused_nothing_is_called_fused(tmp_path: Path, kernels: Any) -> None:
+    assert not {"already_fused", "fusable_kernels"} & set(said(every(kernels=kernels), tmp_path))
 
 
 def test_many_small_kernels_are_said(tmp_path: Path) -> None:

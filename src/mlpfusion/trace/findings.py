@@ -240,6 +240,13 @@ def issue_us(reading: Reading) -> float | None:
     return parts.time_to_first_launch + sum(part for part in between if part is not None)
 
 
+def _times(ratio: float) -> str:
+    """A ratio with the digits that tell it from 1 and from `INFLATION`, on which the conclusion depends."""
+    texts = [f"{ratio:.{digits}f}" for digits in (1, 2, 3, 4)]
+    told = [text for text in texts if all((float(text) == limit) == (ratio == limit) for limit in (1.0, INFLATION))]
+    return told[0] if told else texts[-1]
+
+
 def _bound(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     """What limits the call: issuing the work, or doing it."""
     issue = issue_us(reading)
@@ -251,14 +258,14 @@ def _bound(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     if issue < device:
         yield Finding(
             id="gpu_bound",
-            seen=f"{seen}: the device takes {device / issue:.1f} times as long",
+            seen=f"{seen}: the device takes {_times(device / issue)} times as long",
             means="the device is the limit, and the more so without the profiler, which slows the host only",
             do="make the kernels faster or fewer bytes move; a CUDA graph gains only what the device idles",
         )
     elif issue >= INFLATION * device:
         yield Finding(
             id="overhead_bound",
-            seen=f"{seen}: the host takes {issue / device:.1f} times as long",
+            seen=f"{seen}: the host takes {_times(issue / device)} times as long",
             means="the host is the limit: the device waits for launches, even allowing for the profiler's own cost",
             do="a larger batch, a CUDA graph (mode='reduce-overhead'), or fewer operators; faster kernels gain nothing",
             cost_us=issue - device,
@@ -266,7 +273,7 @@ def _bound(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     else:
         yield Finding(
             id="bound_unclear",
-            seen=f"{seen}: the host takes {issue / device:.1f} times as long",
+            seen=f"{seen}: the host takes {_times(issue / device)} times as long",
             means=f"which one is the limit cannot be told: the profiler lengthens host time up to {INFLATION:g} times",
             do="time the call without the profiler, synchronised and not, and compare that with the device's time",
         )

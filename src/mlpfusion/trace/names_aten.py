@@ -110,8 +110,8 @@ _FUNCTOR: Final = re.compile(
 )
 _CAMEL: Final = {
     "arg_max": "argmax", "arg_min": "argmin", "norm_two": "norm", "norm_one": "norm", "max_nan": "max",
-    "min_nan": "min", "fused_adam_math": "adam",
-    "fused_sgd_math": "fused_sgd", "fused_adagrad_math": "fused_adagrad", "compare_eq": "eq", "compare": "compare", "welford": "var",
+    "min_nan": "min", "fused_adam_math": "adam", "fused_sgd_math": "fused_sgd", "fused_adagrad_math": "fused_adagrad",
+    "compare_eq": "eq", "compare": "compare", "welford": "var",
 }  # fmt: skip
 _WRAPPERS: Final = frozenset(
     {"AUnary", "BUnary", "Binary", "Unary", "Reduce", "UnaryOp", "BinaryOp", "PointwiseOp", "BinaryOpScalar"}

@@ -81,12 +81,15 @@ def _fills(kernels: Sequence[Kernel]) -> Iterable[Finding]:
     found = _before_products(kernels, "memset")
     if found:
         fills = [fill for fill, _ in found]
+        replayed = all("GraphLaunch" in (fill.launched_by or "") for fill in fills)
         yield Finding(
             id="memset_before_gemm",
             seen=f"{counted(len(found), 'fill')} right before a matrix product, {_us(fills):.1f} µs a call",
             means="the GEMM's library clears a workspace or counters of the kernel that it chose; it is part of the "
             "product's cost and no operator of the model",
-            do="count it with its product; it is a launch more on the host, which a CUDA graph removes",
+            do="count it with its product; it is replayed by the CUDA graph and costs the host no launch"
+            if replayed
+            else "count it with its product; it is a launch more on the host, which a CUDA graph removes",
             cost_us=_us(fills),
         )
 
@@ -156,6 +159,13 @@ def _queries(reading: Reading) -> Iterable[Finding]:
         )
 
 
+def _is_fused(kernel: Kernel) -> bool:
+    """Whether a kernel is of a maker that fuses, and is no single operator of Inductor's."""
+    decoded = kernel.decoded
+    single = decoded.library == "inductor" and len([op for op in decoded.fused_ops if op not in ops.VIEWS]) < FUSABLE
+    return decoded.library in _MAKERS_THAT_FUSE and not single
+
+
 def _fusion(reading: Reading) -> Iterable[Finding]:
     """Pointwise kernels and reductions that compile could fuse, or that there are none."""
     kernels = [kernel for kernel in reading.analysis.kernels if kernel.decoded.kind not in ("memset", "memcpy")]
@@ -164,7 +174,7 @@ def _fusion(reading: Reading) -> Iterable[Finding]:
         for kernel in kernels
         if kernel.decoded.library == "aten" and kernel.decoded.kind in ("elementwise", "reduction")
     ]
-    made = [kernel for kernel in kernels if kernel.decoded.library in _MAKERS_THAT_FUSE]
+    made = [kernel for kernel in kernels if _is_fused(kernel)]
     total = _us(kernels)
     if reading.device != "cuda" or not kernels:
         return
@@ -179,14 +189,14 @@ def _fusion(reading: Reading) -> Iterable[Finding]:
             do="torch.compile, or a kernel that fuses them; what is saved is the traffic between them",
             cost_us=_us(loose),
         )
-    elif any(kernel.decoded.kind == "gemm" for kernel in kernels):
+    elif made and any(kernel.decoded.kind == "gemm" for kernel in kernels):
         fused = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in made))
         yield Finding(
             id="already_fused",
             seen=f"{counted(len(kernels), 'kernel')} a call, {len(loose) or 'none'} of them a pointwise kernel of "
-            "PyTorch's own" + (f"; fused already: {fused}" if fused else ""),
-            means="torch.compile has no two pointwise kernels to join"
-            + (": what is left are matrix products and kernels that are fused already" if made else ""),
+            f"PyTorch's own; fused already: {fused}",
+            means="torch.compile has no two pointwise kernels to join: what is left are matrix products and kernels "
+            "that are fused already",
             do="look at the products, at the launches, or at an epilogue that holds the activation",
         )
 
