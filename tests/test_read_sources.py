@@ -164,7 +164,7 @@ def test_what_is_no_file_is_refused_in_one_line(tmp_path: Path) -> None:
         (tmp_path / "none.json", "No such file"),
         ("a\0b", "cannot be read"),
         (f"{tmp_path}:x", "is a directory"),
-        ("", "is a directory"),
+        ("", "name is empty"),
     ):
         with pytest.raises(UsageError, match=reason) as caught:
             read(source)

@@ -281,6 +281,11 @@ def test_a_result_file_as_others_write_json(result: str) -> None:
         ("{result}", r"is a result file; name one of its rows: .*:eager, .*:compile, .*:liger"),
         ("{result}:nope", r"has no row 'nope'; valid: .*:eager"),
         ("{result}:liger", r"row 'liger' of .* has no kernels: it is unavailable: no GPU"),
+        (
+            "{other}",
+            r"other.json' is a file of mlpfusion of kind 'article'; valid: a trace, or a row of a 'profile'",
+        ),
+        ("{other}:eager", r"other.json' is a file of mlpfusion of kind 'article'"),
         ("nowhere.json", r"trace 'nowhere.json'"),
         ("nowhere.json:eager", r"trace 'nowhere.json"),
         ("", r"trace"),
@@ -288,5 +293,7 @@ def test_a_result_file_as_others_write_json(result: str) -> None:
     ],
 )
 def test_a_side_that_is_not_there(result: str, side: str, message: str) -> None:
+    other = Path(result).with_name("other.json")
+    other.write_text('{"schema": 1, "kind": "article", "claims": []}')
     with pytest.raises((UsageError, MeasurementError), match=message):
-        mlpfusion.diff(EAGER, side.replace("{result}", result))
+        mlpfusion.diff(EAGER, side.replace("{result}", result).replace("{other}", str(other)))

@@ -63,7 +63,7 @@ def _read(
         try:
             found = [(one, findings(one)) for one in read_all(source, **options)]
         except MlpfusionError as error:  # the others may be good
-            code = complain(str(error), USAGE)
+            code = complain(_in_options(error), USAGE)
             continue
         if json != "-" and fmt in ("text", "github"):
             write_out(("\n\n" if told else "") + reading.render(found, fmt))
@@ -116,7 +116,7 @@ def _diff(
     try:
         found = tracing.diff(a, b, **options)
     except MlpfusionError as error:
-        return complain(str(error), USAGE)
+        return complain(_in_options(error), USAGE)
     if json is not None:
         _write(json_file, difference.render(found, "json"))
     if json != "-":
@@ -201,6 +201,13 @@ def _reading_options(call: str | None, device: str | None, max_bytes: str | None
     if max_bytes is not None:
         options["max_bytes"] = size("--max-bytes", max_bytes)
     return options
+
+
+def _in_options(error: MlpfusionError) -> str:
+    """The error's text, which names the option instead of the parameter."""
+    from mlpfusion.trace.source import TooLargeError
+
+    return f"{str(error).removesuffix('max_bytes')}--max-bytes" if isinstance(error, TooLargeError) else str(error)
 
 
 def _write(file: Path | None, text: str) -> None:

@@ -47,12 +47,8 @@ def serve(path: str | Path, *, timeout_s: float, ready: Callable[[Served], None]
         MlpfusionError: the port is taken.
     """
     file = Path(path)
-    try:
-        if not file.is_file():
-            what = "is no regular file" if file.exists() else "does not exist"
-            raise UsageError(f"trace {str(path)!r} {what}")
-    except ValueError:  # a name with a null byte
-        raise UsageError(f"trace {str(path)!r} does not exist") from None
+    if (why := _unfit(file)) is not None:
+        raise UsageError(f"trace {str(path)!r} {why}")
     try:
         server = _Server(file, port)
     except (OSError, OverflowError) as error:
@@ -65,6 +61,18 @@ def serve(path: str | Path, *, timeout_s: float, ready: Callable[[Served], None]
             server.timeout = min(_POLL_S, left)
             server.handle_request()
     return server.fetched
+
+
+def _unfit(file: Path) -> str | None:
+    """Why it cannot be served, or None."""
+    try:
+        if file.is_file():
+            return None
+        if file.is_dir():
+            return "is a directory; name a file in it"
+        return "is no regular file" if file.exists() else "does not exist"
+    except ValueError:  # a name with a null byte
+        return "does not exist"
 
 
 class _Server(ThreadingHTTPServer):  # threads, since browsers also open connections that they do not use

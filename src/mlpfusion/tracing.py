@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 CALLS: Final = 20
 OUT: Final = "trace.json.gz"
-_PROFILE: Final = re.compile(rb'"kind"\s*:\s*"profile"')
+_SCHEMA: Final = re.compile(rb'"schema"\s*:\s*\d')
+_KIND: Final = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 _TRACE: Final = re.compile(rb'\s*\{[^{]*"(schemaVersion|traceEvents|deviceProperties|displayTimeUnit)"\s*:')
 _START: Final = 4096  # bytes that tell a result file from a trace
 
@@ -128,11 +129,17 @@ def diff(
 
 def _row(text: str) -> Row | None:
     """The row that `RESULT.json:backend` names, or None if `text` names no result file."""
-    if _is_result(text):
+    if not text:
+        raise UsageError("a trace's name is empty: ''")
+    kind = _kind_of(text)
+    if kind == "profile":
         raise UsageError(f"{text!r} is a result file; name one of its rows: {_rows(store.load(text), text)}")
     path, _, name = text.rpartition(":")
-    if not path or not _is_result(path):
+    shown, kind = (text, kind) if kind else (path, _kind_of(path) if path else None)
+    if kind is None:
         return None
+    if kind != "profile":
+        raise UsageError(f"{shown!r} is a file of mlpfusion of kind {kind!r}; valid: a trace, or a row of a 'profile'")
     profile = store.load(path)
     row = next((row for row in profile.rows if row.backend == name), None)
     if row is None:
@@ -146,14 +153,17 @@ def _rows(profile: Profile, path: str) -> str:
     return ", ".join(f"{path}:{row.backend}" for row in profile.rows) or "it has none"
 
 
-def _is_result(text: str) -> bool:
-    """Whether `text` is the path of a result file: JSON that says so before anything long."""
+def _kind_of(text: str) -> str | None:
+    """What the file of mlpfusion at this path holds: JSON that says so before anything long. None for any other."""
     path = Path(text)
     try:
         if not path.is_file():
-            return False
+            return None
         with path.open("rb") as file:
             start = file.read(_START)
     except (OSError, ValueError):  # ValueError: a name with a null byte
-        return False
-    return start.lstrip()[:1] == b"{" and _PROFILE.search(start) is not None and b'"traceEvents"' not in start
+        return None
+    if start.lstrip()[:1] != b"{" or b'"traceEvents"' in start or not _SCHEMA.search(start):
+        return None
+    kind = _KIND.search(start)
+    return kind[1].decode() if kind else None

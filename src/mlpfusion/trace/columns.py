@@ -62,11 +62,15 @@ class _Ids(dict[tuple[object, ...], int]):
 
 
 class Columns:
-    """The columns so far. `seen` counts timed entries, `others` the rest, `dropped` the timed ones without a time."""
+    """The columns so far. `seen` counts timed entries, `others` the rest, `dropped` the timed ones without a time.
+
+    `begins` counts the beginnings of begin/end pairs, which are not read, where nothing timed is beside them.
+    """
 
     def __init__(self) -> None:
         self.seen = 0
         self.others = 0
+        self.begins = 0
         self.dropped = 0
         self.negative = 0
         self._kinds = _Ids()
@@ -87,6 +91,8 @@ class Columns:
         kinds = [self._kinds[entry.cat, entry.name] for entry in timed]
         self.seen += len(timed)
         self.others += len(entries) - len(timed)
+        if not timed:
+            self.begins += sum(entry.ph == "B" for entry in entries)
         if len(self._used) < len(self._kinds):
             self._look_at_kinds()
         used = self._used

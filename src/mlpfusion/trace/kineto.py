@@ -165,6 +165,8 @@ def _nothing(label: str, blocks: Blocks, columns: Columns) -> str:
     """Why no event was found, in one line."""
     if blocks.lost_bytes is not None:
         return f"trace {label!r} is cut off ({blocks.cut_off or 'it ends early'}): not one event of it survives"
+    if columns.begins and not columns.seen:
+        return f"trace {label!r} has only begin/end pairs (ph B and E), which are not read; complete events (ph X) are"
     said = ": only metadata" if columns.others and not columns.seen else ""
     if columns.seen:
         return f"trace {label!r} has {columns.seen} timed events, but none of torch.profiler's kinds"

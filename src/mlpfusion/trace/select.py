@@ -49,7 +49,7 @@ def choose(
         if asked.rstrip("#") == "ProfilerStep" and steps:
             return _choice("asked", "ProfilerStep", steps, "it was asked for"), steps
         if asked not in by_name:
-            raise UsageError(f"the trace has no annotation named {asked!r}; {_known(by_name)}")
+            raise UsageError(f"the trace has no annotation named {asked!r}; {_known(by_name, len(steps))}")
         return _choice("asked", asked, by_name[asked], "it was asked for"), by_name[asked]
     if by_name.get(CALL):
         return _choice("annotation", CALL, by_name[CALL], "mlpfusion recorded this trace"), by_name[CALL]
@@ -70,11 +70,18 @@ def _choice(by: str, name: str | None, calls: Sequence[Event], reason: str) -> C
     return CallChoice(by=by, name=name, count=len(calls), reason=reason)  # type: ignore[arg-type]
 
 
-def _known(by_name: Mapping[str, Sequence[Event]]) -> str:
-    ranked = sorted(by_name, key=lambda name: (_PYTORCHS_OWN.match(name) is not None, -len(by_name[name]), name))
+def _known(by_name: Mapping[str, Sequence[Event]], steps: int) -> str:
+    """The names that can be asked for, with their numbers: the user's first. Steps, which differ in name, are one."""
+    numbers = {name: len(events) for name, events in by_name.items() if not _STEP.match(name)}
+    if steps:
+        numbers["ProfilerStep"] = steps
+    ranked = sorted(numbers, key=lambda name: (_PYTORCHS_OWN.match(name) is not None, -numbers[name], name))
     if not ranked:
         return "it has no annotation at all"
-    shown = ", ".join(f"{name!r} ({len(by_name[name])})" for name in ranked[:_SHOWN_NAMES])
+    if steps:  # always shown
+        ranked.insert(min(ranked.index("ProfilerStep"), _SHOWN_NAMES - 1), "ProfilerStep")
+        ranked = list(dict.fromkeys(ranked))
+    shown = ", ".join(f"{name!r} ({numbers[name]})" for name in ranked[:_SHOWN_NAMES])
     return f"there are {shown}" + (f" and {len(ranked) - _SHOWN_NAMES} more" if len(ranked) > _SHOWN_NAMES else "")
 
 

@@ -68,6 +68,8 @@ def texts(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Text]:
         return _opened("the given bytes", io.BytesIO(source), None, max_bytes)
     if str(source) == "-":
         return _opened("stdin", sys.stdin.buffer, None, max_bytes)
+    if not str(source):
+        raise UsageError("a trace's name is empty: ''")
     path, member = _split(str(source))
     if path.is_dir():
         raise UsageError(f"trace {str(source)!r} is a directory; name a file in it")
