@@ -142,6 +142,31 @@ def wants(a):
     return a
 
 
+class Module:
+    pass
+
+
+async def waits():
+    return torch.sin(x)
+
+
+async def streams():
+    yield torch.sin(x)
+
+
+def yields():
+    yield torch.sin(x)
+
+
+def profiles():
+    with torch.profiler.profile():
+        torch.sin(x)
+
+
+def killed():
+    os.kill(os.getpid(), 9)
+
+
 def dies():
     os._exit(3)
 
@@ -171,7 +196,11 @@ def test_a_script_is_recorded_in_a_process_of_its_own(script: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("nowhere", r"mine.py:nowhere does not exist; valid: step, raises, wants, dies, hangs"),
+        ("nowhere", r"mine.py:nowhere does not exist; valid: step, raises, wants, waits, .*"),
+        ("Module", r"mine.py:Module is a class; name a function"),
+        ("waits", r"mine.py:waits is async: a call of it runs nothing"),
+        ("streams", r"mine.py:streams is async: a call of it runs nothing"),
+        ("yields", r"mine.py:yields is a generator: a call of it runs nothing"),
         ("not_a_function", r"mine.py:not_a_function is no function; valid: step"),
         ("wants", r"mine.py:wants needs arguments"),
     ],
@@ -189,6 +218,7 @@ def test_a_function_that_cannot_be_called_is_a_usage_error(
     [
         ("raises", "ValueError: the first line"),
         ("dies", "the worker exited with code 3"),
+        ("killed", "the worker was killed by SIGKILL; the script uses a profiler of its own, and only one can run at"),
         ("hangs", "no answer within 8 s"),
     ],
 )
@@ -198,6 +228,14 @@ def test_a_script_that_fails_says_why(script: Path, tmp_path: Path, function: st
     assert said is not None
     assert said.startswith(reason)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_script_that_profiles_itself_is_told_so(script: Path, tmp_path: Path) -> None:
+    """Kineto crashes; should a later one raise, it says why itself."""
+    said = tracing.record_script(str(script), "profiles", out=tmp_path / "t.json.gz", time_limit_s=60)
+    assert said is not None
+    assert "a profiler of its own" in said or "already" in said
+    assert "\n" not in said
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:

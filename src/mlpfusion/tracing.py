@@ -28,6 +28,7 @@ OUT: Final = "trace.json.gz"
 _SCHEMA: Final = re.compile(rb'"schema"\s*:\s*\d')
 _KIND: Final = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 _TRACE: Final = re.compile(rb'\s*\{[^{]*"(schemaVersion|traceEvents|deviceProperties|displayTimeUnit)"\s*:')
+_PROFILER: Final = re.compile(rb"\b(torch|autograd)\.profiler\b|\bimport profiler\b")
 _START: Final = 4096  # bytes that tell a result file from a trace
 
 
@@ -74,12 +75,19 @@ def record_script(
         task = tasks.Trace(script=str(Path(script).resolve()), function=function, trace=str(raw), calls=calls)
         answer = supervise.run(task, folder=Path(scratch), name="trace", time_limit_s=time_limit_s)
         if isinstance(answer, tasks.Broken):
-            return answer.reason
+            return answer.reason + _hint(answer.reason, Path(script))
         assert isinstance(answer, tasks.Traced)
         if answer.misused is not None:
             raise UsageError(answer.misused)
         kineto.scrub(raw, target)
     return None
+
+
+def _hint(reason: str, script: Path) -> str:
+    """What most likely ended the worker of a script that profiles itself: Kineto crashes instead of refusing."""
+    if not reason.startswith("the worker was killed") or not _PROFILER.search(script.read_bytes()):
+        return ""
+    return "; the script uses a profiler of its own, and only one can run at a time: leave it out of what is traced"
 
 
 def _check_trace(path: Path) -> Path:

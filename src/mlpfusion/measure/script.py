@@ -33,7 +33,8 @@ def load(path: Path, name: str) -> Callable[[], object]:
     """The function called `name` of a script, which is run as a module of its own, not as `__main__`.
 
     Raises:
-        UsageError: it has no such function, or the function needs arguments; the message lists those that it has.
+        UsageError: it has no such function (the message lists those that it has), or a call of it without arguments
+            fails or runs nothing.
     """
     # A name of its own: a script called like a package must not take its place.
     spec = util.spec_from_file_location(f"_mlpfusion_script_{path.stem}", path)
@@ -45,8 +46,8 @@ def load(path: Path, name: str) -> Callable[[], object]:
     spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if callable(found):
-        if _needs_arguments(found):
-            raise UsageError(f"{path.name}:{name} needs arguments; name a function that can be called without any")
+        if (why := _unfit(found)) is not None:
+            raise UsageError(f"{path.name}:{name} {why}")
         return found  # type: ignore[no-any-return]
     own = [
         each
@@ -56,6 +57,19 @@ def load(path: Path, name: str) -> Callable[[], object]:
     valid = ", ".join(own[:_SHOWN]) + ", …" * (len(own) > _SHOWN) or "it has none"
     what = "is no function" if hasattr(module, name) else "does not exist"
     raise UsageError(f"{path.name}:{name} {what}; valid: {valid}")
+
+
+def _unfit(found: Callable[..., object]) -> str | None:
+    """Why a call of it without arguments says nothing, or None."""
+    if inspect.isclass(found):
+        return "is a class; name a function"
+    if inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found):
+        return "is async: a call of it runs nothing; name a function that is not"
+    if inspect.isgeneratorfunction(found):
+        return "is a generator: a call of it runs nothing; name a function that is none"
+    if _needs_arguments(found):
+        return "needs arguments; name a function that can be called without any"
+    return None
 
 
 def _needs_arguments(function: Callable[..., object]) -> bool:
