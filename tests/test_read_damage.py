@@ -98,6 +98,71 @@ def test_the_last_event_and_the_end_of_the_list_may_be_damaged(tmp_path: Path) -
         assert (len(broken.events), broken.integrity.dropped, broken.integrity.lost_bytes) == (47, 1, None)
 
 
+@pytest.mark.parametrize("size", [None, 300])
+def test_a_missing_comma_loses_nothing(size: int | None) -> None:
+    data = text()
+    for name in (b"aten::gelu", b"cudaLaunchKernel"):
+        start = data.rindex(b'{"ph"', 0, data.index(name))
+        for between in (b" ", b"", b"\n"):
+            broken = data[:start].rstrip(b",\n") + between + data[start:]
+            trace = parsed(broken, size=size)
+            assert trace.events == parsed(data).events
+            (damage,) = trace.integrity.damage
+            assert (damage.what, damage.reason) == ("repaired", "no comma before it")
+            assert broken[damage.offset :].startswith(data[start : start + 40])
+            assert (trace.integrity.repaired, trace.integrity.dropped, trace.integrity.lost_bytes) == (1, 0, None)
+
+
+def test_a_text_like_a_missing_comma_is_none() -> None:
+    entries = made()
+    entries.entries[3]["args"]["text"] = '} {"ph": "X"}'
+    data = entries.text().encode()
+    broken = data.replace(b'"args": {}', b'"args": {"x": NaN}', 1)
+    trace = parsed(broken)
+    assert (len(trace.events), trace.integrity.repaired, trace.integrity.dropped) == (48, 1, 0)
+
+
+@pytest.mark.parametrize("size", [None, 300])
+@pytest.mark.parametrize("ending", [b",]}", b" ,\n ]}", b',\n], "traceName": "x", "a": [{"ph": 1}, {}]}'])
+def test_a_comma_behind_the_last_event_loses_nothing(ending: bytes, size: int | None) -> None:
+    trace = parsed(text().removesuffix(b"]}") + ending, size=size)
+    assert trace.events == parsed(text()).events
+    assert (trace.integrity.damage, trace.integrity.repaired, trace.integrity.dropped) == ((), 0, 0)
+    assert trace.integrity.lost_bytes is None
+
+
+@pytest.mark.parametrize("size", [None, 300])
+@pytest.mark.parametrize("broken_too", [False, True])
+@pytest.mark.parametrize(
+    ("old", "field", "reason"),
+    [(rb'"ts": \d+', b'"ts": 1e400', "has no readable start"), (rb'"ts": \d+', b'"ts": -1e18', "has no readable start"),
+     (rb'"dur": \d+', b'"dur": 1e99', "has no readable duration"), (rb'"name": "[^"]*"', b'"name": ""', "has no name")],
+)  # fmt: skip
+def test_what_has_no_time_or_name_is_placed(
+    old: bytes, field: bytes, reason: str, size: int | None, *, broken_too: bool
+) -> None:
+    data = text()
+    start = data.rindex(b'{"ph"', 0, data.index(b"aten::gelu"))
+    stop = data.index(b'{"ph"', start + 1)
+    data = data[:start] + re.sub(old, field, data[start:stop]) + data[stop:]
+    if broken_too:  # the block is taken apart, with an event that is repaired
+        data = data[: start + 400] + data[start + 400 :].replace(b'"args": {}', b'"args": {"x": NaN}', 1)
+    trace = parsed(data, size=size)
+    first, *more = trace.integrity.damage
+    assert (first.offset, first.what, first.reason) == (start, "dropped", reason)
+    assert [damage.what for damage in more] == ["repaired"] * broken_too
+    assert (trace.integrity.dropped, len(trace.events)) == (1, 47)
+
+
+def test_values_that_are_no_events_are_placed_each() -> None:
+    data = b'{"traceEvents": [null, 1,"a",[], ' + text().split(b"[", 1)[1]
+    trace = parsed(data)
+    assert [damage.offset for damage in trace.integrity.damage] == [
+        data.index(value) for value in (b"null", b"1,", b'"a"', b"[]")
+    ]
+    assert (trace.integrity.dropped, len(trace.events)) == (4, 48)
+
+
 def test_every_event_broken_takes_no_longer_than_a_moment() -> None:
     broken = text(400).replace(b'"args": {', b'"args": {"x": NaN, ')
     broken = broken.replace(b"NaN, }", b"NaN}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from mlpfusion.trace.entry import Entry, decode_alone, repaired
 from mlpfusion.trace.source import BLOCK, CutOffError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _DECODER: Final = msgspec.json.Decoder(list[Entry])
 _RAWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -21,8 +22,10 @@ _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 _ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # Between two events. Two objects of a list inside an event look the same, which shows when the parts do not decode.
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*(?=\{\s*[\"}])")
+# The same where one event ends and the next begins with no comma between them.
+_JOINT: Final = re.compile(rb"\}\s*(?P<comma>,?)\s*(?=\{\s*[\"}])")
 _END: Final = re.compile(rb"\]\s*(?:,\s*\"|\}|\Z)")
-_LAST_END: Final = re.compile(rb"\}\s*" + _END.pattern)
+_LAST_END: Final = re.compile(rb"\}\s*,?\s*" + _END.pattern)
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
 _BOM: Final = b"\xef\xbb\xbf"
 _SHOWN: Final = 20
@@ -52,6 +55,8 @@ class Blocks:
         self._label = label
         self._chunks = chunks
         self._size = 0
+        self._last_block = b"", 0
+        self._offsets: list[int] | None = None  # of the entries in the last block, once they are asked for
 
     def __iter__(self) -> Iterator[list[Entry]]:
         """Each block's entries.
@@ -79,6 +84,21 @@ class Blocks:
             offset += taken
         if not ended:
             yield from self._last(waiting, offset, is_list=is_list)
+
+    def drop(self, entries: Sequence[Entry], unread: Sequence[tuple[Entry, str]]) -> None:
+        """Place entries of the last block, all of which are `entries`, that turned out to be of no use, with reasons.
+
+        They are counted by who found that out.
+        """
+        if len(self.damage) >= _SHOWN:
+            return
+        numbers = {id(entry): number for number, entry in enumerate(entries)}
+        if self._offsets is None:
+            data, offset = self._last_block
+            self._offsets = _positions(data, _RAWS.decode(b"[%b]" % data), offset)
+        for entry, reason in unread[: _SHOWN - len(self.damage)]:
+            offset = self._offsets[numbers[id(entry)]]
+            self.damage.append(Damage(offset=offset, what="dropped", reason=reason))
 
     def _next(self) -> bytes:
         try:
@@ -123,11 +143,13 @@ class Blocks:
         A final piece that does not decode is left for the next block if more is `to_come`, and lost if it is the
         `last` of the text.
         """
+        self._last_block, self._offsets = (data, offset), None
         try:
             return _DECODER.decode(b"[%b]" % data), len(data), False
         except _ERRORS as error:
             end = _closing(data, error)
         if end is not None:
+            self._last_block = data[:end], offset
             try:
                 return _DECODER.decode(b"[%b]" % data[:end]), len(data), True
             except _ERRORS:
@@ -136,9 +158,12 @@ class Blocks:
 
     def _recover(self, data: bytes, offset: int, *, to_come: bool, last: bool) -> tuple[list[Entry], int, bool]:
         """As `_block`, for data that do not decode as they are: bisected to the single events, and these repaired."""
-        starts = [0, *(match.end() for match in _BETWEEN.finditer(data))]
-        stops = [*(match.start() + 1 for match in _BETWEEN.finditer(data)), len(data)]
+        joints = list(_JOINT.finditer(data))
+        starts = [len(data) - len(data.lstrip()), *(joint.end() for joint in joints)]
+        stops = [*(joint.start() + 1 for joint in joints), len(data)]
+        joined = {joint.end() for joint in joints if not joint["comma"]}
         pieces = list(zip(starts, stops, strict=True))
+        self._offsets = []
         found: list[Entry] = []
         group: list[tuple[int, int]] = []
         for piece, entries in [*_bisected(data, pieces), (None, None)]:
@@ -154,7 +179,12 @@ class Blocks:
                 if ended:
                     return found, len(data), True
                 group = []
-            found += entries or []
+            if piece is not None and entries:
+                if piece[0] in joined:
+                    self._log(offset + piece[0], entries[0], "no comma before it")
+                first = bisect_left(starts, piece[0])
+                self._offsets += [offset + start for start in starts[first : first + len(entries)]]
+                found += entries
         return found, len(data), False
 
     def _mended(
@@ -165,7 +195,7 @@ class Blocks:
         for end in (len(whole), _closing_of(whole)):
             if end is not None:
                 try:  # an event that was cut inside, fields of a wrong type, or the end of the list
-                    return self._alone(_RAWS.decode(b"[%b]" % whole[:end]), offset + group[0][0]), end < len(whole)
+                    return self._alone(whole[:end], offset + group[0][0]), end < len(whole)
                 except _ERRORS:
                     pass
         found: list[Entry] = []
@@ -175,20 +205,26 @@ class Blocks:
                 self.lost_bytes = stop - start
             elif not clean:
                 self._log(offset + start, entry, "does not decode")
-            found += [] if entry is None else [entry]
+            self._keep(found, entry, offset + start)
             if ended:
                 return found, True
         return found, False
 
-    def _alone(self, raws: list[msgspec.Raw], offset: int) -> list[Entry]:
-        found = []
-        for raw in raws:
+    def _alone(self, data: bytes, offset: int) -> list[Entry]:
+        raws = _RAWS.decode(b"[%b]" % data)
+        found: list[Entry] = []
+        for raw, at in zip(raws, _positions(data, raws, offset), strict=True):
             entry = decode_alone(raw)
             if entry is None:
                 entry = repaired(bytes(raw))  # bytes that are no text do not stop a decoder that only skips them
-                self._log(offset, entry, "does not decode")
-            found += [] if entry is None else [entry]
+                self._log(at, entry, "does not decode")
+            self._keep(found, entry, at)
         return found
+
+    def _keep(self, found: list[Entry], entry: Entry | None, offset: int) -> None:
+        if entry is not None and self._offsets is not None:
+            found.append(entry)
+            self._offsets.append(offset)
 
     def _log(self, offset: int, entry: Entry | None, reason: str) -> None:
         if entry is None:
@@ -263,6 +299,18 @@ def _last_boundary(buffer: bytes) -> tuple[int, int] | None:
         if found:
             return found[-1].start() + 1, found[-1].end() - found[-1].start() - 1
     return None
+
+
+def _positions(data: bytes, raws: Sequence[msgspec.Raw], offset: int) -> list[int]:
+    """Where each of the values begins that follow each other in `data`."""
+    found = []
+    at = 0
+    for raw in raws:
+        text = bytes(raw)
+        at = data.index(text, at)
+        found.append(offset + at)
+        at += len(text)
+    return found
 
 
 def _closing(data: bytes, error: Exception) -> int | None:

@@ -72,6 +72,7 @@ class Columns:
         self.others = 0
         self.begins = 0
         self.dropped = 0
+        self.unread: list[tuple[Entry, str]] = []  # those among the last entries that were dropped, and why
         self.negative = 0
         self._kinds = _Ids()
         self._places = _Ids()
@@ -87,6 +88,7 @@ class Columns:
         """Add the complete events among the entries."""
         import numpy as np
 
+        self.unread = []
         timed = [entry for entry in entries if entry.ph == "X"]
         kinds = [self._kinds[entry.cat, entry.name] for entry in timed]
         self.seen += len(timed)
@@ -98,13 +100,15 @@ class Columns:
         used = self._used
         if not all(map(used.__getitem__, kinds)):
             if self._nameless:
-                self.dropped += sum(kind in self._nameless for kind in kinds)
+                pairs = zip(timed, kinds, strict=True)
+                self.unread += [(entry, "has no name") for entry, kind in pairs if kind in self._nameless]
             timed = [entry for entry, kind in zip(timed, kinds, strict=True) if used[kind]]
             kinds = [kind for kind in kinds if used[kind]]
         starts = _times([entry.ts for entry in timed])
         durations = _times([entry.dur for entry in timed])
         if starts is None or durations is None:
             timed, kinds, starts, durations = self._one_by_one(timed, kinds)
+        self.dropped += len(self.unread)
         self._start.extend(starts)
         self._duration.extend(durations)
         self._kind.extend(kinds)
@@ -174,7 +178,7 @@ class Columns:
             start = nanoseconds(entry.ts)
             duration = nanoseconds(entry.dur) if bytes(entry.dur) not in (b"", b"null") else 0
             if start is None or duration is None:
-                self.dropped += 1
+                self.unread.append((entry, f"has no readable {'start' if start is None else 'duration'}"))
                 continue
             self.negative += duration < 0
             kept.append((entry, kind, start, max(0, duration)))

@@ -133,6 +133,8 @@ def read_text(text: Text) -> Trace:
     columns = Columns()
     for entries in blocks:
         columns.extend(entries)
+        if columns.unread:
+            blocks.drop(entries, columns.unread)
     table = columns.table()
     if not len(table.start):
         raise UsageError(_nothing(text.label, blocks, columns))
@@ -140,7 +142,7 @@ def read_text(text: Text) -> Trace:
         events=columns.seen,
         dropped=blocks.dropped + columns.dropped,
         repaired=blocks.repaired,
-        damage=tuple(blocks.damage),
+        damage=tuple(sorted(blocks.damage, key=lambda damage: damage.offset)),
         lost_bytes=blocks.lost_bytes,
         zero=table.zero,
         negative=columns.negative,
