@@ -200,6 +200,30 @@ def test_nested_lists_of_objects_are_no_events() -> None:
         assert trace.gpu == "NVIDIA A100-SXM4-80GB"
 
 
+@pytest.mark.parametrize("size", [None, 64])
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_gpu_may_be_named_behind_the_events(size: int | None, *, broken: bool) -> None:
+    devices = '"deviceProperties": [{"id": 0, "name": "NVIDIA H200"}, {"id": 1, "name": "NVIDIA H100"}]'
+    for ending in (f'], {devices}, "traceName": "x"}}', f',\n], "a": [{{"b": 1}}], {devices}}}\n'):
+        data = text().removesuffix(b"]}") + ending.encode()
+        if broken:
+            last = data.rindex(b'"args": {"stream"')
+            data = data[:last] + data[last:].replace(b'"stream": 7', b'"stream": NaN', 1)
+        trace = parsed(data, size=size)
+        assert (trace.gpu, len(trace.events), trace.integrity.repaired) == ("NVIDIA H200", 48, int(broken))
+        assert trace.integrity.lost_bytes is None
+
+
+def test_what_is_damaged_behind_the_events_harms_none_of_them() -> None:
+    for ending in (b'], "deviceProperties": [{"name": "NVIDIA H2', b'], "deviceProperties": 3}', b"]} more"):
+        trace = parsed(text().removesuffix(b"]}") + ending)
+        assert (trace.gpu, len(trace.events), trace.damaged_by) == (None, 48, None)
+    nested = b'], "metadata": {"deviceProperties": [{"name": "NVIDIA H200"}]}}'
+    assert parsed(text().removesuffix(b"]}") + nested).gpu is None
+    packed = gzip.compress(text() + b" " * 300)
+    assert kineto.read(packed[:-12]).integrity.lost_bytes is None
+
+
 def test_a_cut_at_every_byte_keeps_a_prefix() -> None:
     data = text(2)
     whole = [event.name for event in parsed(data).events]

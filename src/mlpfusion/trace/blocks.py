@@ -10,7 +10,9 @@ import msgspec
 
 from mlpfusion.errors import UsageError
 from mlpfusion.readings import Damage
+from mlpfusion.trace import header
 from mlpfusion.trace.entry import Entry, decode_alone, repaired
+from mlpfusion.trace.header import END, HeaderScan
 from mlpfusion.trace.source import BLOCK, CutOffError
 
 if TYPE_CHECKING:
@@ -24,22 +26,14 @@ _ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*(?=\{\s*[\"}])")
 # The same where one event ends and the next begins with no comma between them.
 _JOINT: Final = re.compile(rb"\}\s*(?P<comma>,?)\s*(?=\{\s*[\"}])")
-_END: Final = re.compile(rb"\]\s*(?:,\s*\"|\}|\Z)")
-_LAST_END: Final = re.compile(rb"\}\s*,?\s*" + _END.pattern)
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
+_LAST_END: Final = re.compile(rb"\}\s*,?\s*" + END.pattern)
 _BOM: Final = b"\xef\xbb\xbf"
 _SHOWN: Final = 20
 _TRIED_ENDS: Final = 50
 _LONGEST_HEADER: Final = 64 * 2**20
 _LONGEST_EVENT: Final = 16 * 2**20
-
-
-class _Device(msgspec.Struct):
-    name: object = None
-
-
-class _Header(msgspec.Struct):
-    deviceProperties: list[_Device] = []
+# What follows the events; it is read only for the name of the GPU.
+_LONGEST_TAIL: Final = 2**20
 
 
 class Blocks:
@@ -56,6 +50,7 @@ class Blocks:
         self._chunks = chunks
         self._size = 0
         self._last_block = b"", 0
+        self._tail = b""  # the end of the list, and what follows it in the last block
         self._offsets: list[int] | None = None  # of the entries in the last block, once they are asked for
 
     def __iter__(self) -> Iterator[list[Entry]]:
@@ -66,7 +61,7 @@ class Blocks:
         """
         waiting, is_list = self._find_events()
         offset = self._size - len(waiting)
-        ended = _END.match(waiting.lstrip()) is not None
+        ended = END.match(waiting.lstrip()) is not None
         while not ended:
             chunk = self._next()
             if not chunk:
@@ -79,6 +74,8 @@ class Blocks:
             stop, skip = cut if cut is not None else (len(buffer), 0)
             found, used, ended = self._block(buffer[:stop], offset, to_come=cut is not None)
             yield found
+            if ended:
+                self._read_tail(buffer[stop:])
             taken = stop + skip if used == stop else used
             waiting = buffer[taken:]
             offset += taken
@@ -109,6 +106,16 @@ class Blocks:
         self._size += len(chunk)
         return chunk
 
+    def _read_tail(self, rest: bytes) -> None:
+        """Look for the GPU behind the events if it is not named before them. Damage there is none of the events."""
+        if self.gpu is not None:
+            return
+        cut_off = self.cut_off
+        tail = self._tail + rest
+        while len(tail) < _LONGEST_TAIL and (chunk := self._next()):
+            tail += chunk
+        self.gpu, self.cut_off = header.gpu_behind(tail), cut_off
+
     def _find_events(self) -> tuple[bytes, bool]:
         """The text after the bracket that opens the events, and whether they are the whole document."""
         head = self._next().removeprefix(_BOM)
@@ -121,7 +128,7 @@ class Blocks:
             return start[1:], True
         if start[:1] != b"{":
             raise UsageError(f"trace {self._label!r} is not {'a Chrome trace' if _is_json(start) else 'valid JSON'}")
-        scan = _HeaderScan()
+        scan = HeaderScan()
         while (position := scan.find(head)) is None:
             chunk = self._next() if len(head) < _LONGEST_HEADER else b""
             if not chunk:
@@ -132,7 +139,7 @@ class Blocks:
         opening = head[position : position + 1]
         if opening != b"[":
             raise UsageError(f"trace {self._label!r} is not a Chrome trace: its traceEvents are no list")
-        self.gpu = _gpu(head[:position])
+        self.gpu = header.gpu(head[:position])
         return head[position + 1 :], False
 
     def _block(
@@ -149,7 +156,7 @@ class Blocks:
         except _ERRORS as error:
             end = _closing(data, error)
         if end is not None:
-            self._last_block = data[:end], offset
+            self._last_block, self._tail = (data[:end], offset), data[end:]
             try:
                 return _DECODER.decode(b"[%b]" % data[:end]), len(data), True
             except _ERRORS:
@@ -177,6 +184,7 @@ class Blocks:
                 mended, ended = self._mended(data, group, offset, last=last)
                 found += mended
                 if ended:
+                    self._tail = data[self._offsets[-1] - offset if self._offsets else 0 :]
                     return found, len(data), True
                 group = []
             if piece is not None and entries:
@@ -241,37 +249,10 @@ class Blocks:
         if text:
             found, _, ended = self._block(text, offset, last=True)
             yield found
+        if ended:
+            self._read_tail(b"")
         if not ended and self.lost_bytes is None and not (is_list and self.cut_off is None):
             self.lost_bytes = 0
-
-
-class _HeaderScan:
-    """Looks for the value of traceEvents among the first keys of a document, as more and more of it is there."""
-
-    def __init__(self) -> None:
-        self.closed = False
-        self._position = 0
-        self._depth = 0
-
-    def find(self, head: bytes) -> int | None:
-        """Where the value begins, or None so far."""
-        while not self.closed and (token := _TOKEN.search(head, self._position)):
-            text = token[0]
-            if text == b'"':
-                return None  # a string that goes on
-            if text in (b"{", b"["):
-                self._depth += 1
-            elif text in (b"}", b"]"):
-                self._depth -= 1
-                self.closed = self._depth == 0
-            elif self._depth == 1 and text == b'"traceEvents"':
-                value = re.compile(rb"\s*:\s*(?=\S)").match(head, token.end())
-                if value is not None:
-                    return value.end()
-                if not head[token.end() :].strip(b" \t\r\n:"):
-                    return None
-            self._position = token.end()
-        return None
 
 
 def _is_json(text: bytes) -> bool:
@@ -280,16 +261,6 @@ def _is_json(text: bytes) -> bool:
     except _ERRORS:
         return False
     return True
-
-
-def _gpu(head: bytes) -> str | None:
-    """The name of the first device in the header. Nothing else of it is looked at."""
-    try:
-        devices = msgspec.json.decode(head + b"null}", type=_Header).deviceProperties
-    except _ERRORS:
-        return None
-    names = [device.name for device in devices if isinstance(device.name, str)]
-    return next((name for name in names if re.fullmatch(r"(NVIDIA|AMD|Tesla|Intel)[\w .()-]{0,60}", name)), None)
 
 
 def _last_boundary(buffer: bytes) -> tuple[int, int] | None:
@@ -319,7 +290,7 @@ def _closing(data: bytes, error: Exception) -> int | None:
     if trailing is None:
         return None
     end = data.rfind(b"]", 0, int(trailing[1]) - 1)
-    return end if end >= 0 and _END.match(data, end) else None
+    return end if end >= 0 and END.match(data, end) else None
 
 
 def _closing_of(data: bytes) -> int | None:
