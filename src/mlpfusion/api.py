@@ -251,8 +251,9 @@ class _Run(NamedTuple):
             for name in failed:
                 reason = f"the race failed while this backend ran: {answer.reason}"
                 self.rows[name] = msgspec.structs.replace(self.rows[name], status="failed", reason=reason)
-            self.tell(Progress("race", culprit or None, f"failed: {answer.reason}; racing again without it"))
             names = [name for name in names if name not in failed]
+            then = "racing again without it" if names else "nobody is left to race"
+            self.tell(Progress("race", culprit or None, f"failed: {answer.reason}; {then}"))
 
     def _save(self, *, complete: bool) -> Profile:
         result = Profile(

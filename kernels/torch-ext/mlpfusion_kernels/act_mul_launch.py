@@ -30,7 +30,7 @@ class Tile(NamedTuple):
 
 
 # 8 elements a thread: one 128-bit access per 16-bit tensor. On an H200 the best forward of 512 to 8192 elements, 2 to
-# 8 warps; backward 1 to 2% behind 1024 with 8 warps, whose accesses are 64-bit (bench/results/h200-act-mul.json).
+# 8 warps; backward up to 3% behind 1024 with 8 warps, whose accesses are 64-bit (bench/results/h200-act-mul*.json).
 COMPILED_TILE = Tile(1024, 4)
 # The interpreter's cost is per program (1024 elements: 75 s for 8192x3072, 65536: 4 s).
 INTERPRETED_TILE = Tile(65536, 4)

@@ -82,7 +82,7 @@ def race(
     """`rounds` samples of every clock of every contender, in a new random order each round.
 
     `before` and `after` are told the name of the contender around its samples, outside the time.
-    Every sample starts with an idle device and, on a GPU, a cold L2.
+    On a GPU the wall clock starts with an idle device, the other samples end a row of calls; the L2 is cold for all.
     """
     order = random.Random(seed)
     flush = L2Flush(device) if device.kind == "cuda" else None

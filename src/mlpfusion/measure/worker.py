@@ -115,7 +115,7 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     _trace(step, task, here)
     used = memory.measure(call, step, case, here)
     # Right once is not right: judge a late call too, and look at what the backend was lent.
-    accuracy = max(accuracy, reference.judge(step(), eager, references), key=lambda one: one.ratio)
+    accuracy = max(accuracy, reference.judge(step(), eager, references), key=lambda one: one.ratio / one.limit)
     changed = [not torch.equal(a, b) for a, b in zip((case.x, *case.mlp.parameters()), given, strict=True)]
     if any(changed):
         raise MeasurementError("it changes its input" if changed[0] else "it changes the weights")
