@@ -32,11 +32,6 @@ def gpu(made: Any, folder: Path, **options: Any) -> Analysis:
     return analyse(kineto.read(made.write(folder)), device="cuda", **options)
 
 
-def recorded(name: str) -> Analysis:
-    trace = kineto.read(HERE / "data" / f"{name}.json.gz")
-    return analyse(trace, device="cpu" if name.startswith("cpu") else "cuda")
-
-
 def roles(analysis: Analysis) -> list[str]:
     return [kernel.role for kernel in analysis.kernels]
 
@@ -388,56 +383,3 @@ def test_damaged_entries_are_analysed_or_refused(damage: list[tuple[int, str, An
         for device in ("cuda", "cpu"):
             with contextlib.suppress(MlpfusionError):
                 assert analyse(kineto.read(path), device=device).calls > 0
-
-
-# Recorded with 3 warm-ups and 20 calls (one token: 3), scrubbed: h200_* 8192x768x3072 bf16 on an NVIDIA H200 with torch
-# 2.11.0+cu130; cpu_* 16x16x64 fp32 with torch 2.13.0 and Inductor's enable_kernel_profile.
-THREE = ["gate_gemm", "up_gemm", "act_mul", "down_gemm"]
-RECORDED = {
-    "cpu_eager": ["gate_gemm", "activation", "up_gemm", "mul", "down_gemm"],
-    "cpu_compile": THREE,
-    "cpu_compile_training": [*THREE, *["other"] * 13],
-    "h200_eager": ["memset", "gate_gemm", "activation", "memset", "up_gemm", "mul", "down_gemm"],
-    "h200_eager_one_token": ["gate_gemm", "activation", "up_gemm", "mul", "down_gemm", "down_gemm"],
-    "h200_compile": ["memset", "gate_gemm", "memset", *THREE[1:]],
-    "h200_compile_cudagraphs": ["other", "memset", "gate_gemm", "memset", *THREE[1:]],
-    "h200_triton": ["memset", "gate_gemm", "memset", *THREE[1:]],
-}
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_recorded_traces(name: str) -> None:
-    found = recorded(name)
-    assert roles(found) == RECORDED[name]
-    assert found.notes == ()
-    assert found.calls == len(found.kernel_us) == (3 if name.endswith("one_token") else 20)
-    assert all(kernel.time_us for kernel in found.kernels)
-
-
-def test_recorded_eager_and_compile_run_the_same_products() -> None:
-    names = [
-        [kernel.name for kernel in recorded(name).kernels if kernel.role.endswith("gemm")]
-        for name in ("h200_eager", "h200_compile", "h200_triton", "h200_compile_cudagraphs")
-    ]
-    assert names[0] == names[1] == names[2] == names[3]
-
-
-@pytest.mark.parametrize(
-    ("name", "apis"),
-    [
-        ("h200_eager", {"cuLaunchKernelEx": 3, "cudaLaunchKernel": 2, "cudaMemsetAsync": 2}),
-        ("h200_compile", {"cuLaunchKernelEx": 3, "cuLaunchKernel": 1, "cudaMemsetAsync": 2}),
-        ("h200_triton", {"cuLaunchKernelEx": 4, "cudaMemsetAsync": 2}),
-        ("h200_compile_cudagraphs", {"cudaGraphLaunch": 1, "cudaLaunchKernel": 1}),
-    ],
-)
-def test_recorded_launches(name: str, apis: dict[str, int]) -> None:
-    assert recorded(name).launches.runtime_launches == apis
-
-
-def test_recorded_backward_is_on_the_autograd_thread() -> None:
-    found = recorded("h200_eager_training")
-    forward = ["memset", "gate_gemm", "activation", "memset", "up_gemm", "mul", "down_gemm"]
-    assert roles(found)[:7] == forward
-    assert set(roles(found)[7:]) == {"other", "memset"}
-    assert sum(kernel.decoded.kind == "gemm" for kernel in found.kernels) == 9
