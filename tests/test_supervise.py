@@ -21,7 +21,8 @@ BODIES = {
     "answers": "return mlp.down_proj if False else (lambda x: mlp.down_proj(mlp.gate_proj(x) * 0))",
     "dies": "import os, signal; print('last words', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
     "exits": "import os; print('giving up', flush=True); os._exit(7)",
-    "hangs": "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)",
+    "hangs": "import subprocess, sys, time; wait = 'import time; time.sleep(600)'; "
+    "subprocess.Popen([sys.executable, '-c', wait, __file__]); time.sleep(600)",
     "unknown signal": "import os; print('odd', flush=True); os.kill(os.getpid(), 45)",
     "leaves a thread": "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); "
     "return lambda x: mlp.forward(x)",
@@ -103,35 +104,39 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     deadline = time.monotonic() + 30
     while not sleepers("mlpfusion.measure.worker " + str(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)
+    assert sleepers("mlpfusion.measure.worker " + str(tmp_path))
     time.sleep(2)  # past the first lines of its main
     parent.kill()
     parent.wait()
+    assert gone("mlpfusion.measure.worker " + str(tmp_path))
+    for orphan in sleepers(str(tmp_path)):  # what the worker had started is nobody's now
+        os.kill(orphan, signal.SIGKILL)
+
+
+def sleepers(marker: str) -> list[int]:
+    """The processes whose command line holds the marker, a test's own folder."""
+    printed = subprocess.run(["ps", "-eww", "-o", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in printed.splitlines() if marker in line]
+
+
+def gone(marker: str) -> bool:
     deadline = time.monotonic() + 10
-    while sleepers("mlpfusion.measure.worker " + str(tmp_path)) and time.monotonic() < deadline:
+    while sleepers(marker) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not sleepers("mlpfusion.measure.worker " + str(tmp_path))
+    return not sleepers(marker)
 
 
-def sleepers(marker: str) -> list[str]:
-    printed = subprocess.run(["ps", "-eo", "sess,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in printed.splitlines() if marker in line and "ps -eo" not in line]
-
-
-def test_a_hang_ends_with_everything_the_worker_started(qualify):
-    before = len(sleepers("sleep 600"))
+def test_a_hang_ends_with_everything_the_worker_started(qualify, tmp_path):
     assert qualify("hangs", time_limit_s=8) == tasks.Broken(kind="failed", reason="no answer within 8 s")
-    assert len(sleepers("sleep 600")) == before
+    assert gone(str(tmp_path))
 
 
 def test_an_interrupt_ends_the_worker(qualify, tmp_path):
-    before = len(sleepers("sleep 600"))
     timer = threading.Timer(8, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         qualify("hangs")
-    time.sleep(0.2)
-    assert len(sleepers("sleep 600")) == before
-    assert not sleepers(str(tmp_path))
+    assert gone(str(tmp_path))
 
 
 def test_the_interpreter_is_on_for_emulation_alone(monkeypatch, tmp_path):
