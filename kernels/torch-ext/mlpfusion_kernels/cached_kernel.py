@@ -17,6 +17,8 @@ from triton.runtime.jit import JITFunction
 # Distinct (device, dtypes, tile, flags) combinations kept per kernel. A process that uses more starts over.
 CACHE_LIMIT = 512
 
+_NO_OPTIONS: dict[str, Any] = {}
+
 _STOCK_MODULE = "triton.compiler.compiler"
 
 
@@ -67,31 +69,38 @@ class CachedKernel:
         tensors: tuple[torch.Tensor, ...],
         rest: tuple[Any, ...],
         warps: int,
+        options: dict[str, Any] = _NO_OPTIONS,
     ) -> None:
         """Launch `programs` programs on the current stream of the tensors' own device.
 
         `key` must contain the device index, the dtypes, the constants and `warps`; `rest` holds scalars and constants.
+        `options` are further compile options, `launch_pdl` say, decided by `key` too.
         """
         first = tensors[0]
         if not first.is_cuda:
             launch_on_host(self.kernel, first.device)
             if first.device.type == "cpu" or self.interpreted:
-                self._launch_by_jit(programs, tensors, rest, warps)
+                self._launch_by_jit(programs, tensors, rest, warps, options)
             else:
                 with torch.get_device_module(first.device).device(first.device):
-                    self._launch_by_jit(programs, tensors, rest, warps)
+                    self._launch_by_jit(programs, tensors, rest, warps, options)
             return
         index = first.get_device()
         if torch._C._cuda_getDevice() == index:
-            self._launch_on_current(key, index, programs, tensors, rest, warps)
+            self._launch_on_current(key, index, programs, tensors, rest, warps, options)
         else:
             with torch.cuda.device(index):
-                self._launch_on_current(key, index, programs, tensors, rest, warps)
+                self._launch_on_current(key, index, programs, tensors, rest, warps, options)
 
     def _launch_by_jit(
-        self, programs: int, tensors: tuple[torch.Tensor, ...], rest: tuple[Any, ...], warps: int
+        self,
+        programs: int,
+        tensors: tuple[torch.Tensor, ...],
+        rest: tuple[Any, ...],
+        warps: int,
+        options: dict[str, Any],
     ) -> Any:
-        return self.kernel[(programs,)](*tensors, *rest, num_warps=warps)
+        return self.kernel[(programs,)](*tensors, *rest, num_warps=warps, **options)
 
     def _launch_on_current(
         self,
@@ -101,6 +110,7 @@ class CachedKernel:
         tensors: tuple[torch.Tensor, ...],
         rest: tuple[Any, ...],
         warps: int,
+        options: dict[str, Any],
     ) -> None:
         addresses = [tensor.data_ptr() for tensor in tensors]
         low = 0
@@ -117,11 +127,11 @@ class CachedKernel:
             or knobs.compilation.instrumentation_mode
             or knobs.runtime.add_stages_inspection_hook is not None
         ):
-            self._launch_by_jit(programs, tensors, rest, warps)
+            self._launch_by_jit(programs, tensors, rest, warps, options)
             return
         compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = self._launch_by_jit(programs, tensors, rest, warps)
+            compiled = self._launch_by_jit(programs, tensors, rest, warps, options)
             if type(compiled) is CompiledKernel:  # not a future of Triton's asynchronous compilation mode
                 if len(self._compiled) >= CACHE_LIMIT:
                     self._compiled.clear()
