@@ -66,6 +66,7 @@ LIBRARIES = {
     "rich": {"cli"},
     "tabulate": {"report"},
     "liger_kernel": {"backends"},
+    "quack": {"backends"},
     "torch": {"device", "environment", "hub_tree", "backend", "module", "backends", "reference", "measure", "api"},
 }
 LIGHT = {

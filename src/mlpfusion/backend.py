@@ -34,6 +34,7 @@ BUILT_IN: Final = (
     "hub",
     "triton",
     "packed",
+    "quack",
 )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.backend import bypassed, plain_linears
+from mlpfusion.backends.adjacent import Pair, joined
 from mlpfusion.backends.triton import act_mul_unsupported
 from mlpfusion.errors import BackendUnavailableError
 
@@ -42,8 +43,8 @@ class Packed:
 
         plain_linears(mlp, self.name)
         projections = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        weights = _Pair(mlp.gate_proj.weight, mlp.up_proj.weight)
-        biases = None if mlp.gate_proj.bias is None else _Pair(mlp.gate_proj.bias, mlp.up_proj.bias)
+        weights = Pair(self.name, mlp.gate_proj.weight, mlp.up_proj.weight)
+        biases = None if mlp.gate_proj.bias is None else Pair(self.name, mlp.gate_proj.bias, mlp.up_proj.bias)
         activation = mlp.spec.activation
         gate, up, down = projections
 
@@ -51,7 +52,7 @@ class Packed:
             for projection in projections:  # hooks may have come since: under 1 µs for all three
                 reason = bypassed(projection)
                 if reason is not None:
-                    raise BackendUnavailableError("packed", f"a projection {reason}")
+                    raise BackendUnavailableError(Packed.name, f"a projection {reason}")
             # The op costs tens of µs of host time. Gradients need it, and a compiler, which may not assume where a
             # weight lies; so does autocast, whose casts it knows.
             if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
@@ -63,24 +64,6 @@ class Packed:
             return functional.linear(act_mul(halves[0], halves[1], activation), down.weight, down.bias)
 
         return forward
-
-
-class _Pair:
-    """Two parameters of one shape that `bind` made adjacent, and the two as one tensor.
-
-    As long as the joint tensor is held its memory belongs to nobody else, so equal addresses mean equal tensors.
-    """
-
-    def __init__(self, first: Tensor, second: Tensor) -> None:
-        _make_adjacent(first, second)
-        self._both = _joined(first, second)
-        self._first, self._second = first.data_ptr(), second.data_ptr()
-
-    def joined(self, first: Tensor, second: Tensor) -> Tensor:
-        """[2H, ...] without a copy, if the two still are where they were."""
-        if first.data_ptr() != self._first or second.data_ptr() != self._second:
-            raise _moved()
-        return self._both
 
 
 def gate_up(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
@@ -98,51 +81,9 @@ def gate_up(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bi
     return both
 
 
-def _moved() -> BackendUnavailableError:
-    return BackendUnavailableError(
-        "packed", "gate and up no longer lie next to each other in memory; call set_backend('packed') again"
-    )
-
-
-def _make_adjacent(first: Tensor, second: Tensor) -> None:
-    """Re-point two parameters of one shape to the halves of one new buffer, values kept."""
-    if _adjacent(first, second):
-        return
-    if first.data_ptr() == second.data_ptr():
-        raise BackendUnavailableError("packed", "gate_proj and up_proj share one weight")
-    for tensor in (first, second):
-        # Twice the tensor is a buffer of our own, of which the other half has gone.
-        if tensor.untyped_storage().nbytes() not in (tensor.nbytes, 2 * tensor.nbytes):
-            raise BackendUnavailableError(
-                "packed", "a weight is part of a larger buffer (flattened parameters?), from which it would be parted"
-            )
-    with torch.no_grad():
-        buffer = torch.cat((first.detach(), second.detach()))
-    rows = first.shape[0]
-    first.data, second.data = buffer[:rows], buffer[rows:]
-
-
-def _adjacent(first: Tensor, second: Tensor) -> bool:
-    return (
-        first.is_contiguous()
-        and second.is_contiguous()
-        and first.shape == second.shape
-        and first.dtype == second.dtype
-        and first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
-        and second.storage_offset() == first.storage_offset() + first.numel()
-    )
-
-
-def _joined(first: Tensor, second: Tensor) -> Tensor:
-    """The two as one tensor [2H, ...] without a copy."""
-    if not _adjacent(first, second):
-        raise _moved()
-    return first.detach().as_strided((2 * first.shape[0], *first.shape[1:]), first.stride())
-
-
 def _product(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
-    bias = None if gate_bias is None or up_bias is None else _joined(gate_bias, up_bias).to(x.dtype)
-    return functional.linear(x, _joined(gate, up).to(x.dtype), bias)
+    bias = None if gate_bias is None or up_bias is None else joined(Packed.name, gate_bias, up_bias).to(x.dtype)
+    return functional.linear(x, joined(Packed.name, gate, up).to(x.dtype), bias)
 
 
 _gate_up_op = torch.library.custom_op("mlpfusion_packed::gate_up", _product, mutates_args=())
@@ -161,7 +102,7 @@ def _gradients_op(
 
     One that is not wanted is an empty tensor: an operator cannot return None.
     """
-    dx = dy @ _joined(gate, up).to(dy.dtype) if want_dx else dy.new_empty(0)
+    dx = dy @ joined(Packed.name, gate, up).to(dy.dtype) if want_dx else dy.new_empty(0)
     return dx, _rows(dy).T @ _rows(x) if want_dweight else dy.new_empty(0)
 
 

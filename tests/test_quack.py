@@ -1,0 +1,412 @@
+"""The `quack` backend: its reasons, and its layouts and gradients with a stand-in for quack's kernels."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import inspect
+import sys
+from importlib import metadata, util
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+
+from mlpfusion.backends import quack as adapter
+from mlpfusion.backends.eager import Eager, activation_function
+from mlpfusion.backends.quack import ACTIVATIONS, Quack
+from mlpfusion.device import Device
+from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.measure.memory import saved_bytes
+from mlpfusion.reference import Case, judge, make_case, oracle, step
+from mlpfusion.spec import MLPSpec, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.spec import Activation
+
+CPU = torch.device("cpu")
+H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", runtime="cuda", capability=(9, 0))
+V100 = Device(kind="cuda", name="Tesla V100", runtime="cuda", capability=(7, 0))
+MI300 = Device(kind="cuda", name="AMD Instinct MI300X", runtime="rocm", capability=(9, 4))
+ACT = {theirs: activation_function(ours) for ours, theirs in ACTIVATIONS.items()}
+# The operators of PyTorch's own derivatives: autograd itself does not reach into an operator's body.
+BACKWARD = {
+    "geglu": lambda dy, x: torch.ops.aten.gelu_backward(dy, x, approximate="tanh"),
+    "swiglu": torch.ops.aten.silu_backward,
+    "reglu": lambda dy, x: torch.ops.aten.threshold_backward(dy, x, 0),
+}
+
+
+def spec(**changes: Any) -> MLPSpec:
+    return MLPSpec(**{"hidden_size": 32, "intermediate_size": 48, **changes})
+
+
+def case(mode: str = "training", **changes: Any) -> Case:
+    return make_case(Workload(spec=spec(**changes), batch=2, seq=3, mode=mode), CPU, seed=0)
+
+
+class Kernels(ModuleType):
+    """What the adapter calls of quack.gemm_interface, in fp32, with the layouts that quack documents."""
+
+    def __init__(self) -> None:
+        super().__init__("quack.gemm_interface")
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def gemm_gated(
+        self,
+        a: Tensor,
+        b: Tensor,
+        *,
+        bias: Tensor | None,
+        activation: str,
+        store_preact: bool,
+        concat_layout: tuple[str, ...],
+        tuned: bool,
+    ) -> tuple[Tensor | None, Tensor]:
+        options = {"bias": bias, "activation": activation, "store_preact": store_preact, "tuned": tuned}
+        options["concat_layout"] = concat_layout
+        self.calls.append(("gemm_gated", (a, b), options))
+        assert concat_layout == ("B", "bias")
+        preact = a.float() @ alternate(b.T).float().T
+        if bias is not None:
+            preact = preact + alternate(bias).float()
+        preact = preact.to(a.dtype)
+        return preact if store_preact else None, gated(activation, preact.float()).to(a.dtype)
+
+    def gemm_dgated(
+        self, a: Tensor, b: Tensor, preact: Tensor, *, activation: str, tuned: bool
+    ) -> tuple[Tensor, Tensor]:
+        self.calls.append(("gemm_dgated", (a, b, preact), {"activation": activation, "tuned": tuned}))
+        gate, up = preact.float()[:, ::2], preact.float()[:, 1::2]
+        dproduct = a.float() @ b.float()
+        dgate = BACKWARD[activation](dproduct * up, gate)
+        dup = dproduct * ACT[activation](gate)
+        dpreact = torch.stack((dgate, dup), dim=-1).flatten(-2)
+        return dpreact.to(a.dtype), gated(activation, preact.float()).to(a.dtype)
+
+    def gemm(
+        self, a: Tensor, b: Tensor, *, concat_layout: tuple[str, ...], dynamic_scheduler: bool, tuned: bool
+    ) -> Tensor:
+        options = {"concat_layout": concat_layout, "dynamic_scheduler": dynamic_scheduler, "tuned": tuned}
+        self.calls.append(("gemm", (a, b), options))
+        (what,) = concat_layout
+        product = a.float() @ (alternate(b) if what == "B" else b).float()
+        return (product if what == "B" else torch.cat((product[::2], product[1::2]))).to(a.dtype)
+
+
+def alternate(both: Tensor) -> Tensor:
+    """[gate; up] along the first dimension as gate 0, up 0, gate 1, up 1 and so on."""
+    return torch.stack(both.chunk(2), dim=1).flatten(0, 1)
+
+
+def gated(activation: str, preact: Tensor) -> Tensor:
+    return ACT[activation](preact[..., ::2]) * preact[..., 1::2]
+
+
+def module(name: str) -> ModuleType:
+    made = ModuleType(name)
+    made.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    made.__path__ = []
+    return made
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
+    """Stand-ins for the package and its kernels."""
+    version = metadata.version
+    package, made = module("quack"), Kernels()
+    package.gemm_interface = made
+    monkeypatch.setitem(sys.modules, "quack", package)
+    monkeypatch.setitem(sys.modules, "quack.gemm_interface", made)
+    monkeypatch.setattr(metadata, "version", lambda name: "0.6.5" if name == "quack-kernels" else version(name))
+    return made
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch, kernels: Kernels) -> None:
+    """Fail whatever imports the kernels."""
+
+    def refuse() -> None:
+        raise AssertionError("quack was imported")
+
+    monkeypatch.setattr(adapter, "_kernels", refuse)
+
+
+REASONS = [
+    ({}, Device(kind="cpu", name="a CPU"), "need a GPU; this run is on the CPU"),
+    ({}, V100, "compute capability 8 to 12; Tesla V100 has (7, 0)"),
+    ({}, MI300, "for CUDA; AMD Instinct MI300X is a rocm device"),
+    ({"activation": "gelu"}, H100, "no gated gelu; valid: gelu_tanh, silu, relu"),
+    ({"dtype": "float32"}, H100, "float16 and bfloat16; these weights are float32"),
+    ({"hidden_size": 36}, H100, "multiples of 8; hidden_size is 36"),
+    ({"intermediate_size": 42}, H100, "multiples of 8; intermediate_size is 42"),
+]
+
+
+@pytest.mark.usefixtures("unloaded")
+@pytest.mark.parametrize(("changes", "device", "text"), REASONS)
+def test_limits_are_told_without_importing_quack(changes: dict[str, Any], device: Device, text: str) -> None:
+    reason = Quack().unsupported(spec(**changes), device)
+    assert reason is not None
+    assert text in reason
+    assert "\n" not in reason
+
+
+@pytest.mark.usefixtures("unloaded")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_quack_can_run_is_supported(activation: str, dtype: str) -> None:
+    assert Quack().unsupported(spec(activation=activation, dtype=dtype, bias=True), H100) is None
+
+
+@pytest.mark.usefixtures("unloaded")
+@pytest.mark.parametrize(("version", "usable"), [("0.6.4", False), ("0.6.5", True), ("0.6.11", True), ("0.7", False)])
+def test_other_versions_are_named(monkeypatch: pytest.MonkeyPatch, version: str, usable: bool) -> None:
+    monkeypatch.setattr(metadata, "version", lambda _: version)
+    reason = Quack().unsupported(spec(), H100)
+    assert reason == (None if usable else f"quack-kernels {version} is installed, need quack-kernels>=0.6.5,<0.7")
+
+
+def test_a_missing_package_is_named_as_pip_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(util, "find_spec", lambda _: None)
+    assert "pip install 'mlpfusion[quack]'" in (Quack().unsupported(spec(), H100) or "")
+    with pytest.raises(BackendUnavailableError, match=r"'quack'.*not installed"):
+        Quack().bind(case().mlp)
+
+
+def test_a_package_that_breaks_on_import_is_named(monkeypatch: pytest.MonkeyPatch, kernels: Kernels) -> None:
+    monkeypatch.delattr(sys.modules["quack"], "gemm_interface")
+    monkeypatch.setitem(sys.modules, "quack.gemm_interface", None)
+    with pytest.raises(BackendUnavailableError, match=r"quack cannot be imported: \w*Error"):
+        Quack().bind(case().mlp)
+    assert kernels.calls == []
+
+
+# ---- with stand-ins for the kernels ----------------------------------------------------------------------------------
+
+
+def ratio(given: Case, call: Callable[[Tensor], Tensor]) -> float:
+    """The worst error against fp64 over eager's own."""
+    eager = step(Eager().bind(given.mlp), given)()
+    return judge(step(call, given)(), eager, oracle(given)).ratio
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_values_and_gradients(kernels: Kernels, activation: str, dtype: str, mode: str) -> None:
+    given = case(mode, activation=activation, dtype=dtype)
+    assert ratio(given, Quack().bind(given.mlp)) <= 2
+    kinds = [name for name, _, _ in kernels.calls]
+    assert kinds == (["gemm_gated"] if mode == "inference" else ["gemm_gated", "gemm_dgated", "gemm", "gemm"])
+    assert kernels.calls[0][2]["activation"] == ACTIVATIONS[activation]
+    assert kernels.calls[0][2]["store_preact"] is (mode == "training")
+    assert all(options["tuned"] for _, _, options in kernels.calls)
+
+
+def test_untuned_kernels_are_asked_for_everywhere(kernels: Kernels) -> None:
+    given = case()
+    step(Quack(tuned=False).bind(given.mlp), given)()
+    assert [options["tuned"] for _, _, options in kernels.calls] == [False] * 4
+
+
+def test_biases_in_inference(kernels: Kernels) -> None:
+    given = case("inference", bias=True)
+    assert ratio(given, Quack().bind(given.mlp)) <= 2
+    assert kernels.calls[0][2]["bias"].shape == (96,)
+
+
+def test_biases_in_training_are_refused(kernels: Kernels) -> None:
+    given = case(bias=True)
+    call = Quack().bind(given.mlp)
+    with pytest.raises(BackendUnavailableError, match=r"'quack'.*no biases"):
+        call(given.x)
+    given.mlp.requires_grad_(False)
+    assert ratio(given._replace(x=given.x.detach(), dy=None), call) <= 2
+
+
+def test_the_kernels_read_the_weights_where_they_are(kernels: Kernels) -> None:
+    given = case("inference")
+    before = given.mlp.gate_proj.weight, given.mlp.up_proj.weight
+    call = Quack().bind(given.mlp)
+    with torch.no_grad():
+        call(given.x)
+        _, (_, weights), _ = kernels.calls[-1]
+        assert (given.mlp.gate_proj.weight, given.mlp.up_proj.weight) == before
+        assert weights.data_ptr() == before[0].data_ptr()
+        assert weights.stride() == (1, 32)
+        before[1].mul_(2)  # an update in place is seen, and nothing is copied again
+        expected = Eager().bind(given.mlp)(given.x)
+        torch.testing.assert_close(call(given.x), expected, rtol=2e-2, atol=2e-2)
+        assert kernels.calls[-1][1][1].data_ptr() == before[0].data_ptr()
+
+
+def test_backward_keeps_x_gate_and_up_alone(kernels: Kernels) -> None:
+    given = case()
+    tokens, item = 6, 2
+    assert saved_bytes(Quack().bind(given.mlp), given) == tokens * (32 + 2 * 48) * item
+
+
+@pytest.mark.parametrize("wanted", ["x", "gate_proj", "up_proj", "down_proj"])
+def test_only_the_gradients_that_are_wanted_are_computed(kernels: Kernels, wanted: str) -> None:
+    given = case()
+    given.mlp.requires_grad_(False)
+    x = given.x.detach().requires_grad_(wanted == "x")
+    leaf = x if wanted == "x" else getattr(given.mlp, wanted).weight.requires_grad_()
+    (got,) = torch.autograd.grad(Quack().bind(given.mlp)(x), leaf, given.dy)
+    (expected,) = torch.autograd.grad(Eager().bind(given.mlp)(x), leaf, given.dy)
+    torch.testing.assert_close(got, expected, rtol=5e-2, atol=5e-2)
+    assert [name for name, _, _ in kernels.calls].count("gemm") == (wanted != "down_proj")
+
+
+def test_an_expanded_gradient_is_copied_not_misread(kernels: Kernels) -> None:
+    given = case()
+    (got,) = torch.autograd.grad(Quack().bind(given.mlp)(given.x).sum(), given.x)
+    (expected,) = torch.autograd.grad(Eager().bind(given.mlp)(given.x).sum(), given.x)
+    torch.testing.assert_close(got, expected, rtol=5e-2, atol=5e-2)
+    dy = kernels.calls[1][1][0]
+    assert dy.stride() == (32, 1)
+
+
+def cube_too(call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return call(x).sum() + (x**3).sum()
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.filterwarnings("ignore:Using backward\\(\\) with create_graph=True")
+@pytest.mark.parametrize("loss", [lambda call, x: call(x).sum(), cube_too], ids=["alone", "another term reaches x"])
+def test_double_backward_is_refused_by_name(loss: Callable[..., Tensor]) -> None:
+    given = case()
+    call = Quack().bind(given.mlp)
+    with pytest.raises(BackendUnavailableError, match=r"'quack'.*create_graph=True"):
+        torch.autograd.grad(loss(call, given.x), given.x, create_graph=True)
+    with pytest.raises(BackendUnavailableError, match=r"'quack'.*create_graph=True"):
+        loss(call, given.x).backward(create_graph=True)
+
+
+def wide(x: Tensor, columns: int) -> Tensor:
+    return torch.cat((x, x.new_zeros(*x.shape[:-1], columns)), dim=-1)[..., : x.shape[-1]]
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda x: x.flatten(0, 1).T.contiguous().T, "stride 6; quack reads stride 1"),
+        (lambda x: wide(x, 3).flatten(0, 1), "35 elements apart"),
+        (lambda x: wide(x, 8).flatten(0, 1)[:, 1:].contiguous().flatten()[3:35].view(1, 32), "start at address 0x"),
+        (lambda x: x.float(), "x is torch.float32 on cpu and the weights are torch.bfloat16 on cpu"),
+        (lambda x: x.to("meta"), "on meta and the weights are torch.bfloat16 on cpu"),
+    ],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_inputs_that_quack_would_not_run_are_refused(change: Callable[[Tensor], Tensor], text: str, grad: bool) -> None:
+    given = case("inference")
+    call = Quack().bind(given.mlp)
+    with torch.set_grad_enabled(grad), pytest.raises(BackendUnavailableError, match=text):
+        call(change(given.x.detach()))
+
+
+@pytest.mark.usefixtures("kernels")
+def test_rows_of_a_wider_tensor_are_read_as_they_are() -> None:
+    given = case("inference")
+    call = Quack().bind(given.mlp)
+    with torch.no_grad():
+        assert torch.equal(call(wide(given.x, 8)), call(given.x))
+
+
+@pytest.mark.usefixtures("kernels")
+def test_weights_moved_apart_and_late_hooks_are_refused() -> None:
+    given = case("inference")
+    call = Quack().bind(given.mlp)
+    given.mlp.up_proj.weight.data = given.mlp.up_proj.weight.detach().clone()
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad), pytest.raises(BackendUnavailableError, match=r"set_backend\('quack'\)"):
+            call(given.x)
+    given.mlp.down_proj.register_forward_hook(lambda *_: None)
+    with pytest.raises(BackendUnavailableError, match="would bypass"):
+        call(given.x)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_autocast_computes_in_its_dtype() -> None:
+    given = case("inference", dtype="float16")
+    call = Quack().bind(given.mlp)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        y = call(given.x)
+        expected = Eager().bind(given.mlp)(given.x)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y, expected, rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_shapes_that_a_compiler_is_told_are_the_real_ones(keep: bool) -> None:
+    given = case()
+    Quack().bind(given.mlp)
+    mlp, x, dy = given.mlp, given.x.detach(), given.dy
+    weights = (mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
+    preact = x.new_zeros(6, 96)
+    for op, arguments in (
+        (adapter._mlp_op, (x, *weights, None, None, None, "geglu", True, keep)),
+        (adapter._gradients_op, (dy, x, preact, *weights, "geglu", True, keep, not keep, keep)),
+    ):
+        with torch.no_grad():
+            real = op(*arguments)
+        mode = FakeTensorMode()
+        stand_ins = [mode.from_tensor(one.detach()) if isinstance(one, Tensor) else one for one in arguments]
+        with mode:
+            fake = op(*stand_ins)
+        for one, other in zip(real, fake, strict=True):
+            assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_a_compiler_gets_one_operator(mode: str) -> None:
+    given = case(mode)
+    call = Quack().bind(given.mlp)
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for got, expected in zip(step(compiled, given)(), step(call, given)(), strict=True):
+        assert torch.equal(got, expected)
+
+
+# ---- with the package itself -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def real() -> Any:
+    try:
+        return importlib.import_module("quack.gemm_interface")
+    except Exception as error:
+        pytest.skip(f"quack.gemm_interface cannot be imported: {type(error).__name__}: {error}")
+
+
+def test_the_stand_ins_do_what_the_package_does(real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call that the adapter makes fits the real signature, and gives what quack's own references give."""
+    stand_ins, given = Kernels(), case()
+    monkeypatch.setattr(adapter, "_kernels", lambda: stand_ins)
+    step(Quack().bind(given.mlp), given)()
+    calls, mm = list(stand_ins.calls), torch.mm
+    # Its references ask for an output dtype, which PyTorch's product on the CPU does not take.
+    monkeypatch.setattr(torch, "mm", lambda a, b, *, out_dtype, out: mm(a, b).to(out_dtype))
+    assert [name for name, _, _ in calls] == ["gemm_gated", "gemm_dgated", "gemm", "gemm"]
+    for name, operands, options in calls:
+        inspect.signature(getattr(real, name)).bind(*operands, **options)
+        got = getattr(stand_ins, name)(*operands, **options)
+        plain = {key: value for key, value in options.items() if key not in ("dynamic_scheduler", "tuned")}
+        expected = getattr(real, f"{name}_ref")(*(operand.clone() for operand in operands), **plain)
+        torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_package_means_the_same_by_its_activations(real: Any, activation: Activation) -> None:
+    gate, up = torch.randn(2, 64)
+    expected = activation_function(activation)(gate) * up
+    torch.testing.assert_close(real.gated_to_pytorch_fn_map[ACTIVATIONS[activation]](gate, up), expected)
