@@ -45,8 +45,8 @@ class DecodeConfig(NamedTuple):
     """Both kernels' tiles for up to `tokens` tokens.
 
     `gate_up.rows` counts rows of both weights. The down projection's columns are parted among `splits` programs. With
-    `overlap` (compute capability 9.0 and later) the down kernel starts beside the gate/up kernel; then each program of
-    the latter brings `next_bytes` of the down weight, and each of the former its first `ahead` tiles, into the L2 cache.
+    `overlap` (compute capability 9.0 and later) the down kernel starts beside the gate/up kernel; then each gate/up
+    program brings `next_bytes` of the down weight, and each down program its first `ahead` tiles, into the L2 cache.
     """
 
     tokens: int
@@ -102,17 +102,30 @@ def gate_up_decode(
     """
     m, hidden = x.shape
     intermediate = gate_weight.shape[0]
-    strides = (x.stride(0), gate_weight.stride(0), up_weight.stride(0))
-    unit = _unit(x.element_size(), hidden, intermediate, *strides)
     if m > config.tokens:
         raise ValueError(f"{m} tokens, but the configuration is for at most {config.tokens}")
+    strides = (x.stride(0), gate_weight.stride(0), up_weight.stride(0))
+    unit = _unit(x.element_size(), hidden, intermediate, *strides)
     product = x.new_empty((m, intermediate))
     items = workspace_items(hidden, config)
     workspace = x.new_empty(items, dtype=torch.int32) if items else None
-    tile = config.gate_up
+    if m == 0:
+        return product, workspace
     # What is absent has no memory; the kernel gets some pointer there and does not use it.
-    absent = product if workspace is None else workspace
-    next_bytes = config.next_bytes if config.overlap and down_weight is not None else 0
+    tensors = (
+        x,
+        gate_weight,
+        up_weight,
+        gate_weight if gate_bias is None else gate_bias,
+        up_weight if up_bias is None else up_bias,
+        product,
+        *((product, product) if preacts is None else preacts),
+        product if workspace is None else workspace,
+        gate_weight if down_weight is None else down_weight,
+    )
+    lengths = (m, hidden // unit, intermediate // unit, *(stride // unit for stride in strides))
+    counters = -(-hidden // config.down.rows) if items else 0
+    tile = config.gate_up
     constants = (
         activation,
         unit,
@@ -123,30 +136,11 @@ def gate_up_decode(
         config.tokens,
         *tile[:4],
         config.overlap,
-        next_bytes,
+        config.next_bytes if config.overlap and down_weight is not None else 0,
     )
-    scalars = (
-        m,
-        hidden // unit,
-        intermediate // unit,
-        *(stride // unit for stride in strides),
-        -(-hidden // config.down.rows) if items else 0,
-        hidden * intermediate // unit,
-    )
-    tensors = (
-        x,
-        gate_weight,
-        up_weight,
-        gate_weight if gate_bias is None else gate_bias,
-        up_weight if up_bias is None else up_bias,
-        product,
-        *((product, product) if preacts is None else preacts),
-        absent,
-        gate_weight if down_weight is None else down_weight,
-    )
-    if m:
-        key = (x.get_device(), x.dtype, items > 0, constants, tile.warps)
-        _GATE_UP(key, -(-intermediate // (tile.rows // 2)), tensors, scalars + constants, tile.warps)
+    rest = (*lengths, counters, hidden * intermediate // unit, *constants)
+    key = (x.get_device(), x.dtype, items > 0, constants, tile.warps)
+    _GATE_UP(key, -(-2 * intermediate // tile.rows), tensors, rest, tile.warps)
     return product, workspace
 
 
@@ -177,6 +171,15 @@ def down_decode(
     stride = down_weight.stride(0)
     unit = _unit(product.element_size(), hidden, intermediate, stride)
     y = product.new_empty((m, hidden))
+    if m == 0:
+        return y
+    tensors = (
+        product,
+        down_weight,
+        down_weight if down_bias is None else down_bias,
+        y,
+        y if workspace is None else workspace,
+    )
     tile = config.down
     row_tiles = -(-hidden // tile.rows)
     constants = (
@@ -190,18 +193,9 @@ def down_decode(
         config.overlap,
         config.ahead if config.overlap else 0,
     )
-    scalars = (m, hidden // unit, intermediate // unit, stride // unit, row_tiles)
-    tensors = (
-        product,
-        down_weight,
-        down_weight if down_bias is None else down_bias,
-        y,
-        y if workspace is None else workspace,
-    )
-    if m:
-        key = (product.get_device(), product.dtype, constants, tile.warps)
-        options = _DEPENDENT if config.overlap else _ALONE
-        _DOWN(key, row_tiles * config.splits, tensors, scalars + constants, tile.warps, options)
+    rest = (m, hidden // unit, intermediate // unit, stride // unit, row_tiles, *constants)
+    key = (product.get_device(), product.dtype, constants, tile.warps)
+    _DOWN(key, row_tiles * config.splits, tensors, rest, tile.warps, _DEPENDENT if config.overlap else _ALONE)
     return y
 
 
@@ -213,13 +207,19 @@ def _unit(itemsize: int, *lengths: int) -> int:
     for unit in (16, 8, 4):
         if unit * itemsize >= 16 and not bits & (unit - 1):
             return unit
-    raise ValueError(
-        f"lengths and row strides must be multiples of {16 // itemsize} elements (16 bytes), got {', '.join(map(str, lengths))}"
-    )
+    got = ", ".join(map(str, lengths))
+    raise ValueError(f"lengths and row strides must be multiples of {16 // itemsize} elements (16 bytes), got {got}")
 
 
 def choose_decode(
-    m: int, hidden: int, intermediate: int, sms: int, itemsize: int, *, shared_bytes: int = 99 * 1024, overlap: bool = False
+    m: int,
+    hidden: int,
+    intermediate: int,
+    sms: int,
+    itemsize: int,
+    *,
+    shared_bytes: int = 99 * 1024,
+    overlap: bool = False,
 ) -> DecodeConfig:
     """The configuration for `m` tokens (at most 64), by shape alone.
 
@@ -245,9 +245,7 @@ def choose_decode(
     return DecodeConfig(tokens, gate_up, down, splits, overlap, 0, 8)
 
 
-def _tile(
-    rows: int, columns: int, splits: int, tokens: int, sms: int, itemsize: int, shared_bytes: int
-) -> StreamTile:
+def _tile(rows: int, columns: int, splits: int, tokens: int, sms: int, itemsize: int, shared_bytes: int) -> StreamTile:
     """Tiles so small that every multiprocessor has one, then as many stages as let all programs be there at once."""
     height = 64 if -(-rows // 64) * splits >= sms else 32
     programs_per_sm = max(1, -(-(-(-rows // height) * splits) // sms))

@@ -167,8 +167,8 @@ def gate_up_decode_kernel(
     up_out) [tokens, intermediate] contiguous. Lengths and strides come in units of UNIT elements, a multiple of 16
     bytes. A program makes ROWS / 2 columns of the product from as many rows of each weight.
 
-    Program 0 zeroes the first `counter_count` int32 of `workspace`, for the down kernel that follows. With OVERLAP that kernel may start
-    at once, and waits by itself for this one's results. With PREFETCH the programs share out the first
+    Program 0 zeroes the first `counter_count` int32 of `workspace`, for the down kernel that follows. With OVERLAP that
+    kernel may start at once, and waits by itself for this one's results. With PREFETCH the programs share out the first
     prefetch_units·UNIT elements behind `prefetched`, the weight read next, PREFETCH bytes each, to fetch them into the
     L2 cache.
     """
@@ -200,9 +200,7 @@ def gate_up_decode_kernel(
     token = tl.arange(0, SLICES * TOKENS)[:, None] % TOKENS
     x += token.to(tl.int64) * (x_stride * UNIT)
     tiles = tl.cdiv(hidden, SLICES * BLOCK_K)
-    acc = _stream(
-        weight, x, hidden, token, tokens, 0, tiles, ROWS, TOKENS, BLOCK_K, SLICES, STAGES, EVEN, PRECISION
-    )
+    acc = _stream(weight, x, hidden, token, tokens, 0, tiles, ROWS, TOKENS, BLOCK_K, SLICES, STAGES, EVEN, PRECISION)
     acc = _join_slices(acc, ROWS, TOKENS, SLICES)
     g, u = acc.reshape(ROWS // 16, 2, 8, TOKENS).permute(0, 2, 3, 1).split()
     g = g.reshape(HALF, TOKENS)
