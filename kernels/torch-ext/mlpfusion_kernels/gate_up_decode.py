@@ -164,10 +164,13 @@ def down_decode(
         precision: of float32 products, "ieee" or "tf32".
 
     Raises:
-        ValueError: a length or stride that is no multiple of 16 bytes.
+        ValueError: a length or stride that is no multiple of 16 bytes, or a workspace of another size.
     """
     m, intermediate = product.shape
     hidden = down_weight.shape[0]
+    needed, found = workspace_items(hidden, config), 0 if workspace is None else workspace.numel()
+    if found != needed:
+        raise ValueError(f"{hidden} rows of the down weight need a workspace of {needed} items, got {found}")
     stride = down_weight.stride(0)
     unit = _unit(product.element_size(), hidden, intermediate, stride)
     y = product.new_empty((m, hidden))
