@@ -1,0 +1,153 @@
+"""What the decode kernels compile to for cards that are not here, in the configurations that shapes get there.
+
+Run as a script, without TRITON_INTERPRET, it runs one call per line of its standard input through the launcher, up to
+the launch, and prints what the assembly contains; the tests start it once per architecture.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Compute capability -> multiprocessors and the most shared memory per program of a card.
+CARDS = {80: (108, 163 * 1024), 86: (84, 99 * 1024), 90: (132, 227 * 1024), 100: (148, 227 * 1024)}
+
+
+def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Compile both kernels of each case for sm_<arch>, with a driver that knows no card."""
+    import torch
+    from mlpfusion_kernels import gate_up_decode
+    from mlpfusion_kernels.cached_kernel import CachedKernel
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    class NoCard:
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", arch, 32)
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int) -> int:
+            return 0
+
+    driver.set_active(NoCard())
+    compiled = []
+
+    def warmup(self: Any, key: Any, programs: int, tensors: Any, rest: Any, warps: int, options: Any = None) -> None:
+        dtypes = [tensor.dtype for tensor in tensors]
+        compiled.append(self.kernel.warmup(*dtypes, *rest, num_warps=warps, grid=(programs,), **(options or {})))
+
+    CachedKernel.__call__ = warmup  # type: ignore[assignment]
+    sms, shared_bytes = CARDS[arch]
+    found = []
+    for case in cases:
+        m, hidden, intermediate = case["shape"]
+        dtype = getattr(torch, case["dtype"])
+        chosen = gate_up_decode.choose_decode(
+            m, hidden, intermediate, sms, dtype.itemsize, shared_bytes=shared_bytes, overlap=arch >= 90
+        )
+        if "down" in case:
+            chosen = chosen._replace(down=gate_up_decode.StreamTile(*case["down"]))
+        x, gate, down = (
+            torch.empty(size, dtype=dtype) for size in ((m, hidden), (intermediate, hidden), (hidden, intermediate))
+        )
+        biases = (gate[:, 0], gate[:, 0], down[:, 0]) if case["bias"] else (None, None, None)
+        preacts = (x, x) if case["bias"] else None
+        product, workspace = gate_up_decode.gate_up_decode(
+            x, gate, gate, *biases[:2], case["activation"], chosen, down_weight=down, preacts=preacts
+        )
+        gate_up_decode.down_decode(product, down, biases[2], workspace, chosen)
+        found += [{**case, **inspect(kernel)} for kernel in compiled]
+        compiled.clear()
+    return found
+
+
+def inspect(compiled: Any) -> dict[str, Any]:
+    ptx, sass, ttgir = compiled.asm["ptx"], compiled.asm["sass"], compiled.asm["ttgir"]
+    loops = re.findall(r"scf\.for .*?scf\.yield", ttgir, re.DOTALL)
+    return {
+        "name": compiled.metadata.name,
+        "shared": compiled.metadata.shared,
+        "copies": len(re.findall(r"cp\.async\.cg\.shared\.global [^\n]*, 0x10", ptx)),
+        "narrow_copies": len(re.findall(r"cp\.async\.ca\.shared\.global", ptx)),
+        "products": sorted(set(re.findall(r"wgmma\.mma_async|mma\.sync|tcgen05\.mma", ptx))),
+        "loops": len(loops),
+        "conversions": sum("convert_layout" in loop for loop in loops),
+        "spills": len(re.findall(r"\b(?:STL|LDL)\b", sass)),
+        "instructions": len(re.findall(r"\bLDGSTS\b", sass)),
+        "waits": len(re.findall(r"griddepcontrol\.wait", ptx)),
+        "launches": len(re.findall(r"griddepcontrol\.launch_dependents", ptx)),
+        "fp64": len(re.findall(r"\.f64", ptx)),
+        "acquires": len(re.findall(r"atom[^\n]*acq_rel", ptx)),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe(int(sys.argv[1]), json.load(sys.stdin))))
+    raise SystemExit
+
+
+def compile_for(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__)), str(arch)],
+        input=json.dumps(cases),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert run.returncode == 0, run.stderr
+    result: list[dict[str, Any]] = json.loads(run.stdout)
+    return result
+
+
+def case(shape: tuple[int, int, int], dtype: str = "bfloat16", activation: str = "gelu", **more: Any) -> dict[str, Any]:
+    return {"shape": shape, "dtype": dtype, "activation": activation, "bias": False, **more}
+
+
+CASES = [
+    case((1, 768, 3072)),
+    case((16, 2048, 16384)),
+    case((16, 4096, 14336), activation="gelu_tanh"),
+    # Tails of rows and columns, biases and the preactivations stored.
+    case((5, 784, 3088), "float16", "silu", bias=True),
+    case((64, 2048, 5504)),
+    case((16, 768, 3072), "float32", "relu"),
+]
+# One warp cannot hold what it multiplies without tensor cores.
+SPILLING = case((16, 768, 3072), "float32", down=(128, 64, 1, 2, 1))
+
+
+@pytest.mark.parametrize("arch", CARDS)
+def test_weights_are_copied_128_bits_wide_and_nothing_spills(arch: int) -> None:
+    _, shared_bytes = CARDS[arch]
+    for found in compile_for(arch, CASES):
+        assert found["spills"] == 0, found
+        assert found["instructions"] >= found["copies"] > 0, found  # the assembly was there to be read
+        assert found["narrow_copies"] == 0, found  # 4 or 8 bytes at a time
+        assert found["shared"] <= shared_bytes, found
+        assert found["loops"] >= 1, found
+        assert found["conversions"] == 0 or found["dtype"] == "float32", found
+        assert found["fp64"] == 0, found
+        down = found["name"].startswith("down")
+        assert (found["waits"], found["launches"]) == ((int(down), int(not down)) if arch >= 90 else (0, 0)), found
+        if found["dtype"] != "float32":
+            wide = {90: "wgmma.mma_async", 100: "tcgen05.mma"}.get(arch)
+            assert found["products"] in ([wide], ["mma.sync"]), found
+
+
+def test_the_same_look_finds_a_tile_that_spills() -> None:
+    gate_up, down = compile_for(90, [SPILLING])
+    assert gate_up["spills"] == 0
+    assert down["spills"] > 0
