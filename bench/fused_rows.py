@@ -1,0 +1,310 @@
+"""The rows that bench/fused.py measures, what each must reach, and what samples say of that."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Final, Literal
+
+import msgspec
+
+from mlpfusion.device import Device
+from mlpfusion.records import Environment, Ratio, Record, Samples
+from mlpfusion.spec import Activation, MLPSpec, Mode, Workload
+from mlpfusion.spread import summarise
+
+Verdict = Literal["reached", "missed", "not measured"]
+PeerStatus = Literal["ok", "unavailable", "failed", "left out"]
+
+# Peers that are no backends, or more than one.
+LIMIT: Final = "limit"
+FREEZING: Final = "compile-max-autotune, freezing"
+OWN_DOWN: Final = "quack, own down"
+LIGER_MLP: Final = "LigerMLP"
+
+QUACK: Final = ("quack", OWN_DOWN)
+LIGER: Final = ("liger", LIGER_MLP)
+COMPILED: Final = ("compile", "compile-max-autotune", FREEZING)
+PEERS: Final = ("eager", *COMPILED, *LIGER, "triton", "packed", *QUACK)
+OURS: Final = ("fused", "fused-graph")
+GRAPH: Final = "graph_us"
+HOST: Final = "host_us"
+SAVED: Final = "saved_bytes"
+
+
+class Target(Record, frozen=True, kw_only=True):
+    """`subject` over the least of `against` on one clock must be at most `at_most`, or the inverse at least `at_least`.
+
+    Without `against` it is the figure of `subject` itself, in µs. `noise` accepts a ratio whose interval reaches the
+    bound.
+    """
+
+    says: str
+    subject: str
+    against: tuple[str, ...] = ()
+    at_most: float | None = None
+    at_least: float | None = None
+    clock: str = GRAPH
+    noise: bool = False
+
+
+class Planned(Record, frozen=True, kw_only=True):
+    """One row before it is measured: a shape, its peers in order of importance, and its targets.
+
+    Setting a peer up is worth its time if it is in `wanted`; the other peers are for runs that have time left.
+    """
+
+    workload: Workload
+    wanted: tuple[str, ...]
+    optional: tuple[str, ...]
+    targets: tuple[Target, ...]
+
+    @property
+    def key(self) -> str:
+        """Names the row on the command line and in the file, such as `8192x768x3072` or `8192x768x3072-training`."""
+        spec = self.workload.spec
+        parts = [f"{self.workload.tokens}x{spec.hidden_size}x{spec.intermediate_size}"]
+        parts += ["silu"] if spec.activation == "silu" else []
+        parts += ["training"] if self.workload.mode == "training" else []
+        return "-".join(parts)
+
+
+class Peer(Record, frozen=True, kw_only=True):
+    """What one implementation did in one row: its samples by clock, in the order of the rounds, or why there are none.
+
+    `reasons` says the same of single figures. `error` is its error against fp64 over eager's own.
+    """
+
+    name: str
+    status: PeerStatus
+    reason: str | None = None
+    setup_s: float | None = None
+    error: float | None = None
+    saved_bytes: int | None = None
+    samples: dict[str, tuple[float | None, ...]] = msgspec.field(default_factory=dict)
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def median(self, clock: str) -> float | None:
+        """The figure of a clock, or of the bytes that are saved for backward."""
+        if clock == SAVED:
+            return self.saved_bytes
+        values = [value for value in self.samples.get(clock, ()) if value is not None]
+        return statistics.median(values) if values else None
+
+
+class Row(Record, frozen=True, kw_only=True):
+    """One row as it was measured, in one process and one race."""
+
+    key: str
+    workload: Workload
+    created: str
+    seconds: float
+    peers: tuple[Peer, ...]
+
+
+class Result(Record, frozen=True, kw_only=True):
+    """A result file of bench/fused.py."""
+
+    kind: Literal["fused"] = "fused"
+    device: Device
+    environment: Environment
+    packages: dict[str, str]
+    rows: tuple[Row, ...]
+
+
+class Judged(Record, frozen=True, kw_only=True):
+    """What came of a target: the figure that was reached, its interval where it has one, and what it is relative to."""
+
+    target: Target
+    verdict: Verdict
+    reached: float | None = None
+    low: float | None = None
+    high: float | None = None
+    baseline: str | None = None
+
+
+# ---- what is measured ------------------------------------------------------------------------------------------------
+
+
+def _workload(
+    tokens: int, hidden: int, inner: int, *, mode: Mode = "inference", activation: Activation = "gelu_tanh"
+) -> Workload:
+    spec = MLPSpec(hidden_size=hidden, intermediate_size=inner, activation=activation)
+    return Workload(spec=spec, batch=1, seq=tokens, mode=mode)
+
+
+def _never_slower(*ours: str) -> tuple[Target, ...]:
+    return tuple(
+        Target(says="no slower than the best peer, but for noise", subject=one, against=PEERS, at_most=1.0, noise=True)
+        for one in ours
+    )
+
+
+def _large(hidden: int, inner: int, first_step: float, speedups: tuple[Target, ...]) -> Planned:
+    targets = (
+        Target(says="first step: near the limit", subject="fused", against=(LIMIT,), at_most=first_step),
+        Target(says="goal: no slower than quack", subject="fused", against=QUACK, at_most=1.0, noise=True),
+        *speedups,
+        *_never_slower("fused"),
+    )
+    wanted = (LIMIT, "eager", "triton", "packed", "fused", "liger", "compile", "quack", "compile-max-autotune")
+    return Planned(
+        workload=_workload(8192, hidden, inner), wanted=wanted, optional=(OWN_DOWN, FREEZING), targets=targets
+    )
+
+
+def _faster(against: tuple[str, ...], at_least: float, says: str) -> Target:
+    return Target(says=f"faster than {says}", subject="fused", against=against, at_least=at_least)
+
+
+def _medium(hidden: int, inner: int, speedup: float) -> Planned:
+    wanted = (LIMIT, "eager", "triton", "packed", *OURS, "liger", "compile", "compile-max-autotune")
+    return Planned(
+        workload=_workload(256, hidden, inner),
+        wanted=wanted,
+        optional=("quack", FREEZING, OWN_DOWN),
+        targets=(_faster(PEERS, speedup, "the best peer"), *_never_slower("fused")),
+    )
+
+
+def _decode(tokens: int, hidden: int, inner: int, speedup: Target) -> Planned:
+    targets: tuple[Target, ...] = (speedup, *_never_slower("fused"))
+    if tokens == 1:
+        targets += (
+            *(
+                Target(says="host cost near eager's", subject=one, against=("eager",), at_most=1.1, clock=HOST)
+                for one in ("triton", "fused")
+            ),
+            Target(says="host cost of a call in µs", subject="fused-graph", at_most=10.0, clock=HOST),
+        )
+    return Planned(
+        workload=_workload(tokens, hidden, inner),
+        wanted=(LIMIT, "eager", "triton", "packed", *OURS, "liger", "compile"),
+        optional=("quack", "compile-max-autotune", FREEZING, OWN_DOWN),
+        targets=targets,
+    )
+
+
+def _training(hidden: int, inner: int, speedup: float) -> Planned:
+    peers = ("eager", "compile", "liger")
+    targets = (
+        Target(says="near its own limit", subject="fused", against=(LIMIT,), at_most=1.04),
+        _faster(peers, speedup, "the best of eager, compile and liger"),
+        Target(says="bytes saved for backward", subject="fused", against=("liger",), at_most=0.70, clock=SAVED),
+        *_never_slower("fused"),
+    )
+    return Planned(
+        workload=_workload(8192, hidden, inner, mode="training"),
+        wanted=(LIMIT, "eager", "triton", "packed", "fused", "liger", "compile"),
+        optional=("quack",),
+        targets=targets,
+    )
+
+
+def _silu() -> Planned:
+    return Planned(
+        workload=_workload(8192, 2048, 16384, activation="silu"),
+        wanted=(LIMIT, "eager", "triton", "packed", "fused", *LIGER, "compile"),
+        optional=("quack", "compile-max-autotune"),
+        targets=(_faster(LIGER, 1.0, "Liger's fused MLP"), *_never_slower("fused")),
+    )
+
+
+COMPILE_OR_LIGER: Final = ("compile", "compile-max-autotune", "liger")
+ARTICLES: Final = (
+    _faster(("compile",), 1.45, "compile"),
+    _faster(("compile-max-autotune",), 1.35, "max-autotune"),
+    _faster(("liger",), 1.40, "liger"),
+)
+ROWS: Final = (
+    _large(768, 3072, 1.03, ARTICLES),
+    _large(2048, 16384, 1.015, (_faster(COMPILE_OR_LIGER, 1.14, "the best of compile, max-autotune and liger"),)),
+    _large(4096, 14336, 1.012, (_faster(COMPILE_OR_LIGER, 1.06, "the best of compile, max-autotune and liger"),)),
+    *(_decode(m, 2048, 16384, _faster(PEERS, 1.10, "the best peer")) for m in (1, 4, 16)),
+    *(_decode(m, 768, 3072, _faster(("compile",), 1.6, "compile")) for m in (1, 4, 16)),
+    _medium(768, 3072, 1.25),
+    _medium(2048, 16384, 1.12),
+    _training(768, 3072, 1.08),
+    _training(2048, 16384, 1.05),
+    _silu(),
+)
+
+
+# ---- what samples say ------------------------------------------------------------------------------------------------
+
+
+def judge(row: Row, target: Target) -> Judged:
+    """The verdict on one target: medians of paired ratios, both sides from the same race."""
+    peers = {peer.name: peer for peer in row.peers}
+    subject = peers.get(target.subject)
+    mine = None if subject is None else subject.median(target.clock)
+    if subject is None or mine is None:
+        return Judged(target=target, verdict="not measured")
+    if not target.against:
+        return _against_bound(target, mine, None, None)
+    figures = ((peers[name], peers[name].median(target.clock)) for name in target.against if name in peers)
+    rivals = [(figure, peer) for peer, figure in figures if figure is not None]
+    if not rivals:
+        return Judged(target=target, verdict="not measured")
+    theirs, best = min(rivals, key=lambda rival: rival[0])
+    paired = paired_ratio(subject, best, target.clock, inverse=target.at_least is not None)
+    if paired is None:
+        return _against_bound(target, mine / theirs if target.at_least is None else theirs / mine, None, best.name)
+    return _against_bound(target, paired.median, paired, best.name)
+
+
+def _against_bound(target: Target, reached: float, paired: Ratio | None, baseline: str | None) -> Judged:
+    low, high = (None, None) if paired is None else (paired.low, paired.high)
+    if target.at_least is not None:
+        best = high if target.noise and high is not None else reached
+        good = best >= target.at_least
+    else:
+        best = low if target.noise and low is not None else reached
+        good = target.at_most is not None and best <= target.at_most
+    verdict: Verdict = "reached" if good else "missed"
+    return Judged(target=target, verdict=verdict, reached=reached, low=low, high=high, baseline=baseline)
+
+
+def paired_ratio(subject: Peer, baseline: Peer, clock: str, *, inverse: bool = False) -> Ratio | None:
+    """subject / baseline (or its inverse) round by round, or None where a clock has no or too few samples."""
+    one, other = (baseline, subject) if inverse else (subject, baseline)
+    if not one.samples.get(clock) or not other.samples.get(clock):
+        return None
+    series = [Samples(backend=peer.name, clock=clock, l2="cold", values=peer.samples[clock]) for peer in (one, other)]
+    return summarise(*series).ratio_to_eager
+
+
+# ---- what there is time for ------------------------------------------------------------------------------------------
+
+# Seconds to set a peer up in one row. compile and max-autotune took 5.7 and 12.1 at their first shape on an H200
+# (bench/results/h200-article.json), its imports included; the others are estimates. A run writes down what it took.
+SETUP_S: Final = {
+    "compile": 4.0,
+    "compile-max-autotune": 14.0,
+    FREEZING: 14.0,
+    "quack": 25.0,
+    OWN_DOWN: 20.0,
+    LIGER_MLP: 25.0,
+    "fused": 3.0,
+}
+OTHERS_SETUP_S: Final = 0.5
+TRAINING_SETUP_FACTOR: Final = 3  # forward and backward are tuned and compiled apart, and there are more products
+
+
+def setup_s(planned: Planned, peer: str) -> float:
+    """Seconds that it takes to set this peer up."""
+    return SETUP_S.get(peer, OTHERS_SETUP_S) * (TRAINING_SETUP_FACTOR if planned.workload.mode == "training" else 1)
+
+
+def race_s(planned: Planned, rounds: int) -> float:
+    """Seconds of the race: 11 calls of each peer in each round, at about 600 TFLOP/s, and their cache flushes."""
+    call = planned.workload.flops / 600e12 + 300e-6
+    return 11 * rounds * call * len(planned.wanted) + 2
+
+
+def worth_it(planned: Planned, peer: str, later: tuple[Planned, ...], left_s: float, rounds: int) -> bool:
+    """Whether there is time to set this peer up, with what is wanted in this row and the later ones still to come."""
+    if peer in planned.wanted:
+        return setup_s(planned, peer) + race_s(planned, rounds) <= left_s
+    reserved = race_s(planned, rounds)
+    reserved += sum(race_s(row, rounds) + sum(setup_s(row, one) for one in row.wanted) for row in later)
+    return setup_s(planned, peer) + reserved <= left_s

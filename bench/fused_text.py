@@ -1,0 +1,110 @@
+"""What bench/fused.py found, as text: a table of peers for each row, and its targets with what was reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import fused_rows as rows
+from tabulate import tabulate
+
+from mlpfusion.report import units
+from mlpfusion.spread import fifths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CLOCKS = ("event_us", "graph_us", "host_us")
+
+
+def page(result: rows.Result, *, markdown: bool = False) -> str:
+    """Every row with its targets."""
+    planned = {one.key: one for one in rows.ROWS}
+    parts = [header(result)]
+    for row in result.rows:
+        parts.append(row_text(row, markdown=markdown))
+        targets = planned[row.key].targets if row.key in planned else ()
+        if targets:
+            parts.append(targets_text([rows.judge(row, target) for target in targets], markdown=markdown))
+    return "\n\n".join(parts)
+
+
+def header(result: rows.Result) -> str:
+    """What all figures depend on."""
+    here = result.environment
+    versions = {"torch": here.torch, "triton": here.triton, "liger-kernel": here.liger_kernel, **result.packages}
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
+    return f"{result.device.name}; {listed}\nmedians in µs [20th to 80th percentile], L2 cold, peers interleaved"
+
+
+def row_text(row: rows.Row, *, markdown: bool = False) -> str:
+    """One line for each peer, fastest first by the graph clock; what was not measured comes last, with its reason."""
+    limit = next((peer for peer in row.peers if peer.name == rows.LIMIT), None)
+    measured = [peer for peer in row.peers if peer.status == "ok"]
+    measured.sort(key=lambda peer: peer.median(rows.GRAPH) or peer.median("event_us") or float("inf"))
+    lines = [
+        [
+            peer.name,
+            *(_figure(peer, clock) for clock in CLOCKS),
+            _to_limit(peer, limit),
+            units.ABSENT if peer.error is None else units.times(peer.error),
+            units.ABSENT if peer.saved_bytes is None else units.megabytes(peer.saved_bytes),
+            units.ABSENT if peer.setup_s is None else units.seconds(peer.setup_s),
+        ]
+        for peer in measured
+    ]
+    heads = ["peer", "event", "graph", "host", "to limit (graph)", "error / eager's", "saved", "setup"]
+    table: str = tabulate(lines, heads, tablefmt="github" if markdown else "simple", disable_numparse=True)
+    absent = [f"- {peer.name}: {peer.status}: {peer.reason}" for peer in row.peers if peer.status != "ok"]
+    named: dict[str, list[str]] = {}
+    for peer in measured:
+        for figure, reason in peer.reasons.items():
+            named.setdefault(f"no {figure}: {reason}", []).append(peer.name)
+    reasons = [f"- {reason} ({'; '.join(names)})" for reason, names in named.items()]
+    notes = [*absent, *reasons]
+    return "\n".join([title(row), "", table, *([""] if notes else []), *notes])
+
+
+def title(row: rows.Row) -> str:
+    """The row in words."""
+    spec, work = row.workload.spec, row.workload
+    sizes = f"M = {work.tokens}, D = {spec.hidden_size}, H = {spec.intermediate_size}"
+    return f"{row.key}: {sizes}, {spec.activation}, {spec.dtype}, {work.mode}"
+
+
+def targets_text(judged: Sequence[rows.Judged], *, markdown: bool = False) -> str:
+    """One line for each target."""
+    lines = [
+        [one.target.subject, one.target.says, _bound(one.target), _reached(one), one.baseline or "", one.verdict]
+        for one in judged
+    ]
+    heads = ["what", "target", "bound", "reached", "relative to", "verdict"]
+    table: str = tabulate(lines, heads, tablefmt="github" if markdown else "simple", disable_numparse=True)
+    return table
+
+
+def _figure(peer: rows.Peer, clock: str) -> str:
+    values = [value for value in peer.samples.get(clock, ()) if value is not None]
+    median = peer.median(clock)
+    low, high = fifths(values)
+    if median is None:
+        return units.ABSENT
+    return units.plain(median) if low is None or high is None else units.with_spread(median, low, high)
+
+
+def _to_limit(peer: rows.Peer, limit: rows.Peer | None) -> str:
+    found = None if limit is None or peer is limit else rows.paired_ratio(peer, limit, rows.GRAPH)
+    return units.ABSENT if found is None else units.ratio(found.median, found.low, found.high)
+
+
+def _bound(target: rows.Target) -> str:
+    if target.at_least is not None:
+        return f">= {target.at_least:g}x"
+    return f"<= {target.at_most:g}{'x' if target.against else ' µs'}"
+
+
+def _reached(judged: rows.Judged) -> str:
+    if judged.reached is None:
+        return units.ABSENT
+    if judged.low is not None and judged.high is not None:
+        return units.ratio(judged.reached, judged.low, judged.high)
+    return units.times(judged.reached) if judged.target.against else units.microseconds(judged.reached)
