@@ -1,0 +1,194 @@
+"""The `fused-graph` backend without a GPU: its refusals, and which calls record, replay or run plainly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+from mlpfusion.backend import Backend
+from mlpfusion.backends import fused_graph
+from mlpfusion.backends.eager import Eager
+from mlpfusion.backends.fused_graph import LIMIT, FusedGraph, Graph
+from mlpfusion.device import Device
+from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.module import GatedMLP
+from mlpfusion.spec import MLPSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+SPEC = MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32")
+H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", runtime="cuda", capability=(9, 0))
+
+
+class Recorder:
+    """Stands in for CUDA: a graph that runs the call anew when it is replayed, and a count of what happened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.captures, self.replays, self.stream, self.capturing = 0, 0, 0, False
+        monkeypatch.setattr(fused_graph, "_captured", self.captured)
+        monkeypatch.setattr(fused_graph, "_stream", lambda index: self.stream)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
+
+    def captured(
+        self, plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[int], pools: dict[int, Any], stream: int
+    ) -> Graph:
+        self.captures += 1
+        held = x.clone()
+        y = plain(held)
+
+        def replay() -> None:
+            self.replays += 1
+            y.copy_(plain(held))
+
+        return Graph(held, y, replay, weights)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    return Recorder(monkeypatch)
+
+
+def bound(mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    return FusedGraph(Eager()).bind(mlp)
+
+
+def test_it_is_a_backend() -> None:
+    assert isinstance(FusedGraph(), Backend)
+    assert FusedGraph.name == "fused-graph"
+
+
+def test_it_needs_a_gpu_and_what_it_wraps() -> None:
+    class Never(Eager):
+        def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
+            return "never"
+
+    assert "need a GPU" in (FusedGraph(Eager()).unsupported(SPEC, Device(kind="cpu", name="a CPU")) or "")
+    interpreted = Device(kind="cuda", name="NVIDIA H100", runtime="cuda", capability=(9, 0), interpreted=True)
+    assert "TRITON_INTERPRET" in (FusedGraph(Eager()).unsupported(SPEC, interpreted) or "")
+    assert FusedGraph(Never()).unsupported(SPEC, H100) == "never"
+    assert FusedGraph(Eager()).unsupported(SPEC, H100) is None
+
+
+@torch.no_grad()
+def test_one_capture_for_each_shape_and_stream(recorder: Recorder) -> None:
+    mlp = GatedMLP(SPEC)
+    call = bound(mlp)
+    for stream in (0, 7):
+        recorder.stream = stream
+        for shape in ((1, 16), (4, 16), (2, 2, 16), (1, 16), (4, 16)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(call(x), mlp(x))
+    assert (recorder.captures, recorder.replays) == (6, 10)
+
+
+@torch.no_grad()
+def test_a_result_is_the_callers_own_and_inputs_of_any_strides_are_read(recorder: Recorder) -> None:
+    mlp = GatedMLP(SPEC)
+    call, x = bound(mlp), torch.randn(16, 4).T
+    kept = call(x)
+    expected = mlp(x)
+    call(torch.randn(4, 16))
+    assert torch.equal(kept, expected)
+    assert recorder.captures == 1
+
+
+@torch.no_grad()
+def test_a_weight_that_moved_is_captured_again_and_one_that_changed_is_not(recorder: Recorder) -> None:
+    mlp, x = GatedMLP(SPEC), torch.randn(1, 16)
+    call = bound(mlp)
+    call(x)
+    mlp.up_proj.weight.mul_(2)
+    torch.testing.assert_close(call(x), mlp(x))
+    assert recorder.captures == 1
+    held = mlp.up_proj.weight.data
+    mlp.up_proj.weight.data = 3 * held
+    torch.testing.assert_close(call(x), mlp(x))
+    assert recorder.captures == 2
+    mlp.down_proj.weight = nn.Parameter(5 * mlp.down_proj.weight)
+    call(x)
+    assert recorder.captures == 3
+    mlp.down_proj.bias = nn.Parameter(torch.ones(16))
+    call(x)
+    assert recorder.captures == 4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("hidden", "captures"), [(16, 1), (24, 2)])
+def test_a_padded_copy_of_a_weight_is_not_read_when_the_weight_has_changed(
+    recorder: Recorder, hidden: int, captures: int
+) -> None:
+    mlp = GatedMLP(MLPSpec(hidden_size=hidden, intermediate_size=32, dtype="float32"))
+    call, x = bound(mlp), torch.randn(1, hidden)
+    call(x)
+    mlp.up_proj.weight.mul_(2)
+    call(x)
+    assert recorder.captures == captures
+
+
+@torch.no_grad()
+def test_graphs_are_bounded_and_the_oldest_goes_first(recorder: Recorder) -> None:
+    mlp = GatedMLP(SPEC)
+    call = bound(mlp)
+    for rows in range(1, LIMIT + 2):
+        call(torch.randn(rows, 16))
+    assert recorder.captures == LIMIT + 1
+    call(torch.randn(LIMIT + 1, 16))
+    call(torch.randn(2, 16))
+    assert recorder.captures == LIMIT + 1
+    call(torch.randn(1, 16))  # given up
+    assert recorder.captures == LIMIT + 2
+
+
+def test_a_call_that_needs_gradients_is_refused(recorder: Recorder) -> None:
+    mlp, x = GatedMLP(SPEC), torch.randn(2, 16)
+    call = bound(mlp)
+    with pytest.raises(BackendUnavailableError, match=r"'fused-graph'.*no_grad"):
+        call(x)
+    mlp.requires_grad_(False)
+    call(x)
+    with pytest.raises(BackendUnavailableError, match=r"'fused-graph'.*no_grad"):
+        call(x.requires_grad_())
+    with torch.inference_mode():
+        assert call(x).is_inference()
+    assert recorder.captures == 1
+
+
+@torch.no_grad()
+def test_calls_within_a_capture_a_compiler_or_autocast_run_plainly(recorder: Recorder) -> None:
+    mlp, x = GatedMLP(SPEC), torch.randn(2, 16)
+    call = bound(mlp)
+    recorder.capturing = True
+    torch.testing.assert_close(call(x), mlp(x))
+    recorder.capturing = False
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        torch.testing.assert_close(call(x), mlp(x))
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    compiled = torch.compile(call, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), mlp(x))
+    assert call(x[:0]).shape == (0, 16)
+    assert recorder.captures == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", ["hook", "pre_hook", "forward"])
+def test_what_a_replay_would_bypass_is_refused(recorder: Recorder, change: str) -> None:
+    mlp, x = GatedMLP(SPEC), torch.randn(2, 16)
+    call = bound(mlp)
+    call(x)
+    if change == "forward":
+        mlp.up_proj.forward = lambda x: x
+    elif change == "hook":
+        mlp.gate_proj.register_forward_hook(lambda *_: None)
+    else:
+        mlp.down_proj.register_forward_pre_hook(lambda *_: None)
+    with pytest.raises(BackendUnavailableError, match=r"'fused-graph'.*would bypass"):
+        call(x)
+    assert recorder.replays == 1
