@@ -104,13 +104,9 @@ def gate_up_decode(
     intermediate = gate_weight.shape[0]
     if m > config.tokens:
         raise ValueError(f"{m} tokens, but the configuration is for at most {config.tokens}")
-    strides = (x.stride(0), gate_weight.stride(0), up_weight.stride(0))
-    unit = _unit(x.element_size(), hidden, intermediate, *strides)
     product = x.new_empty((m, intermediate))
     items = workspace_items(hidden, config)
     workspace = x.new_empty(items, dtype=torch.int32) if items else None
-    if m == 0:
-        return product, workspace
     # What is absent has no memory; the kernel gets some pointer there and does not use it.
     tensors = (
         x,
@@ -123,25 +119,27 @@ def gate_up_decode(
         product if workspace is None else workspace,
         gate_weight if down_weight is None else down_weight,
     )
-    lengths = (m, hidden // unit, intermediate // unit, *(stride // unit for stride in strides))
-    counters = -(-hidden // config.down.rows) if items else 0
-    tile = config.gate_up
-    constants = (
-        activation,
-        unit,
-        gate_bias is not None,
-        preacts is not None,
-        hidden % tile.columns == 0,
-        precision,
-        config.tokens,
-        *tile[:4],
-        config.overlap,
-        config.next_bytes if config.overlap and down_weight is not None else 0,
-    )
-    rest = (*lengths, counters, hidden * intermediate // unit, *constants)
-    key = (x.get_device(), x.dtype, items > 0, constants, tile.warps)
-    _GATE_UP(key, -(-2 * intermediate // tile.rows), tensors, rest, tile.warps)
+    next_bytes = config.next_bytes if config.overlap and down_weight is not None else 0
+    flags = (activation, gate_bias is not None, preacts is not None, precision, config.overlap, next_bytes)
+    _launch_gate_up(tensors, flags, config.tokens, config.gate_up, -(-hidden // config.down.rows) if items else 0)
     return product, workspace
+
+
+def _launch_gate_up(
+    tensors: tuple[torch.Tensor, ...], flags: tuple[Any, ...], tokens: int, tile: StreamTile, counters: int
+) -> None:
+    x, gate_weight, up_weight = tensors[:3]
+    m, hidden = x.shape
+    intermediate = gate_weight.shape[0]
+    strides = (x.stride(0), gate_weight.stride(0), up_weight.stride(0))
+    unit = _unit(x.element_size(), hidden, intermediate, *strides)
+    if m == 0:
+        return
+    lengths = (m, hidden // unit, intermediate // unit, *(stride // unit for stride in strides))
+    constants = (*flags, unit, hidden % tile.columns == 0, tokens, *tile[:4])
+    rest = (*lengths, counters, hidden * intermediate // unit, *constants)
+    key = (x.get_device(), x.dtype, counters > 0, constants, tile.warps)
+    _GATE_UP(key, -(-2 * intermediate // tile.rows), tensors, rest, tile.warps)
 
 
 def down_decode(

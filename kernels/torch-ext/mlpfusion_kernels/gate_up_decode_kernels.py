@@ -148,18 +148,18 @@ def gate_up_decode_kernel(
     counter_count: tl.int32,
     prefetch_units: tl.int64,
     ACTIVATION: tl.constexpr,
-    UNIT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     STORE_PREACT: tl.constexpr,
-    EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
+    OVERLAP: tl.constexpr,
+    PREFETCH: tl.constexpr,
+    UNIT: tl.constexpr,
+    EVEN: tl.constexpr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_K: tl.constexpr,
     SLICES: tl.constexpr,
     STAGES: tl.constexpr,
-    OVERLAP: tl.constexpr,
-    PREFETCH: tl.constexpr,
 ):
     """product = act(gate)·up, gate = x·gate_weightᵀ + gate_bias and up likewise, both rounded to the storage dtype.
 
