@@ -65,6 +65,7 @@ def measure(planned: rows.Planned, here: device.Device, *, peers: Sequence[str],
     started = time.perf_counter()
     place = torch.device(here.kind, here.index) if here.kind == "cuda" else torch.device("cpu")
     case = reference.make_case(planned.workload, place, seed=SEED)
+    fused_peers.settle(case.mlp)
     eager = reference.step(fused_peers.bind("eager", case, here), case)()
     exact = reference.oracle(case)
     prepared = [_prepared(name, case, here, eager, exact) for name in peers]

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 TRIALS = 10  # of each way to do a group of products, before the faster one is taken for the limit
 
 
+def settle(mlp: GatedMLP) -> None:
+    """Lay gate and up next to each other before any peer records an address: some peers would move them later."""
+    Pair(rows.LIMIT, mlp.gate_proj.weight, mlp.up_proj.weight)
+
+
 def bind(name: str, case: Case, here: Device) -> Callable[[Tensor], Tensor]:
     """A peer's forward: x [..., hidden_size] -> y [..., hidden_size].
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CLOCKS = ("event_us", "graph_us", "host_us")
+QUACKS_TANH = "- quack compiles its tanh with fastmath"
 
 
 def page(result: rows.Result, *, markdown: bool = False) -> str:
@@ -60,7 +61,8 @@ def row_text(row: rows.Row, *, markdown: bool = False) -> str:
         for figure, reason in peer.reasons.items():
             named.setdefault(f"no {figure}: {reason}", []).append(peer.name)
     reasons = [f"- {reason} ({'; '.join(names)})" for reason, names in named.items()]
-    notes = [*absent, *reasons]
+    tanh = row.workload.spec.activation == "gelu_tanh" and any(peer.name in rows.QUACK for peer in measured)
+    notes = [*absent, *reasons, *([QUACKS_TANH] if tanh else [])]
     return "\n".join([title(row), "", table, *([""] if notes else []), *notes])
 
 

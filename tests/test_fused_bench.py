@@ -182,6 +182,9 @@ def test_the_page_has_every_peer_and_every_target(bench: Any, rows: ModuleType, 
     assert any("faster than compile >= 1.45x 1.400x [1.400–1.400] compile missed" in line for line in lines)
     assert any("no slower than quack <= 1x – not measured" in line for line in lines)
     assert ("|---" in page) == markdown
+    assert "fastmath" not in page
+    tanh = row(rows, peer(rows, "fused", 160.0), peer(rows, "quack", 157.0))
+    assert "fastmath" in bench("fused_text").row_text(tanh, markdown=markdown)
 
 
 def test_the_file_comes_back_as_it_was(rows: ModuleType, script: ModuleType) -> None:

@@ -28,7 +28,7 @@ OLDEST: Final = (0, 6, 5)
 TOO_NEW: Final = (0, 7)
 REQUIREMENT: Final = "quack-kernels>=0.6.5,<0.7"
 
-# Its names of the gated activations. Its GEGLU is the tanh form, by the hardware's approximate tanh.
+# Its names of the gated activations. Its GEGLU is the tanh form, with a tanh that is compiled with fastmath.
 ACTIVATIONS: Final[dict[Activation, str]] = {"gelu_tanh": "geglu", "silu": "swiglu", "relu": "reglu"}
 # Major compute capabilities that its matrix products assert. Only 9 has been run with this adapter.
 CAPABILITIES: Final = (8, 9, 10, 11, 12)
