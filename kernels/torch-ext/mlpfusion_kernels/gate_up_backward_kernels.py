@@ -44,6 +44,19 @@ def gate_up_backward_epilogue(v, gate, up, ACTIVATION: tl.constexpr):
     return dg.to(gate.dtype), (v * a).to(gate.dtype), (a * u).to(gate.dtype)
 
 
+@triton.jit
+def load_parts(tensor, r, column, rows, columns, BLOCK_N: tl.constexpr, PARTS: tl.constexpr):
+    """The PARTS parts, from left to right, of the tile of a contiguous [rows, columns] tensor at rows r."""
+    c = column + tl.arange(0, BLOCK_N // PARTS)
+    row = tensor + r[:, None] * columns
+    in_rows = (r < rows)[:, None]
+    parts = (tl.load(row + c[None, :], mask=in_rows & (c < columns)[None, :], other=0.0),)
+    for _ in tl.static_range(1, PARTS):
+        c += BLOCK_N // PARTS
+        parts += (tl.load(row + c[None, :], mask=in_rows & (c < columns)[None, :], other=0.0),)
+    return parts
+
+
 @triton.jit(
     launch_metadata=gate_up_backward_cost,
     do_not_specialize=[
@@ -107,34 +120,39 @@ def gate_up_backward_pointer_kernel(
         v = tl.dot(a, b, v, input_precision=PRECISION)
         dy_tile += BLOCK_K
         weight_tile += BLOCK_K * (down_weight_stride * UNIT)
+    gates = load_parts(gate, r, column, rows, h_size, BLOCK_N, PARTS)
+    ups = load_parts(up, r, column, rows, h_size, BLOCK_N, PARTS)
     parts = column_parts(v, BLOCK_M, BLOCK_N, PARTS)
     for part in tl.static_range(PARTS):
         c = column + part * (BLOCK_N // PARTS) + tl.arange(0, BLOCK_N // PARTS)
         stored = (r < rows)[:, None] & (c < h_size)[None, :]
-        place = r[:, None] * h_size + c[None, :]
-        g = tl.load(gate + place, mask=stored, other=0.0)
-        u = tl.load(up + place, mask=stored, other=0.0)
-        dg, du, y = gate_up_backward_epilogue(parts[part], g, u, ACTIVATION)
-        tl.store(product + place, y, mask=stored)
+        dg, du, y = gate_up_backward_epilogue(parts[part], gates[part], ups[part], ACTIVATION)
+        tl.store(product + r[:, None] * h_size + c[None, :], y, mask=stored)
         apart = r[:, None] * (dgate_up_stride * UNIT) + c[None, :]
         tl.store(dgate_up + apart, dg, mask=stored)
         tl.store(dgate_up + h_size + apart, du, mask=stored)
 
 
-@triton.jit(launch_metadata=gate_up_backward_cost, do_not_specialize=["depth", "row_tiles", "column_tiles"])
+@triton.jit(
+    launch_metadata=gate_up_backward_cost,
+    do_not_specialize=["rows", "depth", "columns", "row_tiles", "column_tiles"],
+)
 def gate_up_backward_tma_kernel(
     dy,
     down_weight,
-    gate,
-    up,
     dgate,
     dup,
     product,
+    gate,
+    up,
+    rows: tl.int64,
     depth: tl.int32,
+    columns: tl.int32,
     row_tiles: tl.int32,
     column_tiles: tl.int32,
     ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr,
+    UNIT: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -144,25 +162,30 @@ def gate_up_backward_tma_kernel(
     """All tiles of dgate, dup and product by tensor descriptors (TMA).
 
     dy is a descriptor of [M, D] with blocks [BLOCK_M, BLOCK_K], down_weight one of [D, H] with blocks
-    [BLOCK_K, BLOCK_N], the others are of [M, H] with blocks [BLOCK_M, BLOCK_N // PARTS]; dgate and dup are the two
-    halves of one [M, 2H] tensor. `depth` (D) is in elements. Grid: any number of programs, which share the tiles.
+    [BLOCK_K, BLOCK_N]; dgate and dup are of the two halves of one [M, 2H] tensor and product of [M, H], all with blocks
+    [BLOCK_M, BLOCK_N // PARTS]. gate and up are pointers to contiguous [M, H]: such loads are in flight together, but
+    each one by a descriptor is waited for. `depth` (D) and `columns` (H) come in units of UNIT elements. Grid: any
+    number of programs, which share the tiles.
     """
     tl.assume(depth > 0)  # else the compiler adds a second epilogue for a loop that never runs
+    d_size = depth * UNIT
+    h_size = columns * UNIT
     for tile in tl.range(tl.program_id(0), row_tiles * column_tiles, tl.num_programs(0), flatten=True):
         row_tile, column_tile = tile_of(tile, row_tiles, column_tiles, GROUP)
         row = row_tile * BLOCK_M
         column = column_tile * BLOCK_N
         v = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for start in range(0, depth, BLOCK_K):
+        for start in range(0, d_size, BLOCK_K):
             a = dy.load([row, start])
             b = down_weight.load([start, column])
             v = tl.dot(a, b, v, input_precision=PRECISION)
+        r = row.to(tl.int64) + tl.arange(0, BLOCK_M)
+        gates = load_parts(gate, r, column, rows, h_size, BLOCK_N, PARTS)
+        ups = load_parts(up, r, column, rows, h_size, BLOCK_N, PARTS)
         parts = column_parts(v, BLOCK_M, BLOCK_N, PARTS)
         for part in tl.static_range(PARTS):
-            c = column + part * (BLOCK_N // PARTS)
-            g = gate.load([row, c])
-            u = up.load([row, c])
-            dg, du, y = gate_up_backward_epilogue(parts[part], g, u, ACTIVATION)
-            dgate.store([row, c], dg)
-            dup.store([row, c], du)
-            product.store([row, c], y)
+            first = column + part * (BLOCK_N // PARTS)
+            dg, du, y = gate_up_backward_epilogue(parts[part], gates[part], ups[part], ACTIVATION)
+            dgate.store([row, first], dg)
+            dup.store([row, first], du)
+            product.store([row, first], y)

@@ -1,0 +1,243 @@
+"""The tiles of the portable gate/up kernels: a table for each kind of card, and the choice from it by shape."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+import torch
+
+
+class Card(NamedTuple):
+    """What decides about tiles: the CUDA compute capability, (0, 0) for Triton's interpreter, and two sizes.
+
+    `shared_bytes` is the most shared memory that one program may have.
+    """
+
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_bytes: int
+
+
+class Config(NamedTuple):
+    """How a kernel runs.
+
+    `form` is "pointer" or "wide" (by tensor descriptors; in the backward the TMA kernel). A tile is `block_m` tokens by
+    `block_n` columns of the intermediate, summed in steps of `block_k`, its epilogue in `parts` steps. A "wide" grid has
+    `resident` programs for each multiprocessor, as many as fit there together; a "pointer" grid has one for each tile.
+    `group` rows of tiles are done together.
+    """
+
+    form: str
+    block_m: int
+    block_n: int
+    block_k: int
+    parts: int
+    warps: int
+    stages: int
+    resident: int = 0
+    group: int = 8
+
+    def tiles(self, m: int, intermediate: int) -> tuple[int, int]:
+        """Tiles of an [m, intermediate] result: rows of them, and how many are in a row."""
+        return -(-m // self.block_m), -(-intermediate // self.block_n)
+
+    def programs(self, m: int, intermediate: int, multiprocessors: int) -> int:
+        """The size of the grid."""
+        rows, columns = self.tiles(m, intermediate)
+        return min(rows * columns, multiprocessors * self.resident) if self.resident else rows * columns
+
+
+class Rule(NamedTuple):
+    """For up to `tokens` tokens these configurations, from the largest tile to the smallest."""
+
+    tokens: int
+    configs: tuple[Config, ...]
+
+
+class Table(NamedTuple):
+    """The rules of a kind of card, by tokens ascending; training's forward also stores gate and up."""
+
+    forward: tuple[Rule, ...]
+    training: tuple[Rule, ...]
+    backward: tuple[Rule, ...]
+
+    def configs(self) -> tuple[tuple[str, Config], ...]:
+        """Each configuration once, with "forward", "training" or "backward" before it."""
+        named = zip(self._fields, self, strict=True)
+        return tuple(
+            dict.fromkeys((name, config) for name, rules in named for rule in rules for config in rule.configs)
+        )
+
+
+ANY = sys.maxsize
+
+# Chosen by what they compile to for sm_80, sm_86, sm_90 and sm_100 (no spills, within sm_86's 99 KiB), not timed.
+_PORTABLE_FORWARD = (
+    Rule(16, (Config("pointer", 16, 32, 64, 1, 4, 4),)),
+    Rule(32, (Config("pointer", 32, 32, 64, 1, 4, 4),)),
+    Rule(64, (Config("pointer", 64, 64, 64, 1, 4, 3), Config("pointer", 64, 32, 64, 1, 4, 3))),
+    Rule(
+        ANY,
+        (
+            Config("pointer", 128, 128, 32, 2, 8, 3),
+            Config("pointer", 128, 64, 64, 2, 8, 3),
+            Config("pointer", 64, 64, 64, 1, 4, 3),
+            Config("pointer", 64, 32, 64, 1, 4, 3),
+        ),
+    ),
+)
+_PORTABLE_BACKWARD = (
+    Rule(16, (Config("pointer", 16, 64, 64, 1, 4, 4),)),
+    Rule(64, (Config("pointer", 64, 64, 64, 2, 4, 3),)),
+    Rule(
+        ANY,
+        (
+            Config("pointer", 128, 128, 32, 2, 8, 3),
+            Config("pointer", 128, 64, 64, 2, 8, 3),
+            Config("pointer", 64, 64, 64, 2, 4, 3),
+        ),
+    ),
+)
+PORTABLE = Table(_PORTABLE_FORWARD, _PORTABLE_FORWARD, _PORTABLE_BACKWARD)
+
+# The same with more bytes in flight, for the 163 KiB of sm_80 and sm_87; not timed.
+_SM80_FORWARD = (
+    Rule(16, (Config("pointer", 16, 64, 128, 1, 4, 4), Config("pointer", 16, 32, 64, 1, 4, 4))),
+    Rule(64, (Config("pointer", 64, 64, 64, 1, 4, 4), Config("pointer", 64, 32, 64, 1, 4, 4))),
+    Rule(
+        ANY,
+        (
+            Config("pointer", 128, 128, 32, 2, 8, 4),
+            Config("pointer", 128, 64, 64, 2, 8, 3),
+            Config("pointer", 64, 64, 64, 1, 4, 4),
+            Config("pointer", 64, 32, 64, 1, 4, 4),
+        ),
+    ),
+)
+SM80 = Table(_SM80_FORWARD, _SM80_FORWARD, _PORTABLE_BACKWARD)
+
+# Chosen by what they compile to, not timed.
+_SM90_FORWARD = (
+    Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 2), Config("wide", 16, 32, 128, 1, 4, 4, 3))),
+    Rule(64, (Config("wide", 64, 64, 64, 2, 4, 4, 2), Config("wide", 64, 32, 128, 1, 4, 4, 1))),
+    Rule(
+        ANY,
+        (
+            Config("wide", 128, 128, 64, 2, 8, 4, 1),
+            Config("wide", 128, 64, 64, 2, 4, 3, 2),
+            Config("wide", 64, 64, 64, 2, 4, 4, 2),
+            Config("wide", 64, 32, 128, 1, 4, 4, 1),
+        ),
+    ),
+)
+_SM90_BACKWARD = (
+    Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 3),)),
+    Rule(64, (Config("wide", 64, 64, 64, 2, 4, 4, 3),)),
+    Rule(
+        ANY,
+        (
+            Config("wide", 128, 128, 64, 2, 8, 4, 1),
+            Config("wide", 64, 128, 64, 2, 4, 3, 2),
+            Config("wide", 64, 64, 64, 2, 4, 4, 3),
+        ),
+    ),
+)
+SM90 = Table(_SM90_FORWARD, _SM90_FORWARD, _SM90_BACKWARD)
+
+
+def _sm100_forward(stages: int) -> tuple[Rule, ...]:
+    return (
+        Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 2), Config("wide", 16, 32, 128, 1, 4, 4, 3))),
+        Rule(64, (Config("wide", 64, 64, 64, 2, 4, 4, 2),)),
+        Rule(
+            ANY,
+            (
+                Config("wide", 128, 128, 64, 2, 8, stages, 1),
+                Config("wide", 128, 64, 64, 2, 8, 4, 1),
+                Config("wide", 64, 64, 64, 2, 4, 4, 2),
+            ),
+        ),
+    )
+
+
+# Chosen by what they compile to, not timed. Storing gate and up as well takes the room of the largest tile's 4th stage.
+SM100 = Table(
+    forward=_sm100_forward(4),
+    training=_sm100_forward(3),
+    backward=(
+        Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 3),)),
+        Rule(64, (Config("wide", 64, 64, 64, 1, 4, 4, 2),)),
+        Rule(ANY, (Config("wide", 128, 128, 64, 2, 8, 3, 1), Config("wide", 64, 64, 64, 1, 4, 4, 2))),
+    ),
+)
+
+# 32-bit operands, with TF32 and without: without it each thread multiplies by itself, which takes small tiles.
+_FLOAT32 = (
+    Rule(16, (Config("pointer", 16, 32, 32, 1, 4, 3),)),
+    Rule(ANY, (Config("pointer", 64, 32, 32, 1, 4, 3),)),
+)
+FLOAT32 = Table(_FLOAT32, _FLOAT32, _FLOAT32)
+
+# The interpreter's cost is per program and per operation, not per element.
+_INTERPRETED = (Rule(ANY, (Config("pointer", 64, 64, 64, 1, 4, 1),)),)
+INTERPRETED = Table(_INTERPRETED, _INTERPRETED, _INTERPRETED)
+
+
+def table(card: Card, dtype: torch.dtype, *, descriptors: bool = True) -> Table:
+    """The table for a card and the operands' dtype.
+
+    Raises ValueError for a compute capability below 8.0 and for dtypes other than float32, float16 and bfloat16.
+    """
+    major, minor = card.capability
+    if dtype not in {torch.float32, torch.float16, torch.bfloat16}:
+        raise ValueError(f"dtype {dtype}: the gate/up kernels know torch.float32, torch.float16 and torch.bfloat16")
+    if major == 0:
+        return INTERPRETED
+    if major < 8:
+        raise ValueError(f"compute capability {major}.{minor}: the gate/up kernels need 8.0 or later")
+    if dtype is torch.float32:
+        return FLOAT32
+    if major == 8 and card.shared_bytes >= 163 * 1024:
+        return SM80
+    if descriptors and major == 9:
+        return SM90
+    if descriptors and major == 10:
+        return SM100
+    return PORTABLE
+
+
+def choose(
+    card: Card,
+    dtype: torch.dtype,
+    m: int,
+    hidden: int,
+    intermediate: int,
+    *,
+    training: bool = False,
+    descriptors: bool = True,
+) -> Config:
+    """The configuration of the forward kernel for x [m, hidden] and weights [intermediate, hidden].
+
+    `training`: gate and up are stored. `descriptors=False`: the pointer form, whatever the card. Errors as `table`.
+    """
+    chosen = table(card, dtype, descriptors=descriptors)
+    return _fitting(chosen.training if training else chosen.forward, m, intermediate, card.multiprocessors)
+
+
+def choose_backward(
+    card: Card, dtype: torch.dtype, m: int, hidden: int, intermediate: int, *, descriptors: bool = True
+) -> Config:
+    """The configuration of the backward kernel for dy [m, hidden] and the down weight [hidden, intermediate]."""
+    chosen = table(card, dtype, descriptors=descriptors)
+    return _fitting(chosen.backward, m, intermediate, card.multiprocessors)
+
+
+def _fitting(rules: tuple[Rule, ...], m: int, intermediate: int, multiprocessors: int) -> Config:
+    """The largest tile for m tokens that gives each multiprocessor work, or the smallest where none does."""
+    configs = next(rule.configs for rule in rules if m <= rule.tokens)
+    for config in configs:
+        rows, columns = config.tiles(m, intermediate)
+        if rows * columns >= multiprocessors:
+            return config
+    return configs[-1]
