@@ -119,19 +119,6 @@ def test_a_weight_that_moved_is_captured_again_and_one_that_changed_is_not(recor
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("hidden", "captures"), [(16, 1), (24, 2)])
-def test_a_padded_copy_of_a_weight_is_not_read_when_the_weight_has_changed(
-    recorder: Recorder, hidden: int, captures: int
-) -> None:
-    mlp = GatedMLP(MLPSpec(hidden_size=hidden, intermediate_size=32, dtype="float32"))
-    call, x = bound(mlp), torch.randn(1, hidden)
-    call(x)
-    mlp.up_proj.weight.mul_(2)
-    call(x)
-    assert recorder.captures == captures
-
-
-@torch.no_grad()
 def test_graphs_are_bounded_and_the_oldest_goes_first(recorder: Recorder) -> None:
     mlp = GatedMLP(SPEC)
     call = bound(mlp)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion import backend as registry
-from mlpfusion.backend import Backend, bypassed, first_line
+from mlpfusion.backend import bypassed, first_line
+from mlpfusion.backends.fused import Fused
 from mlpfusion.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion.backend import Backend
     from mlpfusion.device import Device
     from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 # Graphs kept for one module, the oldest given up first: each holds its input, its output and what lies between.
 LIMIT: Final = 16
 WARMUP_CALLS: Final = 3  # PyTorch's recipe: compilation and workspaces happen before the capture
-# `fused` pads weights of other sizes once, so that a graph reads a copy, which only a version tells to be outdated.
-UNPADDED: Final = 16
 
 Key = tuple[torch.Size, torch.dtype, int]  # shape, dtype and stream
 
@@ -31,7 +30,7 @@ _CAPTURE: Final = threading.Lock()  # one capture at a time in a process, whatev
 
 
 class Graph(NamedTuple):
-    """One recorded call: where it reads x and writes y, and the addresses of the weights that it reads."""
+    """One recorded call: where it reads x and writes y, and the addresses of the weights, which it reads in place."""
 
     x: Tensor
     y: Tensor
@@ -42,15 +41,15 @@ class Graph(NamedTuple):
 class FusedGraph:
     """`fused` without its host cost, for inference with few kinds of input: a copy in, a replay and a copy out.
 
-    The first call with a new shape, dtype or stream captures, in a tenth of a second or so; so does one after a weight
-    has moved. The result is the caller's own. Calls under a compiler, under autocast or within a capture of somebody
-    else's run as `fused` does. A call that would need gradients is refused.
+    The first call with a new shape, dtype or stream captures, and so does one after a weight has moved; the device is
+    idle meanwhile. The result is the caller's own. Calls under a compiler, under autocast or within somebody else's
+    capture run as `fused` does. A call that would need gradients is refused.
     """
 
     name = "fused-graph"
 
     def __init__(self, inner: Backend | None = None) -> None:
-        self._inner = inner
+        self._inner: Backend = Fused() if inner is None else inner
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """As `fused`, and CUDA graphs need a GPU that runs the kernels itself."""
@@ -58,7 +57,7 @@ class FusedGraph:
             return "CUDA graphs need a GPU; this run is on the CPU"
         if device.interpreted:
             return "a CUDA graph records no kernel that runs in Triton's interpreter (TRITON_INTERPRET=1)"
-        return self._backend().unsupported(spec, device)
+        return self._inner.unsupported(spec, device)
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
         """x [..., hidden_size] -> y [..., hidden_size]; captures at a call, not here.
@@ -67,7 +66,7 @@ class FusedGraph:
             BackendUnavailableError: as `fused`. Later, from a call: gradients would be needed, a projection has a hook,
                 or the capture fails.
         """
-        plain = self._backend().bind(mlp)
+        plain = self._inner.bind(mlp)
         projections = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         # The dicts themselves, which live as long as their modules: nn.Module finds attributes at a microsecond each.
         tables = tuple(projection._parameters for projection in projections)
@@ -77,7 +76,6 @@ class FusedGraph:
             for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
         )
         gate, up, down = (projection.__dict__ for projection in projections)
-        versioned = any(size % UNPADDED for size in (mlp.hidden_size, mlp.intermediate_size))
         index = mlp.gate_proj.weight.get_device()
         graphs: dict[Key, Graph] = {}
         pools: dict[int, Any] = {}
@@ -94,8 +92,6 @@ class FusedGraph:
                     "it is for inference, and this call would need gradients; use torch.no_grad(), or `fused`",
                 )
             weights = [one.data_ptr() for table in tables for one in table.values() if one is not None]
-            if versioned:
-                weights += [_version(one) for table in tables for one in table.values() if one is not None]
             stream = _stream(index)
             key = (x.shape, x.dtype, stream)
             with lock:  # two threads may share a stream, and the three steps belong together
@@ -103,7 +99,7 @@ class FusedGraph:
                 if graph is None or graph.weights != weights:
                     if not x.numel():
                         return plain(x)
-                    _make_room(graphs, key)
+                    _make_room(graphs, key, x.device)
                     graph = graphs[key] = _captured(plain, x, weights, pools, stream)
                 graph.x.copy_(x)
                 graph.replay()
@@ -111,13 +107,10 @@ class FusedGraph:
 
         return forward
 
-    def _backend(self) -> Backend:
-        return registry.load("fused") if self._inner is None else self._inner
-
 
 def _elsewhere() -> bool:
     """Whether the call belongs to a capture already, or its dtypes to autocast."""
-    return torch.is_autocast_enabled("cuda") or torch.cuda.is_current_stream_capturing()
+    return torch.is_autocast_enabled() or torch.cuda.is_current_stream_capturing()
 
 
 def _stream(index: int) -> int:
@@ -129,21 +122,16 @@ def _trainable(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> bool
     return any(one is not None and one.requires_grad for table in tables for one in table.values())
 
 
-def _version(tensor: Tensor) -> int:
-    """The number of writes to a tensor; one that was made in inference mode does not count them."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
 def _hooked(mlp: GatedMLP) -> str:
     found = (bypassed(projection) for projection in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
     return f"a projection {next(reason for reason in found if reason is not None)}"
 
 
-def _make_room(graphs: dict[Key, Graph], key: Key) -> None:
+def _make_room(graphs: dict[Key, Graph], key: Key, device: torch.device) -> None:
     """Give up the graph of this key, whose weights have moved, or the oldest one of too many."""
     given_up = [key] if key in graphs else list(graphs)[: max(0, len(graphs) + 1 - LIMIT)]
-    if given_up and torch.cuda.is_available():
-        torch.cuda.synchronize()  # a replay that still runs needs its memory
+    if given_up and device.type == "cuda":
+        torch.cuda.synchronize(device)  # a replay that still runs needs its memory
     for each in given_up:
         del graphs[each]
 
