@@ -26,6 +26,7 @@ from mlpfusion import backend, device, environment, files, reference
 from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
 from mlpfusion.measure.clocks import Contender, capture, race
 from mlpfusion.measure.memory import saved_bytes
+from mlpfusion.spread import QUANTILE_SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -285,7 +286,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--peers", nargs="+", default=[], metavar="PEER", help="only these peers, however long they take"
     )
-    parser.add_argument("--rounds", type=int, default=40, help="samples of each clock; at least 20")
+    parser.add_argument("--rounds", type=int, default=40, help=f"samples of each clock; at least {QUANTILE_SAMPLES}")
     parser.add_argument(
         "--budget-s", type=float, default=520.0, help="seconds in which to finish; what must wait is said"
     )
@@ -311,6 +312,8 @@ def main() -> None:
         for one in given:
             if one not in valid:
                 sys.exit(f"unknown {kind} {one!r}; valid: {', '.join(valid)}")
+    if options.rounds < QUANTILE_SAMPLES:
+        sys.exit(f"--rounds must be at least {QUANTILE_SAMPLES}, got {options.rounds}")
     here = device.detect(options.device)
     chosen = [planned for key, planned in known.items() if not options.rows or key in options.rows]
     chosen = [tiny(planned) for planned in chosen] if here.kind == "cpu" else chosen
@@ -324,6 +327,7 @@ def main() -> None:
     if lacking:
         tell(f"this version has no backend {' or '.join(lacking)}: left out")
     only = frozenset((*options.peers, rows.LIMIT, "eager")) if options.peers else frozenset()
+    torch._dynamo.config.automatic_dynamic_shapes = False  # each row is compiled for its own number of tokens
     result = run(chosen, result, out, only=only, options=options)
     if options.markdown:
         print(fused_text.page(result, markdown=True))

@@ -294,6 +294,7 @@ def test_the_command_names_what_it_does_not_know(script: ModuleType, monkeypatch
     for arguments, text in (
         (["--rows", "1x2x3"], "unknown row '1x2x3'; valid: 8192x768x3072, "),
         (["--peers", "fusd"], "unknown peer 'fusd'; valid: limit, eager, "),
+        (["--rounds", "19"], "--rounds must be at least 20, got 19"),
     ):
         monkeypatch.setattr(sys, "argv", ["fused.py", *arguments])
         with pytest.raises(SystemExit) as caught:
