@@ -34,6 +34,8 @@ BUILT_IN: Final = (
     "hub",
     "triton",
     "packed",
+    "fused",
+    "fused-graph",
     "quack",
 )
 

@@ -1,9 +1,11 @@
-"""Fused activation·multiply kernels for gated MLPs, loadable from pip or through the Hub's `kernels` library."""
+"""Kernels for gated MLPs, loadable from pip or through the Hub's `kernels` library."""
 
 from __future__ import annotations
 
 from . import layers
 from .act_mul import act_mul, act_mul_reference
 from .activations import ACTIVATIONS
+from .gate_up import gated_mlp
+from .gate_up_launch import Weights, unreadable
 
-__all__ = ["ACTIVATIONS", "act_mul", "act_mul_reference", "layers"]
+__all__ = ["ACTIVATIONS", "Weights", "act_mul", "act_mul_reference", "gated_mlp", "layers", "unreadable"]

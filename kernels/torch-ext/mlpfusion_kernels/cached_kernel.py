@@ -46,6 +46,32 @@ def launch_on_host(kernel: Any, device: torch.device) -> None:
         )
 
 
+def may_launch_directly(kernel: Any) -> bool:
+    """Whether a launch past `kernel[grid]` does all that one through it would do now."""
+    return (
+        DIRECT_LAUNCH
+        and not kernel.pre_run_hooks
+        and not knobs.runtime.debug
+        and not knobs.compilation.instrumentation_mode
+        and knobs.runtime.add_stages_inspection_hook is None
+    )
+
+
+def launch_hooks() -> tuple[Any, Any]:
+    """The enter and exit hooks. Triton's default ones are empty chains; None saves two Python calls per launch."""
+    enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    if type(enter) is HookChain and not enter.calls:
+        enter = None
+    if type(leave) is HookChain and not leave.calls:
+        leave = None
+    return enter, leave
+
+
+def is_watched(enter: Any, leave: Any) -> bool:
+    """Whether someone sees each launch with its arguments: by a hook, or by an instrumented `launch_metadata`."""
+    return enter is not None or leave is not None or CompiledKernel.launch_metadata.__module__ != _STOCK_MODULE
+
+
 class CachedKernel:
     """A JIT kernel that remembers what it compiled.
 
@@ -118,15 +144,7 @@ class CachedKernel:
             low |= address
         # Triton specialises each pointer on 16-byte alignment. Only "all aligned" is cached: fresh tensors always
         # are, and mixing cases up would make a misaligned vector access.
-        if (
-            low & 15
-            or not DIRECT_LAUNCH
-            or self.interpreted
-            or self.kernel.pre_run_hooks
-            or knobs.runtime.debug
-            or knobs.compilation.instrumentation_mode
-            or knobs.runtime.add_stages_inspection_hook is not None
-        ):
+        if low & 15 or self.interpreted or not may_launch_directly(self.kernel):
             self._launch_by_jit(programs, tensors, rest, warps, options)
             return
         compiled = self._compiled.get(key)
@@ -137,16 +155,10 @@ class CachedKernel:
                     self._compiled.clear()
                 self._compiled[key] = compiled
             return
-        # Triton's default hooks are empty chains; None in their place saves two Python calls per launch.
-        enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-        if type(enter) is HookChain and not enter.calls:
-            enter = None
-        if type(leave) is HookChain and not leave.calls:
-            leave = None
+        enter, leave = launch_hooks()
         stream = torch._C._cuda_getCurrentRawStream(index)
         metadata = None
-        # An instrumented launch_metadata must see the launch even when no hook is set.
-        if enter is not None or leave is not None or CompiledKernel.launch_metadata.__module__ != _STOCK_MODULE:
+        if is_watched(enter, leave):
             metadata = compiled.launch_metadata((programs, 1, 1), stream, *tensors, *rest)
         compiled.run(
             programs,

@@ -22,9 +22,10 @@ class Card(NamedTuple):
 class Config(NamedTuple):
     """How a kernel runs.
 
-    `form` is "pointer" or "wide" (by tensor descriptors; in the backward the TMA kernel). A tile is `block_m` tokens by
-    `block_n` columns of the intermediate, summed in steps of `block_k`, its epilogue in `parts` steps. A "wide" grid has
-    `resident` programs for each multiprocessor, as many as fit there together; a "pointer" grid has one for each tile.
+    `form` is "pointer", "wide" (by tensor descriptors; in the backward the TMA kernel) or "hopper" (warp-specialised,
+    for compute capability 9.0; it needs a step of the sum for each part of the epilogue). A tile is `block_m` tokens by
+    `block_n` columns of the intermediate, summed in steps of `block_k`, its epilogue in `parts` steps. A "pointer" grid
+    has one program for each tile, a "wide" one `resident` for each multiprocessor, as many as fit there together.
     `group` rows of tiles are done together.
     """
 
@@ -37,6 +38,10 @@ class Config(NamedTuple):
     stages: int
     resident: int = 0
     group: int = 8
+
+    def sums_in(self, depth: int) -> bool:
+        """Whether this form can run a sum of that length."""
+        return self.form != "hopper" or -(-depth // self.block_k) >= self.parts
 
     def tiles(self, m: int, intermediate: int) -> tuple[int, int]:
         """Tiles of an [m, intermediate] result: rows of them, and how many are in a row."""
@@ -117,19 +122,22 @@ _SM80_FORWARD = (
 )
 SM80 = Table(_SM80_FORWARD, _SM80_FORWARD, _PORTABLE_BACKWARD)
 
-# Chosen by what they compile to, not timed.
+# The first two are timed (bench/results), the rest chosen by what they compile to.
+_SM90_LARGE = (
+    Config("wide", 128, 128, 64, 2, 8, 4, 1),
+    Config("wide", 128, 64, 64, 2, 4, 3, 2),
+    Config("wide", 64, 64, 64, 2, 4, 4, 2),
+    Config("wide", 64, 32, 128, 1, 4, 4, 1),
+)
 _SM90_FORWARD = (
     Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 2), Config("wide", 16, 32, 128, 1, 4, 4, 3))),
     Rule(64, (Config("wide", 64, 64, 64, 2, 4, 4, 2), Config("wide", 64, 32, 128, 1, 4, 4, 1))),
-    Rule(
-        ANY,
-        (
-            Config("wide", 128, 128, 64, 2, 8, 4, 1),
-            Config("wide", 128, 64, 64, 2, 4, 3, 2),
-            Config("wide", 64, 64, 64, 2, 4, 4, 2),
-            Config("wide", 64, 32, 128, 1, 4, 4, 1),
-        ),
-    ),
+    Rule(ANY, (Config("hopper", 128, 128, 64, 8, 4, 4, 1), Config("hopper", 128, 128, 64, 4, 4, 4, 1), *_SM90_LARGE)),
+)
+# Storing gate and up as well takes the room of the coarse epilogue's fourth stage.
+_SM90_TRAINING = (
+    *_SM90_FORWARD[:2],
+    Rule(ANY, (Config("hopper", 128, 128, 64, 8, 4, 4, 1), Config("hopper", 128, 128, 64, 4, 4, 3, 1), *_SM90_LARGE)),
 )
 _SM90_BACKWARD = (
     Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 3),)),
@@ -143,7 +151,7 @@ _SM90_BACKWARD = (
         ),
     ),
 )
-SM90 = Table(_SM90_FORWARD, _SM90_FORWARD, _SM90_BACKWARD)
+SM90 = Table(_SM90_FORWARD, _SM90_TRAINING, _SM90_BACKWARD)
 
 
 def _sm100_forward(stages: int) -> tuple[Rule, ...]:
@@ -222,7 +230,8 @@ def choose(
     `training`: gate and up are stored. `descriptors=False`: the pointer form, whatever the card. Errors as `table`.
     """
     chosen = table(card, dtype, descriptors=descriptors)
-    return _fitting(chosen.training if training else chosen.forward, m, intermediate, card.multiprocessors)
+    rules = chosen.training if training else chosen.forward
+    return _fitting(rules, m, hidden, intermediate, card.multiprocessors)
 
 
 def choose_backward(
@@ -230,12 +239,13 @@ def choose_backward(
 ) -> Config:
     """The configuration of the backward kernel for dy [m, hidden] and the down weight [hidden, intermediate]."""
     chosen = table(card, dtype, descriptors=descriptors)
-    return _fitting(chosen.backward, m, intermediate, card.multiprocessors)
+    return _fitting(chosen.backward, m, hidden, intermediate, card.multiprocessors)
 
 
-def _fitting(rules: tuple[Rule, ...], m: int, intermediate: int, multiprocessors: int) -> Config:
+def _fitting(rules: tuple[Rule, ...], m: int, depth: int, intermediate: int, multiprocessors: int) -> Config:
     """The largest tile for m tokens that gives each multiprocessor work, or the smallest where none does."""
-    configs = next(rule.configs for rule in rules if m <= rule.tokens)
+    rule = next(rule for rule in rules if m <= rule.tokens)
+    configs = [config for config in rule.configs if config.sums_in(depth)]
     for config in configs:
         rows, columns = config.tiles(m, intermediate)
         if rows * columns >= multiprocessors:

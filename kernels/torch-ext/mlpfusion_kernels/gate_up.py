@@ -1,0 +1,334 @@
+"""down(act(gate(x))·up(x)) as one differentiable PyTorch function whose gate/up product carries the activation."""
+
+# Operators are called by position.
+# ruff: noqa: PLR0917
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd import forward_ad
+
+from .act_mul import NAMESPACE
+from .activations import ACTIVATIONS, unknown_activation
+from .gate_up_launch import Weights, gate_up_backward, gate_up_forward, mlp_forward
+
+_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+_NAMES = ("x", "gate_weight", "up_weight", "down_weight", "gate_bias", "up_bias", "down_bias")
+
+_NO_TRANSFORMS = (
+    "gated_mlp has no derivative for torch.func transforms or forward-mode differentiation; "
+    "three linear layers around act_mul have"
+)
+_NO_SECOND_ORDER = "gated_mlp has no second derivative; three linear layers around act_mul have"
+
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_functorch_level = torch._C._functorch.peek_interpreter_stack
+_tracing_state = torch._C._get_tracing_state
+
+
+def gated_mlp(x: torch.Tensor, weights: Weights, activation: str, *, recompute: bool = False) -> torch.Tensor:
+    """down(act(x·gateᵀ + gate_bias)·(x·upᵀ + up_bias)) + down_bias, with act·mul in the gate/up product's epilogue.
+
+    Args:
+        x: [..., D], float32, float16 or bfloat16. Under autocast x and the weights are cast to its dtype first.
+        weights: of one dtype and device with x; D and H multiples of 16, rows of adjacent elements.
+        activation: one of ACTIVATIONS.
+        recompute: keep only x for the backward, which then computes gate and up once more.
+
+    Returns:
+        [..., D], contiguous. gate and up are rounded to the dtype before the activation, so the product in between has
+        the bits of `act_mul(gate, up)`, in the forward and where the backward computes it again.
+
+    Between forward and backward x, gate and up are kept, not the product. Differentiable once: a second derivative
+    is refused by an error when it is asked for.
+
+    Raises:
+        ValueError: unknown activation; shapes that do not fit; a size that is no multiple of 16.
+        TypeError: a dtype that is not supported, or more than one dtype.
+        RuntimeError: a CPU tensor outside Triton's interpreter; a torch.func transform or forward-mode differentiation.
+    """
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        x = x.to(dtype)
+        weights = Weights(*(None if weight is None else weight.to(dtype) for weight in weights))  # type: ignore[arg-type]
+        with torch.autocast(kind, enabled=False):
+            return _gated_mlp(x, weights, activation, recompute)
+    return _gated_mlp(x, weights, activation, recompute)
+
+
+def _gated_mlp(x: torch.Tensor, weights: Weights, activation: str, recompute: bool) -> torch.Tensor:
+    keep = torch.is_grad_enabled() and (x.requires_grad or any(w is not None and w.requires_grad for w in weights))
+    if torch.compiler.is_compiling() or not _is_plain_cuda(x, weights):
+        if not torch.compiler.is_compiling() and (_functorch_level() is not None or forward_ad._current_level >= 0):
+            raise RuntimeError(_NO_TRANSFORMS)
+        y: torch.Tensor = _mlp_op(x, *weights, activation, keep and not recompute)[0]
+        return y
+    if keep:
+        return _Fused.apply(x, *weights, activation, recompute)  # type: ignore[no-any-return, no-untyped-call]
+    check(x, weights, activation)
+    return _rows_forward(x, weights, activation, False)[0]
+
+
+def _is_plain_cuda(x: torch.Tensor, weights: Weights) -> bool:
+    """Whether nothing but autograd and saved-tensor hooks can be watching; see `act_mul`."""
+    return (
+        x.is_cuda
+        and type(x) in _PLAIN
+        and all(weight is None or type(weight) in _PLAIN for weight in weights)
+        and not _dispatch_modes()
+        and not _function_modes()
+        and _functorch_level() is None
+        and forward_ad._current_level < 0
+        and _tracing_state() is None
+        and not (x.is_neg() or x._is_zerotensor())
+    )
+
+
+def check(x: torch.Tensor, weights: Weights, activation: str) -> None:
+    """Raise ValueError or TypeError, with the value at fault, for operands that `gated_mlp` does not take."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(unknown_activation(activation))
+    if x.dtype not in _DTYPES:
+        raise TypeError(f"x must be float32, float16 or bfloat16, got {x.dtype}")
+    if weights.gate.dim() != 2:
+        raise ValueError(f"gate_weight must be [H, D], got {tuple(weights.gate.shape)}")
+    h, d = weights.gate.shape
+    if d % 16 or h % 16:
+        raise ValueError(f"the sizes D and H must be multiples of 16, got D = {d} and H = {h}")
+    if not x.dim() or x.shape[-1] != d:
+        raise ValueError(f"x must be [..., {d}] for weights of {d} columns, got {tuple(x.shape)}")
+    if (weights.gate_bias is None) != (weights.up_bias is None):
+        raise ValueError("gate_bias and up_bias must both be there or both be None")
+    shapes = ((h, d), (h, d), (d, h), (h,), (h,), (d,))
+    for name, weight, shape in zip(_NAMES[1:], weights, shapes, strict=True):
+        if weight is None:
+            continue
+        if weight.shape != shape:
+            raise ValueError(f"{name} must be {list(shape)}, got {list(weight.shape)}")
+        if weight.dtype is not x.dtype:
+            raise TypeError(f"{name} must have x's dtype {x.dtype}, got {weight.dtype}")
+        if weight.device != x.device:
+            raise ValueError(f"{name} must be on x's device {x.device}, got {weight.device}")
+
+
+def _rows_forward(
+    x: torch.Tensor, weights: Weights, activation: str, keep: bool
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """(y [..., D], gate and up [M, H] or None)."""
+    if x.dim() == 2:
+        return mlp_forward(x, weights, activation, keep)
+    y, gate, up = mlp_forward(x.reshape(-1, x.shape[-1]), weights, activation, keep)
+    return y.view(x.shape), gate, up
+
+
+class _Wanted(NamedTuple):
+    """Which gradients of (x, *Weights) a backward must give."""
+
+    x: bool
+    gate: bool
+    up: bool
+    down: bool
+    gate_bias: bool
+    up_bias: bool
+    down_bias: bool
+
+
+def _backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate: torch.Tensor | None,
+    up: torch.Tensor | None,
+    weights: Weights,
+    activation: str,
+    wanted: _Wanted,
+) -> tuple[torch.Tensor | None, ...]:
+    """The wanted gradients of (x, *weights), each in x's dtype; gate and up are computed again where they are None."""
+    rows = x.reshape(-1, x.shape[-1])
+    dy = dy.reshape(-1, dy.shape[-1])
+    if gate is None or up is None:
+        _, gate, up = gate_up_forward(rows, weights, activation, True)
+        assert gate is not None and up is not None  # as asked
+    dgate_up, product = gate_up_backward(dy, weights.down, gate, up, activation)
+    h = gate.shape[1]
+    dx = dgate = dup = ddown = dgate_bias = dup_bias = None
+    if wanted.x:
+        dx = _times_both(dgate_up, weights.gate, weights.up).view(x.shape)
+    if wanted.gate and wanted.up:
+        dgate, dup = (dgate_up.T @ rows).chunk(2)  # one product, of which each gradient is a half
+    elif wanted.gate:
+        dgate = dgate_up[:, :h].T @ rows
+    elif wanted.up:
+        dup = dgate_up[:, h:].T @ rows
+    if wanted.down:
+        ddown = dy.T @ product
+    if wanted.gate_bias or wanted.up_bias:
+        dgate_bias, dup_bias = dgate_up.sum(0).chunk(2)
+    ddown_bias = dy.sum(0) if wanted.down_bias else None
+    found = (dx, dgate, dup, ddown, dgate_bias, dup_bias, ddown_bias)
+    return tuple(each if want else None for each, want in zip(found, wanted, strict=True))
+
+
+def _times_both(dgate_up: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """dgate·gate + dup·up: one product where the weights lie next to each other, else a second that adds to the first.
+
+    A second product reads and writes the [M, D] sum once more, which is small beside its operands.
+    """
+    h = gate.shape[0]
+    if (
+        gate.is_contiguous()
+        and up.is_contiguous()
+        and gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()
+        and up.storage_offset() == gate.storage_offset() + gate.numel()
+    ):
+        return dgate_up @ gate.as_strided((2 * h, gate.shape[1]), gate.stride())
+    return (dgate_up[:, :h] @ gate).addmm_(dgate_up[:, h:], up)
+
+
+class _Fused(torch.autograd.Function):
+    """`gated_mlp` with gradients, for eager calls on plain CUDA tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        weights, (activation, recompute) = Weights(*arguments[:6]), arguments[6:]
+        check(x, weights, activation)
+        y, gate, up = _rows_forward(x, weights, activation, not recompute)
+        ctx.save_for_backward(x, *weights, gate, up)
+        ctx.activation = activation
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        wanted = _Wanted(*ctx.needs_input_grad[:7])
+        saved = ctx.saved_tensors
+        # Under create_graph the gradients would be differentiated; they carry a node that says no.
+        give = _Gradients.apply if torch.is_grad_enabled() else _gradients
+        return *give(wanted, ctx.activation, dy, *saved), None, None
+
+
+def _gradients(wanted: _Wanted, activation: str, *tensors: Any) -> tuple[torch.Tensor | None, ...]:
+    """Gradients from (dy, x, *weights, gate, up), by the operator where a mode or another kind of tensor came in."""
+    dy, x, weights, (gate, up) = tensors[0], tensors[1], Weights(*tensors[2:8]), tensors[8:]
+    if _is_plain_cuda(dy, weights) and type(x) in _PLAIN:
+        return _backward(dy, x, gate, up, weights, activation, wanted)
+    found = _mlp_backward_op(dy, x, gate, up, *weights, activation, list(wanted))
+    return tuple(each if want else None for each, want in zip(found, wanted, strict=True))
+
+
+class _Gradients(torch.autograd.Function):
+    """Gradients of which no gradient can be taken, whatever other path leads to the inputs."""
+
+    @staticmethod
+    def forward(ctx: Any, wanted: _Wanted, activation: str, *tensors: Any) -> tuple[torch.Tensor | None, ...]:
+        return _gradients(wanted, activation, *tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(_NO_SECOND_ORDER)
+
+
+@torch.library.custom_op(f"{NAMESPACE}::gated_mlp", mutates_args=())
+def _mlp_op(
+    x: torch.Tensor,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    up_bias: torch.Tensor | None,
+    down_bias: torch.Tensor | None,
+    activation: str,
+    keep: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(y, gate, up); gate and up are empty unless `keep`: an operator cannot return None."""
+    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
+        raise RuntimeError(_NO_TRANSFORMS)
+    weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
+    check(x, weights, activation)
+    y, gate, up = _rows_forward(x, weights, activation, keep)
+    return y, x.new_empty(0) if gate is None else gate, x.new_empty(0) if up is None else up
+
+
+@_mlp_op.register_fake
+def _(
+    x: torch.Tensor,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    up_bias: torch.Tensor | None,
+    down_bias: torch.Tensor | None,
+    activation: str,
+    keep: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    check(x, Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias), activation)
+    y = x.new_empty(x.shape)
+    if not keep:
+        return y, x.new_empty(0), x.new_empty(0)
+    shape = (x.numel() // x.shape[-1], gate_weight.shape[0])
+    return y, x.new_empty(shape), x.new_empty(shape)
+
+
+@torch.library.custom_op(f"{NAMESPACE}::gated_mlp_backward", mutates_args=())
+def _mlp_backward_op(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate: torch.Tensor | None,
+    up: torch.Tensor | None,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    up_bias: torch.Tensor | None,
+    down_bias: torch.Tensor | None,
+    activation: str,
+    wanted: list[bool],
+) -> list[torch.Tensor]:
+    """Seven gradients, an unwanted one empty. No two may share memory, so halves of one product are copied apart."""
+    weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
+    found = _backward(dy, x, gate, up, weights, activation, _Wanted(*wanted))
+    return [x.new_empty(0) if each is None else each.clone() if each._is_view() else each for each in found]
+
+
+@_mlp_backward_op.register_fake
+def _(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate: torch.Tensor | None,
+    up: torch.Tensor | None,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    up_bias: torch.Tensor | None,
+    down_bias: torch.Tensor | None,
+    activation: str,
+    wanted: list[bool],
+) -> list[torch.Tensor]:
+    operands = (x, gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
+    return [
+        x.new_empty(operand.shape) if want and operand is not None else x.new_empty(0)
+        for operand, want in zip(operands, wanted, strict=True)
+    ]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
+    *tensors, ctx.activation, ctx.keep = inputs
+    _, gate, up = output
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, *((gate, up) if ctx.keep else (None, None)))
+
+
+def _op_backward(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+    if dy is None:
+        return (None,) * 9
+    wanted = list(ctx.needs_input_grad[:7])
+    x, *weights, gate, up = ctx.saved_tensors
+    found = _mlp_backward_op(dy, x, gate, up, *weights, ctx.activation, wanted)
+    return *(each if want else None for each, want in zip(found, wanted, strict=True)), None, None
+
+
+_mlp_op.register_autograd(_op_backward, setup_context=_save)

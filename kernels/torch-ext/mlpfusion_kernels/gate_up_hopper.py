@@ -1,0 +1,349 @@
+"""The gate/up product with act·mul in its epilogue for compute capability 9.0: a warp-specialised Gluon kernel."""
+
+# Kernels are called by position, and their parameters have Gluon's types, not Python's.
+# ruff: noqa: PLR0915, PLR0917, PLR1714, SIM300  # Gluon is not all of Python
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .activations import activate
+from .gate_up_kernels import gate_up_cost
+
+
+@gluon.jit
+def _place(tile, row_tiles, column_tiles, GROUP: gl.constexpr):
+    """Row and column of a tile: GROUP row tiles by all column tiles, rows fastest, so that L2 holds what is shared."""
+    width = GROUP * column_tiles
+    first = tile // width * GROUP
+    rows = gl.minimum(row_tiles - first, GROUP)
+    local = tile % width
+    return first + local % rows, local // rows
+
+
+@gluon.jit
+def _pack(gate, up, DTYPE: gl.constexpr):
+    """Two fp32 blocks rounded to the 16-bit DTYPE, one pair in each int32 (gate low): half the registers of fp32."""
+    if DTYPE == gl.bfloat16:
+        both = gl.inline_asm_elementwise(
+            "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [gate, up], dtype=gl.int32, is_pure=True, pack=1
+        )
+    else:
+        gl.static_assert(DTYPE == gl.float16, "16-bit storage only")
+        both = gl.inline_asm_elementwise(
+            "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [gate, up], dtype=gl.int32, is_pure=True, pack=1
+        )
+    return both
+
+
+@gluon.jit
+def _unpack(both, zero, DTYPE: gl.constexpr):
+    """The fp32 values of packed pairs, (low, high). Nothing that uses them can be scheduled before `zero` is there."""
+    if DTYPE == gl.bfloat16:
+        # The upper half of an fp32 number is its bfloat16; prmt picks two bytes of the pair and two of the zero.
+        low, high = gl.inline_asm_elementwise(
+            "prmt.b32 $0, $2, $3, 0x1044; prmt.b32 $1, $2, $3, 0x3244;",
+            "=r,=r,r,r",
+            [both, zero],
+            dtype=(gl.float32, gl.float32),
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        low, high = gl.inline_asm_elementwise(
+            "{ .reg .b32 t; .reg .b16 l, h; or.b32 t, $2, $3; mov.b32 {l, h}, t;"
+            " cvt.f32.f16 $0, l; cvt.f32.f16 $1, h; }",
+            "=f,=f,r,r",
+            [both, zero],
+            dtype=(gl.float32, gl.float32),
+            is_pure=True,
+            pack=1,
+        )
+    return low, high
+
+
+@gluon.jit
+def _zero_from_here():
+    """0, in a way that no compiler can know before this point of the program: the top bit of the clock."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .b32 t; mov.u32 t, %clock_hi; shr.u32 $0, t, 31; }", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def _halves(block):
+    """[R, C] -> its left and its right [R, C/2]; in the layout of a product each thread keeps what it has."""
+    rows: gl.constexpr = block.shape[0]
+    columns: gl.constexpr = block.shape[1]
+    return block.reshape([rows, 2, columns // 2]).permute((0, 2, 1)).split()
+
+
+@gluon.jit
+def _produce(
+    x,
+    gate_weight,
+    up_weight,
+    x_ring,
+    weight_ring,
+    full,
+    empty,
+    rows,
+    columns,
+    depth,
+    ROWS: gl.constexpr,
+    COLUMNS: gl.constexpr,
+    DEPTH: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP: gl.constexpr,
+):
+    """One warp: fills the ring, a stage being two row blocks of x and, as one operand, gate rows above up rows."""
+    row_tiles = gl.cdiv(rows, 2 * ROWS)
+    column_tiles = gl.cdiv(columns, COLUMNS)
+    steps = gl.cdiv(depth, DEPTH)
+    stage_bytes: gl.constexpr = (2 * ROWS + 2 * COLUMNS) * DEPTH * 2
+    i = 0
+    for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
+        row, column = _place(tile, row_tiles, column_tiles, GROUP)
+        for k in range(steps):
+            s = i % STAGES
+            ready = full.index(s)
+            mbarrier.wait(empty.index(s), ((i // STAGES) & 1) ^ 1)
+            mbarrier.expect(ready, stage_bytes)
+            tma.async_copy_global_to_shared(gate_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s))
+            tma.async_copy_global_to_shared(
+                up_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s + 1)
+            )
+            for w in gl.static_range(2):
+                tma.async_copy_global_to_shared(x, [(row * 2 + w) * ROWS, k * DEPTH], ready, x_ring.index(2 * s + w))
+            i += 1
+
+
+@gluon.jit
+def _eighths(block):
+    """[R, C] -> eight [R, C/8] from left to right."""
+    left, right = _halves(block)
+    a, b = _halves(left)
+    c, d = _halves(right)
+    a0, a1 = _halves(a)
+    b0, b1 = _halves(b)
+    c0, c1 = _halves(c)
+    d0, d1 = _halves(d)
+    return a0, a1, b0, b1, c0, c1, d0, d1
+
+
+@gluon.jit
+def _quarters(block):
+    """[R, C] -> four [R, C/4] from left to right."""
+    left, right = _halves(block)
+    a, b = _halves(left)
+    c, d = _halves(right)
+    return a, b, c, d
+
+
+@gluon.jit
+def _activated(both, ACTIVATION: gl.constexpr, DTYPE: gl.constexpr):
+    """act(gate)·up of packed pairs, rounded to DTYPE."""
+    g, u = _unpack(both, _zero_from_here(), DTYPE)
+    return (activate(g, ACTIVATION) * u).to(DTYPE)
+
+
+@gluon.jit
+def _store_box(
+    y,
+    both,
+    product,
+    gate,
+    up,
+    staging,
+    row,
+    column,
+    FIRST: gl.constexpr,
+    STORE_PREACT: gl.constexpr,
+):
+    """Send one piece of a finished tile on its way, by way of shared memory."""
+    dtype: gl.constexpr = product.dtype
+    # Two sets of staging buffers by turns: all boxes but the last set's have left theirs.
+    tma.store_wait(3 if STORE_PREACT else 1)
+    staging.index(FIRST).store(y)
+    if STORE_PREACT:
+        staging.index(FIRST + 1).store((both & 0xFFFF).to(gl.int16).to(dtype, bitcast=True))
+        staging.index(FIRST + 2).store((both >> 16).to(gl.int16).to(dtype, bitcast=True))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(product, [row, column], staging.index(FIRST))
+    if STORE_PREACT:
+        tma.async_copy_shared_to_global(gate, [row, column], staging.index(FIRST + 1))
+        tma.async_copy_shared_to_global(up, [row, column], staging.index(FIRST + 2))
+
+
+@gluon.jit
+def _consume(
+    WARPGROUP: gl.constexpr,
+    product,
+    gate,
+    up,
+    gate_bias,
+    up_bias,
+    x_ring,
+    weight_ring,
+    staging,
+    full,
+    empty,
+    rows,
+    columns,
+    depth,
+    ROWS: gl.constexpr,
+    COLUMNS: gl.constexpr,
+    DEPTH: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP: gl.constexpr,
+    PIECES: gl.constexpr,
+    ACTIVATION: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    STORE_PREACT: gl.constexpr,
+):
+    """One warpgroup: ROWS rows of every tile. A tile's epilogue runs in pieces under the next tile's products.
+
+    At a tile's end its accumulators are rounded and packed, gate beside up, into half as many registers, and the next
+    tile's products are issued at once; each of their first k-steps then hides one piece of the activation.
+    """
+    outputs: gl.constexpr = 3 if STORE_PREACT else 1
+    accumulator: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 2 * COLUMNS, 16])
+    dtype: gl.constexpr = product.dtype
+    box: gl.constexpr = COLUMNS // PIECES
+    gl.static_assert(PIECES == 4 or PIECES == 8, "the epilogue is written out for four or eight pieces")
+    row_tiles = gl.cdiv(rows, 2 * ROWS)
+    column_tiles = gl.cdiv(columns, COLUMNS)
+    steps = gl.cdiv(depth, DEPTH)
+    acc = gl.zeros((ROWS, 2 * COLUMNS), gl.float32, accumulator)
+    left, right = _halves(acc)
+    both = _pack(left, right, product.dtype)
+    waiting = _quarters(both) if PIECES == 4 else _eighths(both)
+    out_row = rows  # there is no tile before the first one: TMA drops boxes beyond the last row
+    out_column = 0
+    i = 0
+    for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
+        mbarrier.wait(full.index(i % STAGES), (i // STAGES) & 1)
+        for piece in gl.static_range(PIECES):
+            s = i % STAGES
+            operand = weight_ring.index(s).permute((1, 0))
+            # The first product of a tile ignores the accumulator: zeroing it would cost 128 register moves.
+            token = warpgroup_mma(x_ring.index(2 * s + WARPGROUP), operand, acc, use_acc=piece > 0, is_async=True)
+            acc = warpgroup_mma_wait(1, deps=(token,))
+            if piece > 0:
+                mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
+            # Waiting for the next stage here keeps the epilogue's arithmetic behind the products: between them it would
+            # hold up their issue.
+            mbarrier.wait(full.index((i + 1) % STAGES), ((i + 1) // STAGES) & 1)
+            both = waiting[piece]
+            y = _activated(both, ACTIVATION, dtype)
+            column = out_column + piece * box
+            _store_box(
+                y,
+                both,
+                product,
+                gate,
+                up,
+                staging,
+                out_row,
+                column,
+                (WARPGROUP * 2 + piece % 2) * outputs,
+                STORE_PREACT,
+            )
+            i += 1
+        for _ in range(PIECES, steps):
+            s = i % STAGES
+            mbarrier.wait(full.index(s), (i // STAGES) & 1)
+            operand = weight_ring.index(s).permute((1, 0))
+            token = warpgroup_mma(x_ring.index(2 * s + WARPGROUP), operand, acc, is_async=True)
+            acc = warpgroup_mma_wait(1, deps=(token,))  # one step stays in flight; the one before has left its stage
+            mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
+            i += 1
+        row, column = _place(tile, row_tiles, column_tiles, GROUP)
+        out_row = (row * 2 + WARPGROUP) * ROWS
+        out_column = column * COLUMNS
+        acc = warpgroup_mma_wait(0, deps=(acc,))
+        mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
+        left, right = _halves(acc)
+        if HAS_BIAS:
+            c = out_column + gl.arange(0, COLUMNS, gl.SliceLayout(0, left.type.layout))
+            inside = c < columns
+            left += gl.load(gate_bias + c, mask=inside, other=0.0).to(gl.float32)[None, :]
+            right += gl.load(up_bias + c, mask=inside, other=0.0).to(gl.float32)[None, :]
+        both = _pack(left, right, product.dtype)
+        waiting = _quarters(both) if PIECES == 4 else _eighths(both)
+    for piece in gl.static_range(PIECES):
+        both = waiting[piece]
+        y = _activated(both, ACTIVATION, dtype)
+        column = out_column + piece * box
+        _store_box(
+            y, both, product, gate, up, staging, out_row, column, (WARPGROUP * 2 + piece % 2) * outputs, STORE_PREACT
+        )
+    tma.store_wait(0)
+
+
+@gluon.jit(launch_metadata=gate_up_cost, do_not_specialize=["rows", "columns", "depth"])
+def gate_up_hopper_kernel(
+    x,
+    gate_weight,
+    up_weight,
+    product,
+    gate,
+    up,
+    gate_bias,
+    up_bias,
+    rows: gl.int32,
+    columns: gl.int32,
+    depth: gl.int32,
+    ROWS: gl.constexpr,
+    COLUMNS: gl.constexpr,
+    DEPTH: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP: gl.constexpr,
+    PIECES: gl.constexpr,
+    ACTIVATION: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    STORE_PREACT: gl.constexpr,
+):
+    """product [M, H] = act(x·Wgᵀ + bg)·(x·Wuᵀ + bu) for x [M, K] and weights [H, K], 16-bit, accumulated in fp32.
+
+    A persistent program per SM of three warpgroups: two that compute and one warp that copies. Their tile is 2·ROWS
+    tokens by COLUMNS gate and COLUMNS up columns. gate and up come through descriptors of their own, so the weights
+    may lie anywhere.
+    """
+    dtype: gl.constexpr = x.dtype
+    outputs: gl.constexpr = 3 if STORE_PREACT else 1
+    x_ring = gl.allocate_shared_memory(dtype, [2 * STAGES, ROWS, DEPTH], x.layout)
+    weight_ring = gl.allocate_shared_memory(dtype, [2 * STAGES, COLUMNS, DEPTH], gate_weight.layout)
+    staging = gl.allocate_shared_memory(dtype, [4 * outputs, ROWS, COLUMNS // PIECES], product.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    # The same bytes, seen as one operand of gate rows above up rows.
+    wide_ring = weight_ring._reinterpret(dtype, [STAGES, 2 * COLUMNS, DEPTH], gate_weight.layout)
+    for s in gl.static_range(STAGES):
+        mbarrier.init(full.index(s), count=1)
+        mbarrier.init(empty.index(s), count=2)
+    # fmt: off
+    gl.warp_specialize(
+        [
+            (_consume, (0, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
+                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES,
+                        ACTIVATION, HAS_BIAS, STORE_PREACT)),
+            (_consume, (1, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
+                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES,
+                        ACTIVATION, HAS_BIAS, STORE_PREACT)),
+            (_produce, (x, gate_weight, up_weight, x_ring, weight_ring, full, empty, rows, columns, depth,
+                        ROWS, COLUMNS, DEPTH, STAGES, GROUP)),
+        ],
+        [4, 1],
+        [240, 24],
+    )
+    # fmt: on

@@ -1,0 +1,321 @@
+"""Runs the kernels of a gated MLP: picks the form and the tile for the card, the dtype and the shape."""
+
+# Tensors are passed in the order of the formula.
+# ruff: noqa: PLR0917
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from . import gate_up_backward_kernels, gate_up_kernels
+from .cached_kernel import CachedKernel, is_interpreted
+from .described_kernel import Box, DescribedKernel, box_of
+from .gate_up_configs import Card, Config, choose, choose_backward
+from .gate_up_decode import choose_decode, down_decode, gate_up_decode
+
+
+class Weights(NamedTuple):
+    """The parameters of a gated MLP: gate and up [H, D] with biases [H], down [D, H] with bias [D]; biases may be None.
+
+    The gate and up biases are both there or both None.
+    """
+
+    gate: torch.Tensor
+    up: torch.Tensor
+    down: torch.Tensor
+    gate_bias: torch.Tensor | None = None
+    up_bias: torch.Tensor | None = None
+    down_bias: torch.Tensor | None = None
+
+
+def _portable_descriptor(box: Box) -> Any:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor(box.tensor, list(box.shape), list(box.strides), list(box.block))
+
+
+def _gluon_descriptor(box: Box) -> Any:
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    dtype = gl.bfloat16 if box.tensor.dtype is torch.bfloat16 else gl.float16
+    layout = gl.NVMMASharedLayout.get_default_for(list(box.block), dtype)
+    return TensorDescriptor(box.tensor, list(box.shape), list(box.strides), list(box.block), layout)
+
+
+_POINTER = CachedKernel(gate_up_kernels.gate_up_pointer_kernel)
+_WIDE = DescribedKernel(gate_up_kernels.gate_up_wide_kernel, _portable_descriptor)
+_BACKWARD_POINTER = CachedKernel(gate_up_backward_kernels.gate_up_backward_pointer_kernel)
+_BACKWARD_TMA = DescribedKernel(gate_up_backward_kernels.gate_up_backward_tma_kernel, _portable_descriptor)
+INTERPRETED = is_interpreted(gate_up_kernels.gate_up_pointer_kernel)
+
+# Up to so many tokens the weights are streamed past them.
+DECODE_TOKENS = 16
+
+
+@functools.cache
+def _hopper() -> DescribedKernel:
+    """The Gluon kernel, imported where it can run: Gluon has no interpreter, and no part in other cards' Triton."""
+    from .gate_up_hopper import gate_up_hopper_kernel
+
+    return DescribedKernel(gate_up_hopper_kernel, _gluon_descriptor)
+
+
+@functools.cache
+def card(index: int) -> Card:
+    """What the choice of a configuration needs to know about a GPU; for -1, of Triton's interpreter."""
+    if index < 0:
+        return Card((0, 0), 1, 0)
+    facts = torch.cuda.get_device_properties(index)
+    # Cards that are not NVIDIA's run the pointer form with the smallest of its tables.
+    capability = (facts.major, facts.minor) if torch.version.hip is None else (8, 6)
+    return Card(capability, facts.multi_processor_count, getattr(facts, "shared_memory_per_block_optin", 64 * 1024))
+
+
+_forward_config = functools.lru_cache(maxsize=1024)(choose)
+_backward_config = functools.lru_cache(maxsize=1024)(choose_backward)
+_decode_config = functools.lru_cache(maxsize=1024)(choose_decode)
+
+
+def unreadable(weights: Weights) -> str | None:
+    """Why the kernels cannot read these weights where they lie, or None."""
+    for name in ("gate", "up", "down"):
+        weight: torch.Tensor = getattr(weights, name)
+        if weight.dim() == 2 and (weight.stride(1) != 1 or weight.stride(0) * weight.element_size() % 16):
+            return (
+                f"{name}_weight must have rows of adjacent elements at distances that are multiples of 16 bytes, "
+                f"got strides {tuple(weight.stride())}"
+            )
+        if weight.data_ptr() % 16:
+            return f"{name}_weight must start at a multiple of 16 bytes, not at address {weight.data_ptr():#x}"
+    if weights.gate.data_ptr() == weights.up.data_ptr() and weights.gate.numel():
+        return "gate_weight and up_weight share one memory"
+    return None
+
+
+def mlp_forward(
+    x: torch.Tensor, weights: Weights, activation: str, keep: bool
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """(y, gate, up) of checked operands, x [M, D]: y [M, D], and the preactivations [M, H] if `keep`, else None.
+
+    Raises ValueError for weights that the kernels cannot read where they lie.
+    """
+    if x.shape[0] <= DECODE_TOKENS and x.shape[0] and not INTERPRETED:
+        return _few_tokens(x, weights, activation, keep)
+    product, gate, up = gate_up_forward(x, weights, activation, keep)
+    return F.linear(product, weights.down, weights.down_bias), gate, up
+
+
+def _few_tokens(
+    x: torch.Tensor, weights: Weights, activation: str, keep: bool
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """`mlp_forward` by the kernels that stream the weights past a few tokens."""
+    _readable(weights)
+    x = _aligned_rows(x)
+    here = card(x.get_device())
+    m, d = x.shape
+    h = weights.gate.shape[0]
+    config = _decode_config(
+        m,
+        d,
+        h,
+        here.multiprocessors,
+        x.element_size(),
+        shared_bytes=here.shared_bytes,
+        overlap=here.capability >= (9, 0),
+    )
+    preacts = (x.new_empty((m, h)), x.new_empty((m, h))) if keep else None
+    precision = _precision(x)
+    product, workspace = gate_up_decode(
+        x,
+        weights.gate,
+        weights.up,
+        weights.gate_bias,
+        weights.up_bias,
+        activation,
+        config,
+        preacts=preacts,
+        precision=precision,
+    )
+    y = down_decode(product, weights.down, weights.down_bias, workspace, config, precision=precision)
+    return (y, None, None) if preacts is None else (y, *preacts)
+
+
+def gate_up_forward(
+    x: torch.Tensor, weights: Weights, activation: str, keep: bool
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """(product, gate, up) of x [M, D]: each [M, H], contiguous; gate and up, before the activation, only if `keep`."""
+    _readable(weights)
+    m, d = x.shape
+    h = weights.gate.shape[0]
+    product = x.new_empty((m, h))
+    gate, up = (torch.empty_like(product), torch.empty_like(product)) if keep else (None, None)
+    if not m:
+        return product, gate, up
+    x = _aligned_rows(x)
+    here = card(x.get_device())
+    config = _forward_config(here, x.dtype, m, d, h, training=keep)
+    # What is absent has no memory; the kernel gets some pointer there and does not use it.
+    outputs = (product, product if gate is None else gate, product if up is None else up)
+    if config.form == "hopper":
+        _launch_hopper(config, here, x, weights, outputs, activation, keep)
+        return product, gate, up
+    apart = _apart(weights.gate, weights.up) if config.form == "wide" else None
+    if apart is not None:
+        _launch_wide(config, here, x, weights, apart, outputs, activation, keep)
+        return product, gate, up
+    if config.form == "wide":
+        config = _forward_config(here, x.dtype, m, d, h, training=keep, descriptors=False)
+    _launch_pointer(config, here, x, weights, outputs, activation, keep)
+    return product, gate, up
+
+
+Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _launch_hopper(
+    config: Config, here: Card, x: torch.Tensor, weights: Weights, outputs: Outputs, activation: str, keep: bool
+) -> None:
+    (m, d), h = x.shape, weights.gate.shape[0]
+    rows, columns = config.block_m // 2, config.block_n
+    inputs = (
+        box_of(x, rows, config.block_k),
+        box_of(weights.gate, columns, config.block_k),
+        box_of(weights.up, columns, config.block_k),
+    )
+    boxes = (*inputs, *(box_of(each, rows, columns // config.parts) for each in outputs))
+    has_bias = weights.gate_bias is not None
+    constants = (rows, columns, config.block_k, config.stages, config.group, config.parts, activation, has_bias, keep)
+    # Three warpgroups share the registers: 168 for each thread, of which the copying warp gives its part to the others.
+    options = {"num_warps": config.warps, "maxnreg": 168}
+    programs = config.programs(m, h, here.multiprocessors)
+    _hopper()((x.get_device(), x.dtype, constants), programs, boxes, _biases(weights), (m, h, d, *constants), options)
+
+
+def _launch_wide(
+    config: Config,
+    here: Card,
+    x: torch.Tensor,
+    weights: Weights,
+    apart: int,
+    outputs: Outputs,
+    activation: str,
+    keep: bool,
+) -> None:
+    (m, d), h = x.shape, weights.gate.shape[0]
+    block = (config.block_m, config.block_n // config.parts)
+    first = weights.gate if apart > 0 else weights.up
+    both = Box(first, (2, h, d), (abs(apart), first.stride(0), 1), (2, config.block_n, config.block_k))
+    boxes = (box_of(x, config.block_m, config.block_k), both, *(box_of(each, *block) for each in outputs))
+    constants = (activation, weights.gate_bias is not None, keep, apart < 0, _precision(x), *_tile(config))
+    rest = (d, h, *config.tiles(m, h), *constants)
+    key = (x.get_device(), x.dtype, constants, config.warps, config.stages)
+    _WIDE(key, config.programs(m, h, here.multiprocessors), boxes, _biases(weights), rest, _options(config))
+
+
+def _launch_pointer(
+    config: Config, here: Card, x: torch.Tensor, weights: Weights, outputs: Outputs, activation: str, keep: bool
+) -> None:
+    (m, d), h = x.shape, weights.gate.shape[0]
+    strides = (x.stride(0), weights.gate.stride(0), weights.up.stride(0))
+    unit = _unit(d, h, *strides)
+    constants = (activation, weights.gate_bias is not None, keep, _precision(x), unit, *_tile(config))
+    rest = (m, d // unit, h // unit, *(stride // unit for stride in strides), *config.tiles(m, h), *constants)
+    key = (x.get_device(), x.dtype, constants, config.warps, config.stages)
+    tensors = (x, weights.gate, weights.up, *_biases(weights), *outputs)
+    programs = config.programs(m, h, here.multiprocessors)
+    _POINTER(key, programs, tensors, rest, config.warps, {"num_stages": config.stages})
+
+
+def gate_up_backward(
+    dy: torch.Tensor, down_weight: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(dgate beside dup [M, 2H], product [M, H]) of dy [M, D], down_weight [D, H] and contiguous gate and up [M, H].
+
+    The product is what the forward gave to the down projection, computed again from gate and up.
+    """
+    (m, d), h = dy.shape, gate.shape[1]
+    dgate_up = dy.new_empty((m, 2 * h))
+    product = torch.empty_like(gate)
+    if not m:
+        return dgate_up, product
+    dy = _aligned_rows(dy)
+    here = card(dy.get_device())
+    config = _backward_config(here, dy.dtype, m, d, h)
+    programs, tiles = config.programs(m, h, here.multiprocessors), config.tiles(m, h)
+    if config.form == "wide":
+        unit = _unit(d, h)
+        constants = (activation, _precision(dy), unit, *_tile(config))
+        block = (config.block_m, config.block_n // config.parts)
+        halves = (box_of(dgate_up[:, :h], *block), box_of(dgate_up[:, h:], *block))
+        operands = (box_of(dy, config.block_m, config.block_k), box_of(down_weight, config.block_k, config.block_n))
+        boxes = (*operands, *halves, box_of(product, *block))
+        key = (dy.get_device(), dy.dtype, constants, config.warps, config.stages)
+        rest = (m, d // unit, h // unit, *tiles, *constants)
+        _BACKWARD_TMA(key, programs, boxes, (gate, up), rest, _options(config))
+        return dgate_up, product
+    strides = (dy.stride(0), down_weight.stride(0), 2 * h)
+    unit = _unit(d, h, *strides)
+    constants = (activation, _precision(dy), unit, *_tile(config))
+    rest = (m, d // unit, h // unit, *(stride // unit for stride in strides), *tiles, *constants)
+    key = (dy.get_device(), dy.dtype, constants, config.warps, config.stages)
+    tensors = (dy, down_weight, gate, up, dgate_up, product)
+    _BACKWARD_POINTER(key, programs, tensors, rest, config.warps, {"num_stages": config.stages})
+    return dgate_up, product
+
+
+def _readable(weights: Weights) -> None:
+    reason = unreadable(weights)
+    if reason is not None:
+        raise ValueError(reason)
+
+
+def _aligned_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """[M, K] as it is, if its rows are of adjacent elements and start at multiples of 16 bytes, else a copy."""
+    stride, step = tensor.stride(0), tensor.stride(1)
+    if step == 1 and stride >= tensor.shape[1] and not (stride * tensor.element_size() | tensor.data_ptr()) & 15:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _apart(gate: torch.Tensor, up: torch.Tensor) -> int | None:
+    """Elements from gate's start to up's, if both may be read through one descriptor, else None.
+
+    That takes equal strides, and a distance that fits the descriptor's 40-bit stride and is a multiple of 16 bytes,
+    which both addresses are already.
+    """
+    apart = up.data_ptr() - gate.data_ptr()
+    if gate.stride() != up.stride() or abs(apart) >= 1 << 40:
+        return None
+    return apart // gate.element_size()
+
+
+def _biases(weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
+    if weights.gate_bias is None or weights.up_bias is None:
+        return weights.gate, weights.up
+    return weights.gate_bias, weights.up_bias
+
+
+def _tile(config: Config) -> tuple[int, ...]:
+    return config.block_m, config.block_n, config.block_k, config.group, config.parts
+
+
+def _options(config: Config) -> dict[str, Any]:
+    return {"num_warps": config.warps, "num_stages": config.stages}
+
+
+def _precision(tensor: torch.Tensor) -> str:
+    """How float32 products are computed: as PyTorch is told to for its own."""
+    return "tf32" if tensor.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def _unit(*lengths: int) -> int:
+    """The largest power of two up to 16 that divides every length."""
+    bits = 16
+    for length in lengths:
+        bits |= length
+    return bits & -bits

@@ -1,0 +1,71 @@
+"""`fused`: one gate/up kernel with the activation in its epilogue, then down: two kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.backend import bypassed, plain_linears
+from mlpfusion.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from mlpfusion.device import Device
+    from mlpfusion.module import GatedMLP
+    from mlpfusion.spec import MLPSpec
+
+# A row that is no multiple of 16 elements loses the wide copies, and the kernel with them spills its registers.
+MULTIPLE: Final = 16
+
+
+class Fused:
+    """Our gate/up GEMM with act·mul in its epilogue, down by cuBLAS or, for few tokens, by a kernel of our own."""
+
+    name = "fused"
+
+    def __init__(self, *, recompute: bool = False) -> None:
+        """With `recompute` only x is kept for the backward, which computes gate and up once more."""
+        self.recompute = recompute
+
+    def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
+        """Sizes, dtypes and cards that no kernel was written for."""
+        for name, size in (("hidden_size", spec.hidden_size), ("intermediate_size", spec.intermediate_size)):
+            if size % MULTIPLE:
+                return f"{name} must be a multiple of {MULTIPLE}, got {size}"
+        if device.kind == "cpu" and not device.interpreted:
+            return "Triton kernels need a GPU; this run is on the CPU (TRITON_INTERPRET=1 emulates them there)"
+        if device.interpreted and spec.dtype == "bfloat16":
+            return "Triton's interpreter computes bfloat16 matrix products wrongly; use float16 or float32 there"
+        if device.runtime == "cuda" and device.capability is not None and device.capability < (8, 0):
+            return f"the kernels need compute capability 8.0 or later; {device.name} has {device.capability}"
+        return None
+
+    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+        """Reads the parameters anew at each call, wherever they lie; nothing is packed or padded.
+
+        Raises:
+            BackendUnavailableError: projections that are more than linear layers on plain weights, rows of a weight
+                that are not adjacent or not at multiples of 16 bytes, or gate and up in one tensor.
+        """
+        from mlpfusion_kernels import Weights, gated_mlp, unreadable
+
+        plain_linears(mlp, self.name)
+        projections = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        gate, up, down = projections
+        activation, recompute = mlp.spec.activation, self.recompute
+        reason = unreadable(Weights(gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias))
+        if reason is not None:
+            raise BackendUnavailableError(self.name, reason)
+
+        def forward(x: Tensor) -> Tensor:
+            for projection in projections:  # hooks may have come since: under 1 µs for all three
+                reason = bypassed(projection)
+                if reason is not None:
+                    raise BackendUnavailableError(Fused.name, f"a projection {reason}")
+            weights = Weights(gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias)
+            y: Tensor = gated_mlp(x, weights, activation, recompute=recompute)
+            return y
+
+        return forward
