@@ -152,7 +152,8 @@ def _backward(
     dy = dy.reshape(-1, dy.shape[-1])
     if gate is None or up is None:
         _, gate, up = gate_up_forward(rows, weights, activation, True)
-        assert gate is not None and up is not None  # as asked
+        assert gate is not None
+        assert up is not None
     dgate_up, product = gate_up_backward(dy, weights.down, gate, up, activation)
     h = gate.shape[1]
     dx = dgate = dup = ddown = dgate_bias = dup_bias = None
