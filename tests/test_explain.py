@@ -27,6 +27,9 @@ SAID = {
         "A copy of memory within the device that the driver makes, no kernel of a library."
     ),
     "act_mul_flat_kernel": "An elementwise kernel by mlpfusion that computes act_mul.",
+    "gate_up_wide_kernel": "A matrix product by mlpfusion; it fuses act_mul.",
+    "gate_up_backward_pointer_kernel": "A matrix product by mlpfusion; it fuses act_mul_backward.",
+    "down_decode_kernel": "A matrix product by mlpfusion.",
     "their_kernel": "The name follows no convention known here, so nothing is said about this kernel.",
 }  # fmt: skip
 

@@ -43,6 +43,8 @@ def given(*names: str, backward: int = 0, owners: tuple[str, ...] = ()) -> list[
         ((SET, GEMM, SET, GEMM, FUSED, GEMM), ("memset", GATE, "memset", UP, "act_mul", DOWN)),
         ((GEMM, FUSED, GEMM), ("gate_up_gemm", "act_mul", DOWN)),
         ((GATED, GEMM), ("gate_up_gemm", DOWN)),
+        (("gate_up_hopper_kernel", GEMM), ("gate_up_gemm", DOWN)),
+        (("gate_up_decode_kernel", "down_decode_kernel"), ("gate_up_gemm", DOWN)),
         ((GEMM, GELU, GEMM), ("other", "other", "other")),  # two products and no gate: an MLP that is not gated
         ((GEMM, SPLIT_K, GELU, GEMM, MUL, GEMM, SPLIT_K), (GATE, GATE, "activation", UP, "mul", DOWN, DOWN)),
         ((COPY, GEMM, GELU, GEMM, MUL, GEMM), ("memcpy", GATE, "activation", UP, "mul", DOWN)),

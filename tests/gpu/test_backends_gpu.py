@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from mlpfusion import backend, reference
+from mlpfusion.device import describe
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import ACTIVATIONS, DTYPES, MODES, MLPSpec, Workload
 
 CUDA = torch.device("cuda")
-OURS = ("triton", "packed")
+OURS = ("triton", "packed", "fused")
 SPEC = MLPSpec(hidden_size=256, intermediate_size=512)
 
 
@@ -20,13 +21,17 @@ SPEC = MLPSpec(hidden_size=256, intermediate_size=512)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("sizes", [(256, 512), (72, 200), (33, 7)])
+@pytest.mark.parametrize("sizes", [(256, 512), (80, 208), (72, 200), (33, 7)])
 def test_as_accurate_as_eager(name, mode, dtype, activation, sizes):
     if name == "compile" and (activation, sizes) not in (("gelu_tanh", (256, 512)), ("silu", (33, 7))):
         pytest.skip("PyTorch's own compiler needs no exhaustive test here")
     spec = MLPSpec(
-        hidden_size=sizes[0], intermediate_size=sizes[1], dtype=dtype, activation=activation, bias=sizes[0] == 72
+        hidden_size=sizes[0], intermediate_size=sizes[1], dtype=dtype, activation=activation, bias=sizes[0] in {72, 80}
     )
+    if name == "fused" and sizes[0] % 16:
+        reason = backend.load(name).unsupported(spec, describe(CUDA))
+        assert reason == f"hidden_size must be a multiple of 16, got {sizes[0]}"
+        return
     case = reference.make_case(Workload(spec=spec, batch=3, seq=43, mode=mode), CUDA, seed=1)
     eager = reference.step(backend.load("eager").bind(case.mlp), case)()
     exact = reference.oracle(case)

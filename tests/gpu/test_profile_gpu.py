@@ -15,7 +15,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records import PreOpParts
 
 GEMMS = ("gate_gemm", "up_gemm", "down_gemm")
-NAMES = ("eager", "compile", "compile-max-autotune", "compile-cudagraphs", "liger", "triton", "packed")
+NAMES = ("eager", "compile", "compile-max-autotune", "compile-cudagraphs", "liger", "triton", "packed", "fused")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,7 @@ def test_every_row_is_ok_and_as_accurate_as_eager(result):
         ("triton", [*GEMMS, "act_mul"]),
         ("liger", [*GEMMS, "act_mul"]),
         ("packed", ["gate_up_gemm", "act_mul", "down_gemm"]),
+        ("fused", ["gate_up_gemm", "down_gemm"]),
     ],
 )
 def test_each_backend_runs_the_kernels_it_is_known_for(result, name, roles):

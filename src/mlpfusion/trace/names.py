@@ -147,6 +147,7 @@ _FAMILIES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = tuple(
         (r"^(?:graph_\d+_)?cpp_fused", _plain("inductor-cpp", "a C++ kernel that Inductor generated")),
         (names_triton.LIGER, names_triton.liger),
         (r"^act_mul_(backward_)?\w*kernel$", names_triton.ours),
+        (r"^(gate_up|down)_(backward_)?(\w*)_kernel$", names_triton.our_gemm),
         (r"^(aten|mkldnn|mkl|onednn)::(\w+)$", _operator),
     )
 )  # fmt: skip

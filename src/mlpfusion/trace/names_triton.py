@@ -150,3 +150,30 @@ def ours(name: str, match: re.Match[str]) -> Parsed:
         if word in name.split("_"):
             tokens.append(established(word, meaning))
     return Parsed(Decoded(library="mlpfusion", kind="elementwise", fused_ops=fused), tuple(tokens))
+
+
+_FORMS: Final = {
+    "hopper": "warp-specialised, for compute capability 9.0",
+    "wide": "by tensor descriptors (TMA)",
+    "tma": "by tensor descriptors (TMA)",
+    "pointer": "by pointers",
+    "decode": "for a few tokens, past which it streams the weights",
+}
+
+
+def our_gemm(name: str, match: re.Match[str]) -> Parsed:
+    """`gate_up_hopper_kernel`: this project's own matrix products, with act·mul in the epilogue of gate and up."""
+    fused: tuple[str, ...] = ()
+    if match[1] == "gate_up":
+        fused = ("act_mul_backward",) if match[2] else ("act_mul",)
+        meaning = "mlpfusion's product of gate and up, activation times up in its epilogue"
+        if match[2]:
+            meaning = "mlpfusion's product with the down weight, the gradients of gate and up in its epilogue"
+    else:
+        meaning = "mlpfusion's product with the down weight"
+    tokens = [established(match[1], meaning)]
+    if match[2]:
+        tokens.append(established("backward", "for the gradients"))
+    if match[3] in _FORMS:
+        tokens.append(established(match[3], _FORMS[match[3]]))
+    return Parsed(Decoded(library="mlpfusion", kind="gemm", fused_ops=fused), tuple(tokens))
