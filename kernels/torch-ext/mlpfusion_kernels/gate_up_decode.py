@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import gate_up_decode_kernels as kernels
 from .cached_kernel import CachedKernel
+
+if TYPE_CHECKING:
+    import torch
 
 _GATE_UP = CachedKernel(kernels.gate_up_decode_kernel)
 _DOWN = CachedKernel(kernels.down_decode_kernel)
@@ -21,20 +22,20 @@ _DEPENDENT: dict[str, Any] = {"launch_pdl": True}
 # Tokens that a program may pad to; more than the last are for other kernels.
 TOKEN_BLOCKS: tuple[int, ...] = (16, 32, 64)
 
+# Four slices of 16 rows fill the 64 rows of a matrix instruction.
+_DOWN_SLICES = 4
+
+# Shared memory that the card takes for each resident program beside the program's own.
+_RESERVED = 1024
+
 
 class StreamTile(NamedTuple):
-    """What a program reads at a time: `rows` of weights, `slices` pieces of `block_k` columns; `stages` such tiles."""
+    """What a program reads at a time: `columns` adjacent columns of `rows` rows of weights; `stages` such tiles."""
 
     rows: int
-    block_k: int
-    slices: int
+    columns: int
     stages: int
     warps: int
-
-    @property
-    def columns(self) -> int:
-        """Adjacent columns in a tile."""
-        return self.block_k * self.slices
 
     def shared_bytes(self, tokens: int, itemsize: int) -> int:
         """Shared memory of the tiles in flight."""
@@ -44,26 +45,15 @@ class StreamTile(NamedTuple):
 class DecodeConfig(NamedTuple):
     """Both kernels' tiles for up to `tokens` tokens.
 
-    `gate_up.rows` counts rows of both weights. The down projection's columns are parted among `splits` programs. With
-    `overlap` (compute capability 9.0 and later) the down kernel starts beside the gate/up kernel; then each gate/up
-    program brings `next_bytes` of the down weight, and each down program its first `ahead` tiles, into the L2 cache.
+    `gate_up.rows` counts rows of both weights. Where `down` is None, cuBLAS is to run the down projection. With
+    `overlap` (compute capability 9.0 and later) the down kernel starts beside the gate/up kernel, brings the head of
+    its weight into the L2 cache and waits there.
     """
 
     tokens: int
     gate_up: StreamTile
-    down: StreamTile
-    splits: int
+    down: StreamTile | None
     overlap: bool
-    next_bytes: int
-    ahead: int
-
-
-def workspace_items(hidden: int, config: DecodeConfig) -> int:
-    """int32 items that the down kernel needs for its counters and fp32 sums; 0 when nothing is split."""
-    if config.splits == 1:
-        return 0
-    row_tiles = -(-hidden // config.down.rows)
-    return (row_tiles + 31) // 32 * 32 + config.splits * row_tiles * config.tokens * config.down.rows
 
 
 def gate_up_decode(
@@ -75,11 +65,10 @@ def gate_up_decode(
     activation: str,
     config: DecodeConfig,
     *,
-    down_weight: torch.Tensor | None = None,
     preacts: tuple[torch.Tensor, torch.Tensor] | None = None,
     precision: str = "ieee",
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """act(x·gateᵀ)·(x·upᵀ), both factors rounded to x's dtype first, and the workspace that `down_decode` needs.
+) -> torch.Tensor:
+    """act(x·gateᵀ)·(x·upᵀ), both factors rounded to x's dtype first: a fresh, contiguous [M, H].
 
     Args:
         x: [M, D], adjacent columns, M <= config.tokens.
@@ -87,15 +76,8 @@ def gate_up_decode(
         gate_bias, up_bias: [H] each, or both None.
         activation: one of ACTIVATIONS.
         config: from `choose_decode`.
-        down_weight: contiguous [D, H]; read ahead into the L2 cache as `config.next_bytes` says.
         preacts: contiguous [M, H] tensors that receive gate and up before the activation.
         precision: of float32 products, "ieee" or "tf32".
-
-    Returns:
-        The product [M, H], contiguous, and an int32 workspace of `workspace_items(D, config)` items, or None for 0.
-
-    Both results are fresh on the current stream, so calls on several streams, and captured ones, keep apart. Lengths
-    and strides must be multiples of 16 bytes.
 
     Raises:
         ValueError: more tokens than config.tokens, or a length or stride that is no multiple of 16 bytes.
@@ -104,9 +86,11 @@ def gate_up_decode(
     intermediate = gate_weight.shape[0]
     if m > config.tokens:
         raise ValueError(f"{m} tokens, but the configuration is for at most {config.tokens}")
+    strides = (x.stride(0), gate_weight.stride(0), up_weight.stride(0))
+    unit = _unit(x.element_size(), hidden, intermediate, *strides)
     product = x.new_empty((m, intermediate))
-    items = workspace_items(hidden, config)
-    workspace = x.new_empty(items, dtype=torch.int32) if items else None
+    if m == 0:
+        return product
     # What is absent has no memory; the kernel gets some pointer there and does not use it.
     tensors = (
         x,
@@ -116,87 +100,60 @@ def gate_up_decode(
         up_weight if up_bias is None else up_bias,
         product,
         *((product, product) if preacts is None else preacts),
-        product if workspace is None else workspace,
-        gate_weight if down_weight is None else down_weight,
     )
-    next_bytes = config.next_bytes if config.overlap and down_weight is not None else 0
-    flags = (activation, gate_bias is not None, preacts is not None, precision, config.overlap, next_bytes)
-    _launch_gate_up(tensors, flags, config.tokens, config.gate_up, -(-hidden // config.down.rows) if items else 0)
-    return product, workspace
-
-
-def _launch_gate_up(
-    tensors: tuple[torch.Tensor, ...], flags: tuple[Any, ...], tokens: int, tile: StreamTile, counters: int
-) -> None:
-    x, gate_weight, up_weight = tensors[:3]
-    m, hidden = x.shape
-    intermediate = gate_weight.shape[0]
-    strides = (x.stride(0), gate_weight.stride(0), up_weight.stride(0))
-    unit = _unit(x.element_size(), hidden, intermediate, *strides)
-    if m == 0:
-        return
-    lengths = (m, hidden // unit, intermediate // unit, *(stride // unit for stride in strides))
-    constants = (*flags, unit, hidden % tile.columns == 0, tokens, *tile[:4])
-    rest = (*lengths, counters, hidden * intermediate // unit, *constants)
-    key = (x.get_device(), x.dtype, counters > 0, constants, tile.warps)
+    tile = config.gate_up
+    flags = (activation, gate_bias is not None, preacts is not None, precision, config.overlap)
+    constants = (*flags, unit, hidden % tile.columns == 0, config.tokens, *tile[:3])
+    rest = (m, hidden // unit, intermediate // unit, *(stride // unit for stride in strides), *constants)
+    key = (x.get_device(), x.dtype, constants, tile.warps)
     _GATE_UP(key, -(-2 * intermediate // tile.rows), tensors, rest, tile.warps)
+    return product
 
 
 def down_decode(
     product: torch.Tensor,
     down_weight: torch.Tensor,
     down_bias: torch.Tensor | None,
-    workspace: torch.Tensor | None,
     config: DecodeConfig,
     *,
     precision: str = "ieee",
 ) -> torch.Tensor:
-    """product·downᵀ + bias, [M, H] -> a fresh [M, D]; the same bits whatever order the programs run in.
+    """product·downᵀ + bias, [M, H] -> a fresh, contiguous [M, D].
 
     Args:
-        product, workspace: as `gate_up_decode` returned them, which must be the launch before this one on the stream:
-            it zeroes the counters. A workspace serves once.
+        product: [M, H], contiguous, M <= config.tokens.
         down_weight: [D, H], adjacent columns, dtype and device of the product.
         down_bias: [D] or None.
         config: the one that `gate_up_decode` was given.
         precision: of float32 products, "ieee" or "tf32".
 
     Raises:
-        ValueError: a length or stride that is no multiple of 16 bytes, or a workspace of another size.
+        ValueError: more tokens than config.tokens, a length or stride that is no multiple of 16 bytes, or a
+            configuration that leaves this projection to cuBLAS.
     """
     m, intermediate = product.shape
     hidden = down_weight.shape[0]
-    needed, found = workspace_items(hidden, config), 0 if workspace is None else workspace.numel()
-    if found != needed:
-        raise ValueError(f"{hidden} rows of the down weight need a workspace of {needed} items, got {found}")
+    tile = config.down
+    if tile is None:
+        raise ValueError("config.down is None: this configuration leaves the down projection to F.linear")
+    if m > config.tokens:
+        raise ValueError(f"{m} tokens, but the configuration is for at most {config.tokens}")
     stride = down_weight.stride(0)
     unit = _unit(product.element_size(), hidden, intermediate, stride)
     y = product.new_empty((m, hidden))
     if m == 0:
         return y
-    tensors = (
-        product,
-        down_weight,
-        down_weight if down_bias is None else down_bias,
-        y,
-        y if workspace is None else workspace,
-    )
-    tile = config.down
-    row_tiles = -(-hidden // tile.rows)
-    constants = (
-        unit,
-        down_bias is not None,
-        intermediate % tile.columns == 0,
-        precision,
-        config.tokens,
-        *tile[:4],
-        config.splits,
-        config.overlap,
-        config.ahead if config.overlap else 0,
-    )
-    rest = (m, hidden // unit, intermediate // unit, stride // unit, row_tiles, *constants)
+    # Two tiles per program, 16 KiB: 13.1 us for the article's weights against 13.3 without; 256 KiB gain nothing more
+    # there and cost 5% at D = 4096 (bench/results/h200-decode.json). The instruction takes no address beside 16 bytes.
+    ahead = 2 * tile.columns
+    if not config.overlap or ahead > intermediate or down_weight.data_ptr() % 16:
+        ahead = 0
+    flags = (unit, down_bias is not None, intermediate % tile.columns == 0, precision)
+    constants = (*flags, config.tokens, *tile[:3], _DOWN_SLICES, config.overlap, ahead)
+    tensors = (product, down_weight, down_weight if down_bias is None else down_bias, y)
+    rest = (m, hidden // unit, intermediate // unit, stride // unit, *constants)
     key = (product.get_device(), product.dtype, constants, tile.warps)
-    _DOWN(key, row_tiles * config.splits, tensors, rest, tile.warps, _DEPENDENT if config.overlap else _ALONE)
+    _DOWN(key, -(-hidden // tile.rows), tensors, rest, tile.warps, _DEPENDENT if config.overlap else _ALONE)
     return y
 
 
@@ -224,6 +181,9 @@ def choose_decode(
 ) -> DecodeConfig:
     """The configuration for `m` tokens (at most 64), by shape alone.
 
+    `down` is given for up to 16 tokens of 2 bytes each element: behind the same gate/up kernel it took 0.4 to 21% less
+    time than cuBLAS for the whole MLP at seven shapes on an H200. For 17 to 64 tokens no form of it won everywhere.
+
     Args:
         m: tokens.
         hidden, intermediate: D and H of the MLP.
@@ -239,20 +199,48 @@ def choose_decode(
     tokens = next((block for block in TOKEN_BLOCKS if m <= block), None)
     if tokens is None:
         raise ValueError(f"{m} tokens are too many; at most {TOKEN_BLOCKS[-1]}")
-    gate_up = _tile(2 * intermediate, hidden, 1, tokens, sms, itemsize, shared_bytes)
-    row_tiles = -(-hidden // 64)
-    splits = max(1, min(16, 2 * sms // row_tiles, intermediate * itemsize // 1024))
-    down = _tile(hidden, intermediate, splits, tokens, sms, itemsize, shared_bytes)
-    return DecodeConfig(tokens, gate_up, down, splits, overlap, 0, 8)
+    gate_up = _gate_up_tile(intermediate, tokens, sms, itemsize, shared_bytes)
+    if tokens > 16 or itemsize > 2:
+        return DecodeConfig(tokens, gate_up, None, overlap=False)
+    return DecodeConfig(tokens, gate_up, _down_tile(hidden, intermediate, tokens, sms, itemsize, shared_bytes), overlap)
 
 
-def _tile(rows: int, columns: int, splits: int, tokens: int, sms: int, itemsize: int, shared_bytes: int) -> StreamTile:
-    """Tiles so small that every multiprocessor has one, then as many stages as let all programs be there at once."""
-    height = 64 if -(-rows // 64) * splits >= sms else 32
-    programs_per_sm = max(1, -(-(-(-rows // height) * splits) // sms))
-    tile = StreamTile(height, 128 // itemsize, 64 // height, 1, 4)
-    # Each program costs 1 KiB of shared memory beside its own.
-    budget = (shared_bytes + 1024) // programs_per_sm - 1024
-    deepest = min(8, 1 + -(-columns // (splits * tile.columns)))
-    stages = min(deepest, budget // tile.shared_bytes(tokens, itemsize))
-    return tile._replace(stages=max(2, stages))
+# The times in these comments are us on an H200 from bench/results/h200-decode.json.
+
+
+def _gate_up_tile(intermediate: int, tokens: int, sms: int, itemsize: int, shared_bytes: int) -> StreamTile:
+    """The tile whose programs all are resident at once, where so many can be."""
+    # A wave that fills the card in part costs a whole one: 3.4 programs of 64 rows per multiprocessor, three of them
+    # resident, take 74.1; half as many programs of 128 rows, all resident, 67.5.
+    per_sm = -(-2 * intermediate // 64) / sms
+    if per_sm <= 1:
+        rows, resident = 64, 1
+    elif 3 < per_sm <= 4:
+        rows, resident = 128, 2
+    else:
+        rows, resident = 64, 3
+    # Pieces of 256 bytes are faster than of 128 for 16 tokens (0.73 programs: 8.7 against 9.0), slower for 64 (10.1
+    # against 9.6), where fewer stages fit.
+    wide, narrow = StreamTile(rows, 256 // itemsize, 5, 4), StreamTile(rows, 128 // itemsize, 6, 4)
+    deep = _deepest(wide, tokens, itemsize, resident, shared_bytes)
+    if tokens == 16 and deep.stages >= 3:
+        return deep
+    return _deepest(narrow, tokens, itemsize, resident, shared_bytes)
+
+
+def _down_tile(hidden: int, intermediate: int, tokens: int, sms: int, itemsize: int, shared_bytes: int) -> StreamTile:
+    tile = StreamTile(16, _DOWN_SLICES * 128 // itemsize, 10, 4)
+    resident = 1 if -(-hidden // tile.rows) <= sms else 2
+    deep = _deepest(tile, tokens, itemsize, resident, shared_bytes)
+    # Ten stages leave no room beside a program of the gate/up kernel. That pays where a program streams for long (64
+    # tiles: 63.9 against 69.5) and costs where it does not (12 tiles: 13.9 against 13.1).
+    if deep.stages == tile.stages and intermediate >= 32 * tile.columns:
+        return deep
+    return deep._replace(stages=min(deep.stages, 6))
+
+
+def _deepest(tile: StreamTile, tokens: int, itemsize: int, resident: int, shared_bytes: int) -> StreamTile:
+    """As many of the tile's stages, at least two, as let `resident` programs share a multiprocessor."""
+    budget = (shared_bytes + _RESERVED) // resident - _RESERVED
+    stages = budget // tile._replace(stages=1).shared_bytes(tokens, itemsize)
+    return tile._replace(stages=max(2, min(tile.stages, stages)))

@@ -29,7 +29,7 @@ def _gate_up_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str
 
 
 def _down_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, Any]:
-    """Name, flops and bytes of one launch: reads product and weight, writes y; partial sums stay in the L2 cache."""
+    """Name, flops and bytes of one launch: reads product and weight, writes y."""
     tokens, hidden = args["tokens"], args["hidden_units"] * args["UNIT"]
     intermediate = args["intermediate_units"] * args["UNIT"]
     elements = tokens * intermediate + hidden * intermediate + tokens * hidden
@@ -47,7 +47,8 @@ def _down_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, A
 #
 # SLICES > 1 parts the columns among slices of one tile: row (s, r) of the product holds weight row r at slice s, column
 # (s, t) token t at slice s, and what belongs together lies on the diagonal, where _join_slices adds it up. The rest is
-# computed for nothing, which costs no memory traffic: so few rows fill a wide matrix instruction.
+# computed for nothing, which costs no memory traffic: so few rows fill a wide matrix instruction, and a weight with few
+# rows is shared out among enough programs without parting a row among several.
 
 
 @triton.jit
@@ -57,8 +58,6 @@ def _stream(
     columns,
     token,
     tokens,
-    first,
-    last,
     ROWS: tl.constexpr,
     TOKENS: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -67,7 +66,7 @@ def _stream(
     EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Sum over column tiles first..last-1 of weight·xᵀ, [SLICES·ROWS, SLICES·TOKENS] in fp32.
+    """weight·xᵀ in fp32, [SLICES·ROWS, SLICES·TOKENS]: the diagonal blocks hold what each slice of the columns gives.
 
     `weight` holds the addresses of SLICES·ROWS rows, [.., 1], `x` those of SLICES·TOKENS rows; a tile is SLICES·BLOCK_K
     columns. EVEN says that no tile passes the row's end.
@@ -77,7 +76,7 @@ def _stream(
     x_shift = (tl.arange(0, SLICES * TOKENS)[:, None] // TOKENS) * BLOCK_K
     present = token < tokens
     acc = tl.zeros((SLICES * ROWS, SLICES * TOKENS), tl.float32)
-    for tile in tl.range(first, last, num_stages=STAGES):
+    for tile in tl.range(0, tl.cdiv(columns, SLICES * BLOCK_K), num_stages=STAGES):
         column = tile * (SLICES * BLOCK_K)
         if EVEN:
             w = tl.load(weight + (column + weight_shift + k))
@@ -124,8 +123,6 @@ def _prefetch(addresses, size):
         "x_stride",
         "gate_stride",
         "up_stride",
-        "counter_count",
-        "prefetch_units",
     ],
 )
 def gate_up_decode_kernel(
@@ -137,28 +134,22 @@ def gate_up_decode_kernel(
     product,
     gate_out,
     up_out,
-    workspace,
-    prefetched,
     tokens: tl.int32,
     hidden_units: tl.int32,
     intermediate_units: tl.int32,
     x_stride: tl.int64,
     gate_stride: tl.int64,
     up_stride: tl.int64,
-    counter_count: tl.int32,
-    prefetch_units: tl.int64,
     ACTIVATION: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     STORE_PREACT: tl.constexpr,
     PRECISION: tl.constexpr,
     OVERLAP: tl.constexpr,
-    PREFETCH: tl.constexpr,
     UNIT: tl.constexpr,
     EVEN: tl.constexpr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
+    COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """product = act(gate)·up, gate = x·gate_weightᵀ + gate_bias and up likewise, both rounded to the storage dtype.
@@ -167,41 +158,24 @@ def gate_up_decode_kernel(
     up_out) [tokens, intermediate] contiguous. Lengths and strides come in units of UNIT elements, a multiple of 16
     bytes. A program makes ROWS / 2 columns of the product from as many rows of each weight.
 
-    Program 0 zeroes the first `counter_count` int32 of `workspace`, for the down kernel that follows. With OVERLAP that
-    kernel may start at once, and waits by itself for this one's results. With PREFETCH the programs share out the first
-    prefetch_units·UNIT elements behind `prefetched`, the weight read next, PREFETCH bytes each, to fetch them into the
-    L2 cache.
+    With OVERLAP the down kernel that follows may start at once, and waits by itself for this one's results.
     """
     pid = tl.program_id(0)
     if OVERLAP:
         tl.extra.cuda.gdc_launch_dependents()
-    if pid == 0:
-        for start in range(0, counter_count, 128):
-            i = start + tl.arange(0, 128)
-            tl.store(workspace + i, tl.zeros((128,), tl.int32), mask=i < counter_count)
-    if PREFETCH > 0:
-        # The instruction takes one lane at a time: a piece for each of 128 threads.
-        PIECE: tl.constexpr = PREFETCH // 128
-        PIECE_ITEMS: tl.constexpr = PIECE * 8 // prefetched.dtype.element_ty.primitive_bitwidth
-        piece = (pid.to(tl.int64) * 128 + tl.arange(0, 128)) * PIECE_ITEMS
-        piece = tl.minimum(piece, prefetch_units * UNIT - PIECE_ITEMS)
-        _prefetch(prefetched + piece, tl.full((128,), PIECE, tl.int32))
-
     hidden = hidden_units * UNIT
     intermediate = intermediate_units * UNIT
     # Eight gate rows and the eight up rows that belong to them by turns: in the layout of every matrix instruction's
     # result the two then lie in one thread's registers.
     HALF: tl.constexpr = ROWS // 2
-    i = tl.arange(0, SLICES * ROWS)[:, None] % ROWS
+    i = tl.arange(0, ROWS)[:, None]
     row = pid * HALF + (i // 16) * 8 + i % 8
     row = tl.minimum(row, intermediate - 1).to(tl.int64)
     is_up = (i // 8) % 2 == 1
     weight = tl.where(is_up, up_weight + row * (up_stride * UNIT), gate_weight + row * (gate_stride * UNIT))
-    token = tl.arange(0, SLICES * TOKENS)[:, None] % TOKENS
+    token = tl.arange(0, TOKENS)[:, None]
     x += token.to(tl.int64) * (x_stride * UNIT)
-    tiles = tl.cdiv(hidden, SLICES * BLOCK_K)
-    acc = _stream(weight, x, hidden, token, tokens, 0, tiles, ROWS, TOKENS, BLOCK_K, SLICES, STAGES, EVEN, PRECISION)
-    acc = _join_slices(acc, ROWS, TOKENS, SLICES)
+    acc = _stream(weight, x, hidden, token, tokens, ROWS, TOKENS, COLUMNS, 1, STAGES, EVEN, PRECISION)
     g, u = acc.reshape(ROWS // 16, 2, 8, TOKENS).permute(0, 2, 3, 1).split()
     g = g.reshape(HALF, TOKENS)
     u = u.reshape(HALF, TOKENS)
@@ -224,111 +198,63 @@ def gate_up_decode_kernel(
 
 @triton.jit(
     launch_metadata=_down_cost,
-    do_not_specialize=["tokens", "hidden_units", "intermediate_units", "weight_stride", "row_tiles"],
+    do_not_specialize=["tokens", "hidden_units", "intermediate_units", "weight_stride"],
 )
 def down_decode_kernel(
     product,
     weight,
     bias,
     y,
-    workspace,
     tokens: tl.int32,
     hidden_units: tl.int32,
     intermediate_units: tl.int32,
     weight_stride: tl.int64,
-    row_tiles: tl.int32,
     UNIT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
+    COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
-    SPLITS: tl.constexpr,
+    SLICES: tl.constexpr,
     OVERLAP: tl.constexpr,
-    PREFETCH: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
-    """y = product·weightᵀ + bias, the columns of `weight` parted among SPLITS programs per tile of ROWS rows.
+    """y = product·weightᵀ + bias; a program makes ROWS columns of y.
 
     product [tokens, intermediate] and y [tokens, hidden] contiguous, weight [hidden, intermediate] with a stride.
     Lengths and strides come in units of UNIT elements, a multiple of 16 bytes.
 
-    With SPLITS > 1 every program leaves its fp32 sums in `workspace` and counts itself at its tile's counter there. The
-    one that finds the others there adds all parts in the order of their columns, so that the result does not depend on
-    who came last. `workspace` is int32: a counter per tile, as many as fill the last 128 bytes, then the sums
-    [SPLITS, row_tiles, TOKENS, ROWS]. The counters must be 0 when the kernel before this one on the stream has ended:
-    `gate_up_decode_kernel` sees to it.
-
     With OVERLAP the kernel is launched as a programmatic dependent: until gdc_wait it may run beside the kernel before
-    it and touches nothing but the weight, whose first PREFETCH tiles per program it brings into the L2 cache.
+    it and touches nothing but the weight, of which each program brings its rows' first AHEAD columns into the L2 cache.
     """
     pid = tl.program_id(0)
-    row_tile = pid % row_tiles
-    split = pid // row_tiles
     hidden = hidden_units * UNIT
     intermediate = intermediate_units * UNIT
-    tiles = tl.cdiv(intermediate, SLICES * BLOCK_K)
-    first = split * tiles // SPLITS
-    last = (split + 1) * tiles // SPLITS
+    weight_stride *= UNIT
     if OVERLAP:
-        if PREFETCH > 0:
-            ahead = tl.minimum(last - first, PREFETCH)
-            if (first + ahead) * (SLICES * BLOCK_K) <= intermediate:
-                PIECES: tl.constexpr = 256 // ROWS
-                ITEM: tl.constexpr = weight.dtype.element_ty.primitive_bitwidth // 8
-                piece = ahead * (SLICES * BLOCK_K // PIECES)
-                r = tl.minimum(row_tile * ROWS + tl.arange(0, ROWS)[:, None], hidden - 1).to(tl.int64)
-                begin = first * (SLICES * BLOCK_K) + tl.arange(0, PIECES)[None, :] * piece
-                size = tl.zeros((ROWS, PIECES), tl.int32) + piece * ITEM
-                _prefetch(weight + r * (weight_stride * UNIT) + begin, size)
+        if AHEAD > 0:
+            # The instruction takes one lane at a time: two pieces for each of 128 threads.
+            PIECES: tl.constexpr = 256 // ROWS
+            PIECE: tl.constexpr = AHEAD // PIECES
+            PIECE_BYTES: tl.constexpr = PIECE * weight.dtype.element_ty.primitive_bitwidth // 8
+            r = tl.minimum(pid * ROWS + tl.arange(0, ROWS)[:, None], hidden - 1).to(tl.int64)
+            begin = tl.arange(0, PIECES)[None, :] * PIECE
+            _prefetch(weight + r * weight_stride + begin, tl.full((ROWS, PIECES), PIECE_BYTES, tl.int32))
         tl.extra.cuda.gdc_wait()
 
     i = tl.arange(0, SLICES * ROWS)[:, None] % ROWS
-    row = tl.minimum(row_tile * ROWS + i, hidden - 1).to(tl.int64)
-    weight += row * (weight_stride * UNIT)
+    row = tl.minimum(pid * ROWS + i, hidden - 1).to(tl.int64)
+    weight += row * weight_stride
     token = tl.arange(0, SLICES * TOKENS)[:, None] % TOKENS
     product += token.to(tl.int64) * intermediate
-    acc = _stream(
-        weight,
-        product,
-        intermediate,
-        token,
-        tokens,
-        first,
-        last,
-        ROWS,
-        TOKENS,
-        BLOCK_K,
-        SLICES,
-        STAGES,
-        EVEN,
-        PRECISION,
-    )
+    BLOCK_K: tl.constexpr = COLUMNS // SLICES
+    acc = _stream(weight, product, intermediate, token, tokens, ROWS, TOKENS, BLOCK_K, SLICES, STAGES, EVEN, PRECISION)
     acc = _join_slices(acc, ROWS, TOKENS, SLICES)
-    r = tl.arange(0, ROWS)[:, None]
+    n = pid * ROWS + tl.arange(0, ROWS)[:, None]
     t = tl.arange(0, TOKENS)[None, :]
-    n = row_tile * ROWS + r
+    if HAS_BIAS:
+        acc += tl.load(bias + n, mask=n < hidden, other=0.0).to(tl.float32)
     inside = (n < hidden) & (t < tokens)
-    y += t.to(tl.int64) * hidden + n
-    if SPLITS == 1:
-        if HAS_BIAS:
-            acc += tl.load(bias + n, mask=n < hidden, other=0.0).to(tl.float32)
-        tl.store(y, acc.to(y.dtype.element_ty), mask=inside)
-    else:
-        partials = (workspace + (row_tiles + 31) // 32 * 32).to(tl.pointer_type(tl.float32), bitcast=True)
-        partials += row_tile.to(tl.int64) * (TOKENS * ROWS) + (t * ROWS + r)
-        step = row_tiles.to(tl.int64) * (TOKENS * ROWS)
-        tl.store(partials + split * step, acc, mask=t < tokens)
-        # All threads' sums are written before one thread counts, and releases them.
-        tl.debug_barrier()
-        arrived = tl.atomic_add(workspace + row_tile, 1, sem="acq_rel", scope="gpu")
-        if arrived == SPLITS - 1:
-            total = tl.zeros((ROWS, TOKENS), tl.float32)
-            for s in tl.static_range(SPLITS):
-                # .cg: from the L2 cache, where the others' sums are; this multiprocessor's L1 may not know of them.
-                total += tl.load(partials + s * step, mask=t < tokens, other=0.0, cache_modifier=".cg")
-            if HAS_BIAS:
-                total += tl.load(bias + n, mask=n < hidden, other=0.0).to(tl.float32)
-            tl.store(y, total.to(y.dtype.element_ty), mask=inside)
+    tl.store(y + t.to(tl.int64) * hidden + n, acc.to(y.dtype.element_ty), mask=inside)

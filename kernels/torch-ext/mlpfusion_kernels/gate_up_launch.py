@@ -130,7 +130,7 @@ def _few_tokens(
     )
     preacts = (x.new_empty((m, h)), x.new_empty((m, h))) if keep else None
     precision = _precision(x)
-    product, workspace = gate_up_decode(
+    product = gate_up_decode(
         x,
         weights.gate,
         weights.up,
@@ -141,7 +141,10 @@ def _few_tokens(
         preacts=preacts,
         precision=precision,
     )
-    y = down_decode(product, weights.down, weights.down_bias, workspace, config, precision=precision)
+    if config.down is None:
+        y = F.linear(product, weights.down, weights.down_bias)
+    else:
+        y = down_decode(product, weights.down, weights.down_bias, config, precision=precision)
     return (y, None, None) if preacts is None else (y, *preacts)
 
 
