@@ -52,7 +52,7 @@ def gated_mlp(x: torch.Tensor, weights: Weights, activation: str, *, recompute: 
         RuntimeError: a CPU tensor outside Triton's interpreter; a torch.func transform or forward-mode differentiation.
     """
     kind = x.device.type
-    if torch.is_autocast_enabled(kind):
+    if kind != "meta" and torch.is_autocast_enabled(kind):  # of "meta" it raises
         dtype = torch.get_autocast_dtype(kind)
         x = x.to(dtype)
         weights = Weights(*(None if weight is None else weight.to(dtype) for weight in weights))  # type: ignore[arg-type]
@@ -98,8 +98,8 @@ def check(x: torch.Tensor, weights: Weights, activation: str) -> None:
     if weights.gate.dim() != 2:
         raise ValueError(f"gate_weight must be [H, D], got {tuple(weights.gate.shape)}")
     h, d = weights.gate.shape
-    if d % 16 or h % 16:
-        raise ValueError(f"the sizes D and H must be multiples of 16, got D = {d} and H = {h}")
+    if d % 16 or h % 16 or not (d and h):
+        raise ValueError(f"the sizes D and H must be positive multiples of 16, got D = {d} and H = {h}")
     if not x.dim() or x.shape[-1] != d:
         raise ValueError(f"x must be [..., {d}] for weights of {d} columns, got {tuple(x.shape)}")
     if (weights.gate_bias is None) != (weights.up_bias is None):
@@ -148,6 +148,10 @@ def _backward(
     wanted: _Wanted,
 ) -> tuple[torch.Tensor | None, ...]:
     """The wanted gradients of (x, *weights), each in x's dtype; gate and up are computed again where they are None."""
+    kind = dy.device.type
+    if torch.is_autocast_enabled(kind):  # whoever calls backward under autocast gets the precision of the forward
+        with torch.autocast(kind, enabled=False):
+            return _backward(dy, x, gate, up, weights, activation, wanted)
     rows = x.reshape(-1, x.shape[-1])
     dy = dy.reshape(-1, dy.shape[-1])
     if gate is None or up is None:
@@ -291,7 +295,19 @@ def _mlp_backward_op(
     """Seven gradients, an unwanted one empty. No two may share memory, so halves of one product are copied apart."""
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
     found = _backward(dy, x, gate, up, weights, activation, _Wanted(*wanted))
-    return [x.new_empty(0) if each is None else each.clone() if each._is_view() else each for each in found]
+    return [x.new_empty(0) if each is None else _alone(each) for each in found]
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, copied if its memory holds more than it."""
+    return tensor if tensor.nbytes == tensor.untyped_storage().nbytes() else tensor.clone()
+
+
+def _no_second_derivative(*_: Any) -> Any:
+    raise RuntimeError(_NO_SECOND_ORDER)
+
+
+_mlp_backward_op.register_autograd(_no_second_derivative)
 
 
 @_mlp_backward_op.register_fake
@@ -319,6 +335,7 @@ def _(
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
     *tensors, ctx.activation, ctx.keep = inputs
     _, gate, up = output
+    ctx.mark_non_differentiable(gate, up)
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors, *((gate, up) if ctx.keep else (None, None)))
 

@@ -237,16 +237,17 @@ def _launch_pointer(
 def gate_up_backward(
     dy: torch.Tensor, down_weight: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dgate beside dup [M, 2H], product [M, H]) of dy [M, D], down_weight [D, H] and contiguous gate and up [M, H].
+    """(dgate beside dup [M, 2H], product [M, H]) of dy [M, D], down_weight [D, H] and gate and up [M, H].
 
     The product is what the forward gave to the down projection, computed again from gate and up.
     """
     (m, d), h = dy.shape, gate.shape[1]
     dgate_up = dy.new_empty((m, 2 * h))
-    product = torch.empty_like(gate)
+    product = dy.new_empty((m, h))
     if not m:
         return dgate_up, product
-    dy = _aligned_rows(dy)
+    # A saved-tensor hook, or an assignment to a weight's `.data`, may have brought any layout since the forward.
+    dy, down_weight, gate, up = _aligned_rows(dy), _aligned_rows(down_weight), gate.contiguous(), up.contiguous()
     here = card(dy.get_device())
     config = _backward_config(here, dy.dtype, m, d, h)
     programs, tiles = config.programs(m, h, here.multiprocessors), config.tiles(m, h)
