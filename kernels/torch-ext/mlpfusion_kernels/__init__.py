@@ -7,5 +7,15 @@ from .act_mul import act_mul, act_mul_reference
 from .activations import ACTIVATIONS
 from .gate_up import gated_mlp
 from .gate_up_launch import Weights, unreadable
+from .gate_up_tuned import reload_tuned
 
-__all__ = ["ACTIVATIONS", "Weights", "act_mul", "act_mul_reference", "gated_mlp", "layers", "unreadable"]
+__all__ = [
+    "ACTIVATIONS",
+    "Weights",
+    "act_mul",
+    "act_mul_reference",
+    "gated_mlp",
+    "layers",
+    "reload_tuned",
+    "unreadable",
+]

@@ -11,12 +11,14 @@ import torch
 class Card(NamedTuple):
     """What decides about tiles: the CUDA compute capability, (0, 0) for Triton's interpreter, and two sizes.
 
-    `shared_bytes` is the most shared memory that one program may have.
+    `shared_bytes` is the most shared memory that one program may have. `name`, as the driver tells it, decides nothing
+    here; tuned configurations are found by it.
     """
 
     capability: tuple[int, int]
     multiprocessors: int
     shared_bytes: int
+    name: str = ""
 
 
 class Config(NamedTuple):

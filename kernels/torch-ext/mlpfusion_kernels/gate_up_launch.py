@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from . import gate_up_backward_kernels, gate_up_kernels
 from .cached_kernel import CachedKernel, is_interpreted
 from .described_kernel import Box, DescribedKernel, box_of
-from .gate_up_configs import Card, Config, choose, choose_backward
-from .gate_up_decode import choose_decode, down_decode, gate_up_decode
+from .gate_up_configs import Card, Config
+from .gate_up_decode import DecodeConfig, down_decode, gate_up_decode
+from .gate_up_tuned import backward_config, decode_config, forward_config
 
 
 class Weights(NamedTuple):
@@ -73,12 +74,8 @@ def card(index: int) -> Card:
     facts = torch.cuda.get_device_properties(index)
     # Cards that are not NVIDIA's run the pointer form with the smallest of its tables.
     capability = (facts.major, facts.minor) if torch.version.hip is None else (8, 6)
-    return Card(capability, facts.multi_processor_count, getattr(facts, "shared_memory_per_block_optin", 64 * 1024))
-
-
-_forward_config = functools.lru_cache(maxsize=1024)(choose)
-_backward_config = functools.lru_cache(maxsize=1024)(choose_backward)
-_decode_config = functools.lru_cache(maxsize=1024)(choose_decode)
+    shared_bytes = getattr(facts, "shared_memory_per_block_optin", 64 * 1024)
+    return Card(capability, facts.multi_processor_count, shared_bytes, facts.name)
 
 
 def unreadable(weights: Weights) -> str | None:
@@ -105,29 +102,21 @@ def mlp_forward(
     Raises ValueError for weights that the kernels cannot read where they lie.
     """
     if x.shape[0] <= DECODE_TOKENS and x.shape[0] and not INTERPRETED:
-        return _few_tokens(x, weights, activation, keep)
+        return few_tokens_forward(x, weights, activation, keep)
     product, gate, up = gate_up_forward(x, weights, activation, keep)
     return F.linear(product, weights.down, weights.down_bias), gate, up
 
 
-def _few_tokens(
-    x: torch.Tensor, weights: Weights, activation: str, keep: bool
+def few_tokens_forward(
+    x: torch.Tensor, weights: Weights, activation: str, keep: bool, config: DecodeConfig | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """`mlp_forward` by the kernels that stream the weights past a few tokens."""
+    """`mlp_forward` by the kernels that stream the weights past a few tokens, with another configuration if given."""
     _readable(weights)
     x = _aligned_rows(x)
     here = card(x.get_device())
     m, d = x.shape
     h = weights.gate.shape[0]
-    config = _decode_config(
-        m,
-        d,
-        h,
-        here.multiprocessors,
-        x.element_size(),
-        shared_bytes=here.shared_bytes,
-        overlap=here.capability >= (9, 0),
-    )
+    config = config or decode_config(here, x.dtype, m, d, h)
     preacts = (x.new_empty((m, h)), x.new_empty((m, h))) if keep else None
     precision = _precision(x)
     product = gate_up_decode(
@@ -149,9 +138,12 @@ def _few_tokens(
 
 
 def gate_up_forward(
-    x: torch.Tensor, weights: Weights, activation: str, keep: bool
+    x: torch.Tensor, weights: Weights, activation: str, keep: bool, config: Config | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """(product, gate, up) of x [M, D]: each [M, H], contiguous; gate and up, before the activation, only if `keep`."""
+    """(product, gate, up) of x [M, D]: each [M, H], contiguous; gate and up, before the activation, only if `keep`.
+
+    `config` takes the place of the one that is for this card and shape.
+    """
     _readable(weights)
     m, d = x.shape
     h = weights.gate.shape[0]
@@ -161,7 +153,7 @@ def gate_up_forward(
         return product, gate, up
     x = _aligned_rows(x)
     here = card(x.get_device())
-    config = _forward_config(here, x.dtype, m, d, h, training=keep)
+    config = config or forward_config(here, x.dtype, m, d, h, training=keep)
     # What is absent has no memory; the kernel gets some pointer there and does not use it.
     outputs = (product, product if gate is None else gate, product if up is None else up)
     if config.form == "hopper":
@@ -172,7 +164,7 @@ def gate_up_forward(
         _launch_wide(config, here, x, weights, apart, outputs, activation, keep)
         return product, gate, up
     if config.form == "wide":
-        config = _forward_config(here, x.dtype, m, d, h, training=keep, descriptors=False)
+        config = forward_config(here, x.dtype, m, d, h, training=keep, descriptors=False)
     _launch_pointer(config, here, x, weights, outputs, activation, keep)
     return product, gate, up
 
@@ -235,11 +227,17 @@ def _launch_pointer(
 
 
 def gate_up_backward(
-    dy: torch.Tensor, down_weight: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: str
+    dy: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    activation: str,
+    config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(dgate beside dup [M, 2H], product [M, H]) of dy [M, D], down_weight [D, H] and gate and up [M, H].
 
-    The product is what the forward gave to the down projection, computed again from gate and up.
+    The product is what the forward gave to the down projection, computed again from gate and up. `config` takes the
+    place of the one that is for this card and shape.
     """
     (m, d), h = dy.shape, gate.shape[1]
     dgate_up = dy.new_empty((m, 2 * h))
@@ -249,7 +247,7 @@ def gate_up_backward(
     # A saved-tensor hook, or an assignment to a weight's `.data`, may have brought any layout since the forward.
     dy, down_weight, gate, up = _aligned_rows(dy), _aligned_rows(down_weight), gate.contiguous(), up.contiguous()
     here = card(dy.get_device())
-    config = _backward_config(here, dy.dtype, m, d, h)
+    config = config or backward_config(here, dy.dtype, m, d, h)
     programs, tiles = config.programs(m, h, here.multiprocessors), config.tiles(m, h)
     if config.form == "wide":
         unit = _unit(d, h)
