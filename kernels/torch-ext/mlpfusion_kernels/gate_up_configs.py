@@ -69,20 +69,12 @@ class Table(NamedTuple):
     training: tuple[Rule, ...]
     backward: tuple[Rule, ...]
 
-    def configs(self) -> tuple[tuple[str, Config], ...]:
-        """Each configuration once, with "forward", "training" or "backward" before it."""
-        named = zip(self._fields, self, strict=True)
-        return tuple(
-            dict.fromkeys((name, config) for name, rules in named for rule in rules for config in rule.configs)
-        )
-
 
 ANY = sys.maxsize
 
-# Chosen by what they compile to for sm_80, sm_86, sm_90 and sm_100 (no spills, within sm_86's 99 KiB), not timed.
+# Chosen by what they compile to, not timed: for the 99 KiB of sm_86, sm_89 and sm_120.
 _PORTABLE_FORWARD = (
     Rule(16, (Config("pointer", 16, 32, 64, 1, 4, 4),)),
-    Rule(32, (Config("pointer", 32, 32, 64, 1, 4, 4),)),
     Rule(64, (Config("pointer", 64, 64, 64, 1, 4, 3), Config("pointer", 64, 32, 64, 1, 4, 3))),
     Rule(
         ANY,
@@ -129,11 +121,11 @@ _SM90_LARGE = (
     Config("wide", 128, 128, 64, 2, 8, 4, 1),
     Config("wide", 128, 64, 64, 2, 4, 3, 2),
     Config("wide", 64, 64, 64, 2, 4, 4, 2),
-    Config("wide", 64, 32, 128, 1, 4, 4, 1),
+    Config("wide", 64, 32, 64, 1, 4, 4, 3),
 )
 _SM90_FORWARD = (
     Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 2), Config("wide", 16, 32, 128, 1, 4, 4, 3))),
-    Rule(64, (Config("wide", 64, 64, 64, 2, 4, 4, 2), Config("wide", 64, 32, 128, 1, 4, 4, 1))),
+    Rule(64, (Config("wide", 64, 64, 128, 2, 4, 3, 1), Config("wide", 64, 32, 128, 1, 4, 4, 1))),
     Rule(ANY, (Config("hopper", 128, 128, 64, 8, 4, 4, 1), Config("hopper", 128, 128, 64, 4, 4, 4, 1), *_SM90_LARGE)),
 )
 # Storing gate and up as well takes the room of the coarse epilogue's fourth stage.
@@ -147,6 +139,7 @@ _SM90_BACKWARD = (
     Rule(
         ANY,
         (
+            Config("hopper", 128, 256, 64, 8, 4, 3, 1),
             Config("wide", 128, 128, 64, 2, 8, 4, 1),
             Config("wide", 64, 128, 64, 2, 4, 3, 2),
             Config("wide", 64, 64, 64, 2, 4, 4, 3),
@@ -182,10 +175,21 @@ SM100 = Table(
     ),
 )
 
+# For cards that have descriptors, but operands that cannot be had by them: right before fast.
+_PLAIN_FORWARD = (
+    Rule(16, (Config("pointer", 16, 32, 64, 1, 4, 4),)),
+    Rule(ANY, (Config("pointer", 128, 64, 64, 2, 8, 3), Config("pointer", 64, 32, 64, 1, 4, 3))),
+)
+_PLAIN_BACKWARD = (
+    Rule(16, (Config("pointer", 16, 64, 64, 1, 4, 4),)),
+    Rule(ANY, (Config("pointer", 128, 64, 64, 2, 8, 3), Config("pointer", 64, 64, 64, 2, 4, 3))),
+)
+PLAIN = Table(_PLAIN_FORWARD, _PLAIN_FORWARD, _PLAIN_BACKWARD)
+
 # 32-bit operands, with TF32 and without: without it each thread multiplies by itself, which takes small tiles.
 _FLOAT32 = (
     Rule(16, (Config("pointer", 16, 32, 32, 1, 4, 3),)),
-    Rule(ANY, (Config("pointer", 64, 32, 32, 1, 4, 3),)),
+    Rule(ANY, (Config("pointer", 64, 32, 16, 1, 4, 4),)),
 )
 FLOAT32 = Table(_FLOAT32, _FLOAT32, _FLOAT32)
 
@@ -208,13 +212,9 @@ def table(card: Card, dtype: torch.dtype, *, descriptors: bool = True) -> Table:
         raise ValueError(f"compute capability {major}.{minor}: the gate/up kernels need 8.0 or later")
     if dtype is torch.float32:
         return FLOAT32
-    if major == 8 and card.shared_bytes >= 163 * 1024:
-        return SM80
-    if descriptors and major == 9:
-        return SM90
-    if descriptors and major == 10:
-        return SM100
-    return PORTABLE
+    if major in {9, 10}:
+        return PLAIN if not descriptors else SM90 if major == 9 else SM100
+    return SM80 if card.shared_bytes >= 163 * 1024 else PORTABLE
 
 
 def choose(
@@ -245,11 +245,13 @@ def choose_backward(
 
 
 def _fitting(rules: tuple[Rule, ...], m: int, depth: int, intermediate: int, multiprocessors: int) -> Config:
-    """The largest tile for m tokens that gives each multiprocessor work, or the smallest where none does."""
+    """The largest tile for m tokens that leaves no more than a fifth of the card idle, or the smallest where all do."""
     rule = next(rule for rule in rules if m <= rule.tokens)
     configs = [config for config in rule.configs if config.sums_in(depth)]
     for config in configs:
         rows, columns = config.tiles(m, intermediate)
-        if rows * columns >= multiprocessors:
+        together = multiprocessors * max(1, config.resident)
+        waves = -(-rows * columns // together)
+        if rows * columns * 5 >= waves * together * 4:
             return config
     return configs[-1]

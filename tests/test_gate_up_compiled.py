@@ -1,0 +1,302 @@
+"""What the portable gate/up kernels compile to for cards that are not here: tensor cores, wide accesses, no spills.
+
+Run as a script, without TRITON_INTERPRET, it compiles the cases of its standard input for one architecture and prints
+what the machine code contains; the tests start it once per architecture, two at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mlpfusion_kernels.gate_up_configs import Card, Config
+
+# The architecture as the compiler numbers it: its multiprocessors (of an A100, A40, H100 and B200), the shared memory
+# that one program may have and that a multiprocessor has (CUDA C++ Programming Guide, technical specifications).
+ARCHITECTURES = {
+    80: (108, 163 * 1024, 164 * 1024),
+    86: (84, 99 * 1024, 100 * 1024),
+    90: (132, 227 * 1024, 228 * 1024),
+    100: (148, 227 * 1024, 228 * 1024),
+}
+# x [M, K] and weights [H, K] of the compiled calls: multiples of 16, and no size is specialised on further.
+M, K, H = 8192, 768, 3072
+
+
+def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Compile what the launcher launches for each case on sm_<arch>, with a driver that knows no card."""
+    from mlpfusion_kernels import gate_up_launch
+    from mlpfusion_kernels.cached_kernel import CachedKernel
+    from mlpfusion_kernels.described_kernel import DescribedKernel
+    from mlpfusion_kernels.gate_up_configs import Card
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    class NoCard:
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", arch, 32)
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int) -> int:
+            return 0
+
+    driver.set_active(NoCard())
+    compiled: list[Any] = []
+
+    def compile_cached(self: CachedKernel, key: Any, programs: int, tensors: Any, rest: Any, warps: int, *more: Any):  # type: ignore[no-untyped-def]
+        options = {"num_warps": warps, **(more[0] if more else {})}
+        compiled.append(self.kernel.warmup(*tensors, *rest, **options, grid=(programs,)))
+
+    def compile_described(
+        self: DescribedKernel, key: Any, programs: int, boxes: Any, tensors: Any, rest: Any, options: Any
+    ) -> None:
+        arguments = (*map(self.describe, boxes), *tensors, *rest)
+        compiled.append(self.kernel.warmup(*arguments, **options, grid=(programs,)))
+
+    multiprocessors, most, _ = ARCHITECTURES[arch]
+    gate_up_launch.card = lambda _: Card((arch // 10, arch % 10), multiprocessors, most)
+    CachedKernel.__call__ = compile_cached  # type: ignore[method-assign]
+    DescribedKernel.__call__ = compile_described  # type: ignore[method-assign]
+    for case in cases:
+        launch(case)
+    return [inspect(one) for one in compiled]
+
+
+def launch(case: dict[str, Any]) -> None:
+    """One launch of this case's kernel, on tensors whose values nobody reads."""
+    import torch
+    from mlpfusion_kernels import gate_up_launch
+    from mlpfusion_kernels.gate_up_configs import Config
+
+    torch.backends.cuda.matmul.allow_tf32 = case["precision"] == "tf32"
+
+    def empty(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=getattr(torch, case["dtype"]))
+
+    config = Config(*case["config"])
+    if case["kernel"] == "backward":
+        gate_up_launch.gate_up_backward(empty(M, K), empty(K, H), empty(M, H), empty(M, H), case["activation"], config)
+        return
+    biases = (empty(H), empty(H)) if case["bias"] else (None, None)
+    weights = gate_up_launch.Weights(empty(H, K), empty(H, K), empty(K, H), *biases)
+    gate_up_launch.gate_up_forward(empty(M, K), weights, case["activation"], case["preact"], config)
+
+
+def inspect(compiled: Any) -> dict[str, Any]:
+    """Counts in the machine code. `compiled.asm["sass"]` stops after 4096 instructions, so it is not used."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "-res-usage", "-sass", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    usage = re.search(r"REG:(\d+) STACK:(\d+)", text)
+    threads = re.search(r"\.(?:req|max)ntid (\d+)", compiled.asm["ptx"])
+    assert usage is not None, text[:2000]
+    assert threads is not None, compiled.asm["ptx"][:2000]
+    patterns = {
+        "instructions": r"^\s+/\*[0-9a-f]{4,}\*/",
+        "spills": r"\b(?:STL|LDL)\b",
+        "async_copies": r"\bLDGSTS\b",
+        "wide_async_copies": r"\bLDGSTS\b[\w.]*\.128\b",
+        "tma_loads": r"\bUTMALDG\b",
+        "tma_stores": r"\bUTMASTG\b",
+        "loads": r"\bLDG\b",
+        "wide_loads": r"\bLDG\b[\w.]*\.128\b",
+        "stores": r"\bSTG\b",
+        "wide_stores": r"\bSTG\b[\w.]*\.128\b",
+        "mma": r"\bHMMA\b",
+        "wgmma": r"\bHGMMA\b",
+        "tcgen05": r"\bUTC\w*MMA\b",
+    }
+    return {
+        "threads": int(threads[1]),
+        "registers": int(usage[1]),
+        "stack": int(usage[2]),
+        "shared": compiled.metadata.shared,
+        "conversions": conversions_beside_products(compiled.asm["ttgir"]),
+        **{name: len(re.findall(pattern, text, re.MULTILINE)) for name, pattern in patterns.items()},
+    }
+
+
+def conversions_beside_products(ttgir: str) -> int:
+    """Layout conversions in the blocks that hold a product: an epilogue inside the loop is a block of its own."""
+    lines = ttgir.splitlines()
+    depth = [len(line) - len(line.lstrip()) for line in lines]
+    found: set[int] = set()
+    for at, line in enumerate(lines):
+        if not re.search(r"= (?:tt\.dot|ttng\.warp_group_dot|ttng\.tc_gen5_mma) ", line):
+            continue
+        for step in (-1, 1):
+            other = at + step
+            while depth[other] >= depth[at]:
+                if depth[other] == depth[at] and "ttg.convert_layout" in lines[other]:
+                    found.add(other)
+                other += step
+    return len(found)
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe(int(sys.argv[1]), json.load(sys.stdin))))
+    raise SystemExit
+
+
+import torch  # noqa: E402  # after the script above, which imports its own
+from mlpfusion_kernels import gate_up_configs as configs  # noqa: E402
+from mlpfusion_kernels.gate_up_configs import Card  # noqa: E402
+
+
+class Case(NamedTuple):
+    """One kernel as compiled: a configuration and the constants of a call."""
+
+    kernel: str
+    config: Config
+    dtype: str = "bfloat16"
+    activation: str = "gelu"
+    bias: bool = True
+    preact: bool = True
+    precision: str = "ieee"
+
+
+def card(arch: int) -> Card:
+    multiprocessors, most, _ = ARCHITECTURES[arch]
+    return Card((arch // 10, arch % 10), multiprocessors, most)
+
+
+def chosen(arch: int, dtype: torch.dtype, *, descriptors: bool = True) -> dict[str, set[Config]]:
+    """What `choose` and `choose_backward` answer for all sorts of shapes."""
+    here = card(arch)
+    shapes = [(m, h) for m in (1, 16, 17, 32, 48, 64, 65, 128, 256, 512, 8192) for h in (512, 3072, 14336, 32768)]
+    return {
+        "forward": {configs.choose(here, dtype, m, K, h, descriptors=descriptors) for m, h in shapes},
+        "training": {configs.choose(here, dtype, m, K, h, training=True, descriptors=descriptors) for m, h in shapes},
+        "backward": {configs.choose_backward(here, dtype, m, K, h, descriptors=descriptors) for m, h in shapes},
+    }
+
+
+def cases_of(arch: int) -> list[Case]:
+    """Every shipped configuration in bf16 at its heaviest; other activations and dtypes on the ones for large M."""
+    cases = []
+    for descriptors in (True, False):
+        found = chosen(arch, torch.bfloat16, descriptors=descriptors)
+        cases += [Case("forward", config) for config in sorted(found["training"])]
+        cases += [
+            Case("forward", config, bias=False, preact=False) for config in sorted(found["forward"] - found["training"])
+        ]
+        cases += [Case("backward", config) for config in sorted(found["backward"])]
+    if arch == 86:  # else as sm_80, whose tensor cores it has
+        return list(dict.fromkeys(cases))
+    here = card(arch)
+    forward = configs.choose(here, torch.bfloat16, M, K, H)
+    backward = configs.choose_backward(here, torch.bfloat16, M, K, H)
+    for name in ("gelu_tanh", "silu", "relu"):
+        cases += [Case("forward", forward, activation=name, bias=False, preact=False)]
+        cases += [Case("backward", backward, activation=name)]
+    cases += [Case("forward", forward, "float16", bias=False, preact=False), Case("backward", backward, "float16")]
+    for m in (16, M):
+        forward = configs.choose(here, torch.float32, m, K, H)
+        backward = configs.choose_backward(here, torch.float32, m, K, H)
+        for precision in ("ieee", "tf32"):
+            cases += [Case("forward", forward, "float32", precision=precision)]
+            cases += [Case("backward", backward, "float32", precision=precision)]
+    return list(dict.fromkeys(cases))
+
+
+def faults(arch: int, case: Case, found: dict[str, Any]) -> list[str]:
+    """What is wrong with this machine code."""
+    config = case.config
+    _, most, whole = ARCHITECTURES[arch]
+    resident = max(config.resident, 1)
+    tensor_core = {8: "mma", 9: "wgmma", 10: "tcgen05"}[arch // 10] if config.block_m >= 64 else "mma"
+    # The weight of the backward lies the wrong way for TF32 on these: four bytes at a time turn it.
+    turned = case.kernel == "backward" and case.precision == "tf32" and arch >= 90 and config.block_m >= 64
+    itemsize = getattr(torch, case.dtype).itemsize
+    bytes_each = config.block_m * config.block_n // config.parts * itemsize // found["threads"]
+    checks = {
+        f"{found['stack']} bytes of stack": found["stack"] == 0,
+        f"{found['spills']} spills": found["spills"] == 0,
+        f"{found['shared']} bytes of shared memory": found["shared"] <= most,
+        f"{resident} programs do not fit into shared memory": resident * (found["shared"] + 1024) <= whole,
+        f"{resident} programs do not fit into registers": resident * found["registers"] * found["threads"] <= 65536,
+        f"no {tensor_core}": found[tensor_core] > 0 or (case.dtype == "float32" and case.precision == "ieee"),
+        f"{found['conversions']} conversions": found["conversions"] == 0,
+        "narrow loads": (case.kernel == "forward" and case.bias) or found["loads"] == found["wide_loads"],
+        "narrow stores": found["stores"] == found["wide_stores"] or bytes_each < 16,
+    }
+    if config.form == "pointer":
+        checks["no cp.async"] = found["async_copies"] > 0
+        checks["narrow cp.async"] = turned or found["async_copies"] == found["wide_async_copies"]
+        checks["no stores"] = found["stores"] > 0
+    else:
+        checks["no TMA"] = found["tma_loads"] > 0 and found["tma_stores"] > 0
+    return [fault for fault, fine in checks.items() if not fine]
+
+
+def compile_for(arch: int, cases: list[Case]) -> list[dict[str, Any]]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__)), str(arch)],
+        input=json.dumps([case._asdict() for case in cases]),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=560,
+    )
+    assert run.returncode == 0, run.stderr
+    result: list[dict[str, Any]] = json.loads(run.stdout)
+    return result
+
+
+@pytest.fixture(scope="module")
+def compiling() -> Iterator[dict[int, Future[list[dict[str, Any]]]]]:
+    """All architectures' cases on their way, two processes at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        yield {arch: pool.submit(compile_for, arch, cases_of(arch)) for arch in ARCHITECTURES}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_shipped_configuration_compiles_well(
+    arch: int, compiling: dict[int, Future[list[dict[str, Any]]]]
+) -> None:
+    cases = cases_of(arch)
+    found = compiling[arch].result()
+    wrong = {case: faults(arch, case, one) for case, one in zip(cases, found, strict=True)}
+    assert not {case: which for case, which in wrong.items() if which}
+
+
+def test_configurations_known_to_be_bad_fail_the_same_check() -> None:
+    spilled = Case("forward", configs.Config("pointer", 128, 128, 32, 1, 4, 3))
+    without_tma = Case("forward", configs.Config("wide", 128, 64, 64, 1, 8, 3, 1), bias=False, preact=False)
+    found = compile_for(80, [spilled, without_tma])
+    assert any("bytes of stack" in fault for fault in faults(80, spilled, found[0]))
+    assert any("spills" in fault for fault in faults(80, spilled, found[0]))
+    # Compiled for a card without TMA, descriptors become plain loads that nothing overlaps.
+    assert "no TMA" in faults(80, without_tma, found[1])
+    assert found[1]["async_copies"] == 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_shapes_choose_among_at_least_three_configurations_and_reach_all(arch: int) -> None:
+    for descriptors in (True, False):
+        shipped = configs.table(card(arch), torch.bfloat16, descriptors=descriptors)
+        for use, found in chosen(arch, torch.bfloat16, descriptors=descriptors).items():
+            assert len(found) >= 3
+            assert found == {config for rule in getattr(shipped, use) for config in rule.configs}
