@@ -22,13 +22,14 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 
 # What a module, or all modules of a package, may import of mlpfusion. Data flows one way: leaves know only leaves, the
 # stages (measure, trace, report) do not know each other; `api` puts them together, and `tracing` those of a trace.
-LEAVES = {"errors", "spec", "device", "records", "readings"}
+LEAVES = {"errors", "spec", "device", "records", "readings", "tunings"}
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
     "device": {"errors"},
     "records": {"errors", "spec", "device"},
     "readings": {"records"},
+    "tunings": {"spec", "device", "records"},
     "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
@@ -52,16 +53,18 @@ ALLOWED = {
 }
 # May import all of mlpfusion but these.
 EVERYTHING = {
-    "api": {"cli", "cli_traces", "tracing"},
-    "tracing": {"cli", "cli_traces", "api"},
-    "cli_traces": {"cli", "api"},
+    "api": {"cli", "cli_traces", "cli_tune", "tracing", "tune"},
+    "tracing": {"cli", "cli_traces", "cli_tune", "api", "tune"},
+    "tune": {"cli", "cli_traces", "cli_tune", "api", "tracing"},
+    "cli_traces": {"cli", "cli_tune", "api", "tune"},
+    "cli_tune": {"cli", "cli_traces", "api", "tracing"},
     "cli": set(),
-    "__init__": {"cli", "cli_traces"},
+    "__init__": {"cli", "cli_traces", "cli_tune"},
 }
 
 # Libraries that only these parts may import, wherever in the file.
 LIBRARIES = {
-    "typer": {"cli", "cli_text", "cli_traces"},
+    "typer": {"cli", "cli_text", "cli_traces", "cli_tune"},
     "click": set(),
     "rich": {"cli"},
     "tabulate": {"report"},
@@ -75,16 +78,19 @@ LIGHT = {
     "device",
     "records",
     "readings",
+    "tunings",
     "backend",
     "store",
     "files",
     "api",
     "tracing",
+    "tune",
     "perfetto",
     "cli",
     "cli_streams",
     "cli_text",
     "cli_traces",
+    "cli_tune",
     "trace",
     "environment",
 }  # no torch at import

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import cli_streams, cli_traces
+from mlpfusion import cli_streams, cli_traces, cli_tune
 from mlpfusion.cli_text import (
     FAILED,
     INTERRUPTED,
     OK,
     USAGE,
     Format,
+    InterruptedRunError,
     Text,
     complain,
     names_in,
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
 
 _ACTIVATIONS: Final = "gelu_tanh|gelu|silu|relu"
 _DTYPES: Final = "bfloat16|float16|float32"
-
-
-class _InterruptedError(MlpfusionError):
-    """Ctrl-C, once there are files to speak of."""
 
 
 app = typer.Typer(
@@ -122,7 +119,7 @@ def _profile(
                 on_event=on_event,
             )
     except KeyboardInterrupt:
-        raise _InterruptedError(_what_was_saved(saved, before)) from None
+        raise InterruptedRunError(_what_was_saved(saved, before)) from None
     if saved:
         say(f"saved in {_joined(saved)}", sys.stderr)
     cli_streams.write_out(table.render(result, fmt))
@@ -171,6 +168,7 @@ def _table(
 
 
 cli_traces.add_to(app)
+cli_tune.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -184,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     except UsageError as error:
         return complain(str(error), USAGE)
-    except _InterruptedError as error:
+    except InterruptedRunError as error:
         return complain(f"interrupted; {error}", INTERRUPTED)
     except MlpfusionError as error:
         return complain(str(error), FAILED)

@@ -11,7 +11,7 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from mlpfusion import cli_streams
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import MlpfusionError, UsageError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -21,6 +21,10 @@ INTERRUPTED: Final = 130
 # Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
 Text = str | None
 Format = Annotated[str, typer.Option("--format", metavar="text|github|csv|json", help="What stdout gets.")]
+
+
+class InterruptedRunError(MlpfusionError):
+    """Ctrl-C, once there are files to speak of."""
 
 
 def size(option: str, text: str | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -43,8 +43,12 @@ class L2Flush:
         self._buffer.zero_()
 
 
-def capture(name: str, call: Callable[[], object]) -> Contender:
-    """A contender with a CUDA graph of its call, or with the reason why there is none."""
+def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contender:
+    """A contender with a CUDA graph of its call, or with the reason why there is none.
+
+    Graphs of one `pool` (from `torch.cuda.graph_pool_handle`) share their memory: a replay overwrites the results of
+    the others, which nobody then may read.
+    """
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     graph = torch.cuda.CUDAGraph()
     try:
@@ -54,10 +58,12 @@ def capture(name: str, call: Callable[[], object]) -> Contender:
                 call()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             held = call()
         graph.replay()
         torch.cuda.synchronize()
+        if pool is not None:
+            held = None
     except RuntimeError as failure:
         with suppress(RuntimeError):
             torch.cuda.synchronize()  # a broken capture leaves an error behind that would surface in the next call
@@ -103,6 +109,18 @@ def race(
     return [
         Samples(backend=name, clock=clock, l2=cold, values=tuple(series)) for (name, clock), series in values.items()
     ]
+
+
+def race_replays(contenders: Sequence[Contender], device: Device, *, rounds: int, seed: int) -> list[Samples]:
+    """`rounds` samples of the graph clock alone, in a new random order each round; all have a replay."""
+    order = random.Random(seed)
+    flush = L2Flush(device)
+    values: dict[str, list[float | None]] = {contender.name: [] for contender in contenders}
+    for _ in range(rounds):
+        for contender in order.sample(list(contenders), len(contenders)):
+            assert contender.replay is not None
+            values[contender.name].append(_last_of_a_row(contender.replay, flush)[0])
+    return [Samples(backend=name, clock="graph_us", l2="cold", values=tuple(series)) for name, series in values.items()]
 
 
 def _synchronize(flush: L2Flush | None) -> None:

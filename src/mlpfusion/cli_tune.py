@@ -1,0 +1,80 @@
+"""The verb of the command line that looks for faster configurations of the fused kernels: tune."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlpfusion.cli_streams import write_out
+from mlpfusion.cli_text import FAILED, OK, Format, InterruptedRunError, Text, names_in, one_line, say, seconds, size
+
+if TYPE_CHECKING:
+    from mlpfusion.tunings import Answer
+
+_TOKENS = "1,256,8192"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give the command line this verb."""
+    app.command("tune")(_tune)
+
+
+def _tune(
+    *,
+    dim: Annotated[str, typer.Option(metavar="N", help="hidden_size, the width of the model.")] = "768",
+    hidden: Annotated[str, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")] = "3072",
+    activation: Annotated[str, typer.Option(metavar="NAME", help="Activation to tune with.")] = "gelu_tanh",
+    dtype: Annotated[str, typer.Option(metavar="NAME", help="Element type.")] = "bfloat16",
+    tokens: Annotated[str, typer.Option(metavar="A,B", help="Numbers of tokens, one for each power of two.")] = _TOKENS,
+    mode: Annotated[str, typer.Option(metavar="inference|training", help="Which kernels.")] = "inference",
+    device: Annotated[Text, typer.Option(metavar="cuda", help="Where to run; only a GPU will do.")] = None,
+    limit: Annotated[str, typer.Option(metavar="S", help="Seconds that all of it may take, about.")] = "600",
+    fmt: Format = "text",
+) -> int:
+    """Search for faster configurations of the fused kernels on this GPU, and keep them for later calls."""
+    from mlpfusion import spec
+    from mlpfusion.report import grid
+
+    spec.one_of("format", fmt, grid.FORMATS)
+    asked_spec = spec.MLPSpec(
+        hidden_size=size("--dim", dim) or 0,
+        intermediate_size=size("--hidden", hidden) or 0,
+        activation=spec.parse_activation(activation),
+        dtype=spec.parse_dtype(dtype),
+    )
+    counts = [size("--tokens", text) or 0 for text in names_in("--tokens", tokens)]
+    asked_mode: spec.Mode = spec.one_of("mode", mode, spec.MODES)
+    limit_s = seconds("--limit", limit)
+    from mlpfusion import device as devices
+    from mlpfusion import tune
+    from mlpfusion.report import tuning
+
+    here = devices.detect(device)
+    tune.check_device(asked_spec, here)
+    questions = tune.questions(asked_spec, counts, asked_mode)
+    path = tune.check_file()
+    answers: list[Answer] = []
+    interrupted = False
+    try:
+        for answer in tune.search(questions, here, path, limit_s=limit_s, on_event=_report):
+            answers.append(answer)
+    except KeyboardInterrupt:
+        interrupted = True
+    if answers:
+        write_out(tuning.render(tune.record(answers, here, path), fmt))
+    if interrupted:
+        done = f"{len(answers)} of {len(questions)} searches had finished"
+        raise InterruptedRunError(f"{done}; {_kept(answers)} in {path}")
+    say(f"{_kept(answers)} in {path}", sys.stderr)
+    return FAILED if any(answer.reason is not None for answer in answers) else OK
+
+
+def _kept(answers: list[Answer]) -> str:
+    number = sum(answer.kept for answer in answers)
+    return f"{number} faster configuration{'' if number == 1 else 's'} saved"
+
+
+def _report(text: str) -> None:
+    say(f"tune: {one_line(text)}", sys.stderr)

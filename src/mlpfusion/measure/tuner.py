@@ -1,0 +1,183 @@
+"""Compiles, checks and times configurations of the fused kernels for one shape."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from mlpfusion.backend import first_line
+from mlpfusion.errors import MeasurementError
+from mlpfusion.measure.clocks import capture, race_replays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mlpfusion.device import Device
+    from mlpfusion.records import Samples
+    from mlpfusion.tunings import Question
+
+SEED: Final = 0
+# An entry serves every activation, with biases or without; this one takes the most registers.
+HEAVIEST: Final = "gelu"
+
+
+class Bench:
+    """The operands of one question, and what can be asked of a configuration on them.
+
+    Raises:
+        MeasurementError: the operands do not fit into memory, or the shipped configuration does not run.
+    """
+
+    def __init__(self, question: Question, device: Device) -> None:
+        from mlpfusion_kernels import gate_up_launch, gate_up_search
+
+        self.question = question
+        self.device = device
+        self._dtype: torch.dtype = getattr(torch, question.dtype)
+        sizes = (question.tokens, question.hidden_size, question.intermediate_size)
+        self.card = gate_up_launch.card(device.index)
+        self.candidates: list[Any] = gate_up_search.candidates(self.card, self._dtype, question.direction, *sizes)
+        self.shipped = self.candidates[0]
+        self._pool = torch.cuda.graph_pool_handle()
+        try:
+            self._operands = self._made()
+            self._right = {heaviest: self._call(self.shipped, heaviest=heaviest) for heaviest in (False, True)}
+            torch.cuda.synchronize()
+        except Exception as failure:
+            raise MeasurementError(f"the shipped configuration does not run: {first_line(failure)}") from failure
+
+    def refusal(self, config: Any, *, heaviest: bool = False) -> str | None:
+        """Why a configuration is left out, or None: it does not compile or run, spills registers, or is wrong.
+
+        It runs with the question's activation and without biases or, `heaviest`, with biases and with HEAVIEST.
+
+        Raises:
+            MeasurementError: the device answers no more.
+        """
+        handles: set[int] = set()
+        try:
+            with _launches(handles):
+                found = self._call(config, heaviest=heaviest)
+            torch.cuda.synchronize()
+        except Exception as failure:  # whatever a compiler or a driver may raise
+            self._still_there(config)
+            return first_line(failure)
+        spilled = sum(kernel.n_spills for kernel in self._kernels() if kernel.function in handles)
+        if spilled and config != self.shipped:
+            return f"spills {spilled} registers"
+        if not handles:
+            return "it launched no kernel that is known"
+        ask = self.question
+        depth = ask.hidden_size + (ask.intermediate_size if ask.direction == "decode" else 0)
+        return difference(found, self._right[heaviest], depth)
+
+    def race(self, configs: Sequence[Any], rounds: int) -> list[Samples]:
+        """Interleaved samples of each configuration's graph clock, L2 cold, in the order of `configs`.
+
+        Raises:
+            MeasurementError: no CUDA graph of a configuration could be captured.
+        """
+        contenders = [
+            capture(str(place), lambda config=config: self._call(config, heaviest=False), self._pool)  # type: ignore[misc]
+            for place, config in enumerate(configs)
+        ]
+        for contender in contenders:
+            if contender.replay is None:
+                raise MeasurementError(str(contender.no_graph_reason))
+        return race_replays(contenders, self.device, rounds=rounds, seed=SEED)
+
+    def _made(self) -> dict[str, torch.Tensor]:
+        """Operands that make gate, up and the gradient of the product about as large as in a model, near 1."""
+        ask = self.question
+        m, d, h = ask.tokens, ask.hidden_size, ask.intermediate_size
+        generator = torch.Generator(f"cuda:{self.device.index}").manual_seed(SEED)
+
+        def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
+            values = torch.randn(shape, generator=generator, device=generator.device, dtype=self._dtype)
+            return values.mul_(scale)
+
+        if ask.direction == "backward":
+            return {"dy": random(m, d), "down": random(d, h, scale=d**-0.5), "gate": random(m, h), "up": random(m, h)}
+        weights = {"gate": random(h, d, scale=d**-0.5), "up": random(h, d, scale=d**-0.5)}
+        if ask.direction == "decode":
+            weights["down"] = random(d, h, scale=h**-0.5)
+        return {"x": random(m, d), "gate_bias": random(h), "up_bias": random(h), **weights}
+
+    def _call(self, config: Any, *, heaviest: bool) -> tuple[torch.Tensor, ...]:
+        from mlpfusion_kernels import gate_up_launch as launch
+
+        has, direction = self._operands, self.question.direction
+        activation = HEAVIEST if heaviest else self.question.activation
+        if direction == "backward":
+            return launch.gate_up_backward(has["dy"], has["down"], has["gate"], has["up"], activation, config)
+        biases = (has["gate_bias"], has["up_bias"]) if heaviest else (None, None)
+        # The gate/up kernel does not look at the down weight.
+        weights = launch.Weights(has["gate"], has["up"], has.get("down", has["gate"]), *biases)
+        if direction == "decode":
+            return (launch.few_tokens_forward(has["x"], weights, activation, False, config)[0],)
+        results = launch.gate_up_forward(has["x"], weights, activation, direction == "training", config)
+        return tuple(result for result in results if result is not None)
+
+    def _kernels(self) -> Iterator[Any]:
+        """Every compiled kernel of this direction."""
+        from mlpfusion_kernels import gate_up_backward_kernels, gate_up_decode_kernels, gate_up_kernels
+
+        kernels: tuple[Any, ...]
+        if self.question.direction == "backward":
+            kernels = (
+                gate_up_backward_kernels.gate_up_backward_pointer_kernel,
+                gate_up_backward_kernels.gate_up_backward_tma_kernel,
+            )
+        elif self.question.direction == "decode":
+            kernels = (gate_up_decode_kernels.gate_up_decode_kernel, gate_up_decode_kernels.down_decode_kernel)
+        else:
+            kernels = (gate_up_kernels.gate_up_pointer_kernel, gate_up_kernels.gate_up_wide_kernel)
+            if self.card.capability[0] == 9:
+                from mlpfusion_kernels import gate_up_hopper
+
+                kernels += (gate_up_hopper.gate_up_hopper_kernel,)
+        for kernel in kernels:
+            yield from kernel.device_caches[self.device.index][0].values()
+
+    def _still_there(self, config: Any) -> None:
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as failure:
+            raise MeasurementError(f"the device answers no more after {config}: {first_line(failure)}") from failure
+
+
+def difference(found: tuple[torch.Tensor, ...], right: tuple[torch.Tensor, ...], depth: int) -> str | None:
+    """Where results differ by more than roundings of the same sums of `depth` terms do, or None.
+
+    Sums in another order differ by eps of float32 for every few of their terms, and by eps of the dtype where gate, up
+    and what is made of them are rounded.
+    """
+    for mine, theirs in zip(found, right, strict=True):
+        eps = torch.finfo(theirs.dtype).eps + torch.finfo(torch.float32).eps * depth / 8
+        a, b = mine.float(), theirs.float()
+        scale = b.square().mean().sqrt()
+        worst = ((a - b).abs() / (b.abs() + scale)).max().item()
+        mean = ((a - b).square().mean().sqrt() / scale).item()
+        if not (worst <= 4 * eps and mean <= eps):  # nan is wrong
+            return (
+                f"wrong: off by {worst:.2g} of the shipped configuration's values at most and by {mean:.2g} in the "
+                f"mean, where rounding allows {4 * eps:.2g} and {eps:.2g}"
+            )
+    return None
+
+
+@contextlib.contextmanager
+def _launches(handles: set[int]) -> Iterator[None]:
+    """Collect the handles of the kernels that Triton launches meanwhile."""
+    from triton import knobs
+
+    def note(metadata: Any) -> None:
+        handles.add(metadata.data["function"])
+
+    knobs.runtime.launch_enter_hook.add(note)
+    try:
+        yield
+    finally:
+        knobs.runtime.launch_enter_hook.remove(note)
