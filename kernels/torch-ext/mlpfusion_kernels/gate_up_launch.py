@@ -312,7 +312,8 @@ def _options(config: Config) -> dict[str, Any]:
 
 def _precision(tensor: torch.Tensor) -> str:
     """How float32 products are computed: as PyTorch is told to for its own."""
-    return "tf32" if tensor.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    # `allow_tf32` raises where somebody has used `fp32_precision`, which follows both.
+    return "tf32" if tensor.dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 def _unit(*lengths: int) -> int:
