@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from contextlib import suppress
@@ -49,7 +50,7 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
     Graphs of one `pool` (from `torch.cuda.graph_pool_handle`) share their memory: a replay overwrites the results of
     the others, which nobody then may read.
     """
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side = _warm_up_stream(torch.cuda.current_device())
     graph = torch.cuda.CUDAGraph()
     try:
         side.wait_stream(torch.cuda.current_stream())
@@ -74,6 +75,12 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
         return held  # the output's memory belongs to the graph as long as somebody holds it
 
     return Contender(name, call, replay, None)
+
+
+@functools.cache
+def _warm_up_stream(index: int) -> torch.cuda.Stream:
+    """One for all captures on a device: the allocator keeps what was freed on a stream for that stream."""
+    return torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
 
 
 def race(
