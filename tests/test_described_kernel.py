@@ -1,0 +1,298 @@
+"""The direct launch of a kernel with tensor descriptors: what it passes on, what it keeps, and when it is not taken."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from mlpfusion_kernels import cached_kernel
+from mlpfusion_kernels.cached_kernel import CACHE_LIMIT
+from mlpfusion_kernels.described_kernel import Box, DescribedKernel, box_of
+from triton import knobs
+from triton.backends.nvidia import driver
+from triton.compiler import CompiledKernel
+
+METAS = ["meta of x", "meta of y"]
+SIGNATURE = {"x": "tensordesc<fp16[64,64]>", "y": "tensordesc<fp16[64,64]>", "bias": "*fp16", "m": "i32"}
+
+
+class Pointer:
+    """What the launcher asks of a CUDA tensor."""
+
+    is_cuda = True
+
+    def __init__(self, address: int, device: int = 0) -> None:
+        self.address, self.device = address, device
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def get_device(self) -> int:
+        return self.device
+
+
+class Kernel:
+    """A JIT kernel: compiles to Triton's own launcher class around a C launcher that only writes its arguments down."""
+
+    def __init__(self) -> None:
+        self.pre_run_hooks: list[Any] = []
+        self.compiled = 0
+        self.metas: Any = METAS
+        self.launched: list[tuple[Any, ...]] = []
+        self.seen: list[tuple[Any, ...]] = []
+        self.options: list[dict[str, Any]] = []
+
+    def __getitem__(self, grid: tuple[int]) -> Any:
+        def launch(*arguments: Any, **options: Any) -> CompiledKernel:
+            self.compiled += 1
+            self.seen.append(arguments)
+            self.options.append(options)
+            compiled: Any = object.__new__(CompiledKernel)
+            compiled.function, compiled.packed_metadata = "function", "packed"
+            compiled.metadata = SimpleNamespace(tensordesc_meta=self.metas)
+            compiled._run = self.launcher()
+            hooks = cached_kernel.launch_hooks()
+            stream = torch._C._cuda_getCurrentRawStream(arguments[0].base.device)
+            compiled.run(*grid, 1, 1, stream, "function", "packed", None, *hooks, *arguments)
+            made: CompiledKernel = compiled
+            return made
+
+        return launch
+
+    def launcher(self) -> Any:
+        """A launcher as Triton makes it, without the machine code."""
+        made = object.__new__(driver.CudaLauncher)
+        made.num_ctas, made.launch_cooperative_grid, made.launch_pdl = 1, False, False
+        made.global_scratch_size = made.profile_scratch_size = 0
+        made.global_scratch_align = made.profile_scratch_align = 1
+        made.arg_annotations, made.kernel_signature = "annotations", "signature"
+        made.launch = driver.wrap_handle_tensordesc(self.write_down, SIGNATURE, self.metas)
+        return made
+
+    def write_down(self, *arguments: Any) -> None:
+        flat = [*arguments[:-1], *arguments[-1]] if isinstance(arguments[-1], list | tuple) else arguments
+        self.launched.append(tuple(each.data_ptr() if isinstance(each, Pointer) else each for each in flat))
+
+
+def describe(box: Box) -> Any:
+    return SimpleNamespace(base=box.tensor, shape=list(box.shape), strides=list(box.strides), padding="zero")
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was encoded, in order: the part of Triton that asks the CUDA driver."""
+    found: list[Any] = []
+
+    def encode(descriptor: Any, meta: Any) -> list[Any]:
+        found.append((descriptor.base.data_ptr(), *descriptor.shape, *descriptor.strides, meta))
+        return [("tensor map", found[-1]), *descriptor.shape, *descriptor.strides]
+
+    monkeypatch.setattr(driver, "make_tensordesc_arg", encode)
+    return found
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch, encoded: list[Any]) -> Kernel:
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 700 + index, raising=False)
+    monkeypatch.setattr(cached_kernel, "DIRECT_LAUNCH", True)
+    return Kernel()
+
+
+def described(kernel: Kernel) -> DescribedKernel:
+    launcher = DescribedKernel(kernel, describe)
+    launcher.interpreted = False
+    return launcher
+
+
+def box(address: int, *, shape: tuple[int, int] = (96, 64), stride: int = 64, device: int = 0) -> Box:
+    tensor: Any = Pointer(address, device)
+    return Box(tensor, shape, (stride, 1), (64, 64))
+
+
+X, Y = box(1024), box(4096)
+BIAS: tuple[Any, ...] = (Pointer(256),)
+
+
+def test_the_second_launch_under_a_key_gives_the_driver_what_tritons_own_launch_gives(kernel: Kernel) -> None:
+    launch = described(kernel)
+    for _ in range(3):
+        launch(("key",), 5, (X, Y), BIAS, (96, "silu"), {"num_warps": 8, "maxnreg": 168})
+    assert kernel.compiled == 1
+    assert kernel.options == [{"num_warps": 8, "maxnreg": 168}]
+    by_triton, *direct = kernel.launched
+    assert direct == [by_triton] * 2
+    assert by_triton[-3:] == (256, 96, "silu")
+
+
+def test_a_descriptor_is_encoded_once_for_each_address_shape_and_strides(kernel: Kernel, encoded: list[Any]) -> None:
+    launch = described(kernel)
+    launch(("key",), 5, (X, Y), BIAS, (), {})
+    encoded.clear()
+    others = [X, box(2048), box(1024, shape=(95, 64)), box(1024, stride=72), X, box(2048)]
+    for other in others:
+        launch(("key",), 5, (other, Y), BIAS, (), {})
+        found = next(each for each in kernel.launched[-1] if isinstance(each, tuple) and each[0] == "tensor map")
+        assert found[1] == (other.tensor.data_ptr(), *other.shape, *other.strides, METAS[0])
+    assert [each[:4] for each in encoded if each[-1] == METAS[0]] == [
+        (1024, 96, 64, 64),
+        (2048, 96, 64, 64),
+        (1024, 95, 64, 64),
+        (1024, 96, 64, 72),
+    ]
+    assert [each for each in encoded if each[-1] == METAS[1]] == [(4096, 96, 64, 64, 1, METAS[1])]
+    assert kernel.compiled == 1
+
+
+def test_one_tensor_in_two_places_is_encoded_for_each(kernel: Kernel, encoded: list[Any]) -> None:
+    launch = described(kernel)
+    for _ in range(2):
+        launch(("key",), 5, (X, X), BIAS, (), {})
+    assert [each[-1] for each in encoded[2:]] == METAS
+
+
+def test_another_key_compiles_again_and_encodes_for_itself(kernel: Kernel, encoded: list[Any]) -> None:
+    """Two keys may stand for blocks of two sizes, which are part of what is encoded."""
+    launch = described(kernel)
+    for key in ("a", "b", "a", "b"):
+        launch((key,), 5, (X, Y), BIAS, (), {})
+    assert kernel.compiled == 2
+    assert len(encoded) == 8
+
+
+def test_both_caches_are_bounded(kernel: Kernel) -> None:
+    launch = described(kernel)
+    for number in range(CACHE_LIMIT + 5):
+        launch((number,), 1, (X, Y), BIAS, (), {})
+    assert len(launch._direct) <= CACHE_LIMIT
+    for number in range(2 * CACHE_LIMIT + 5):
+        launch((CACHE_LIMIT + 4,), 1, (box(16 * number + 16), Y), BIAS, (), {})
+        assert kernel.launched[-1] != kernel.launched[-2]
+    assert len(launch._direct[CACHE_LIMIT + 4,].encoded) <= CACHE_LIMIT
+
+
+def test_no_tensor_is_kept(kernel: Kernel, encoded: list[Any]) -> None:
+    launch = described(kernel)
+    x, y, bias = Pointer(1024), Pointer(4096), Pointer(256)
+    watched = [weakref.ref(each) for each in (x, y, bias)]
+    for _ in range(3):
+        boxes: Any = (Box(x, (96, 64), (64, 1), (64, 64)), Box(y, (96, 64), (64, 1), (64, 64)))  # type: ignore[arg-type]
+        launch(("key",), 5, boxes, (bias,), (), {})  # type: ignore[arg-type]
+    kernel.seen.clear()
+    del x, y, bias, boxes
+    gc.collect()
+    assert len(kernel.launched) == 3
+    assert [each() for each in watched] == [None] * 3
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_misaligned_pointer_goes_by_triton_and_is_never_remembered(kernel: Kernel, first: bool) -> None:
+    launch = described(kernel)
+    odd: Any = (Pointer(264),)
+    for tensors in (odd, BIAS, odd, BIAS) if first else (BIAS, odd, BIAS, odd):
+        launch(("key",), 5, (X, Y), tensors, (), {})
+    assert kernel.compiled == 3
+    assert [each[-1] for each in kernel.launched] == ([264, 256, 264, 256] if first else [256, 264, 256, 264])
+
+
+@pytest.mark.parametrize("which", ["launch_enter_hook", "launch_exit_hook"])
+def test_hooks_see_every_launch(kernel: Kernel, which: str) -> None:
+    launch = described(kernel)
+    for _ in range(2):
+        launch(("key",), 5, (X, Y), BIAS, (), {})
+    hook, seen = getattr(knobs.runtime, which), []
+    hook.add(seen.append)
+    try:
+        launch(("key",), 5, (X, Y), BIAS, (), {})
+    finally:
+        hook.remove(seen.append)
+    assert kernel.compiled == 2  # Triton's own launch, which makes the metadata and calls the hooks
+    assert any(each is hook for each in kernel.launched[-1])
+    launch(("key",), 5, (X, Y), BIAS, (), {})
+    assert kernel.compiled == 2
+
+
+@pytest.mark.parametrize("reason", ["version", "debug", "instrumentation", "stages", "pre_run_hooks", "metadata"])
+def test_whatever_needs_tritons_own_launcher_gets_it(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    launch = described(kernel)
+    launch(("key",), 5, (X, Y), BIAS, (), {})
+    if reason == "version":
+        monkeypatch.setattr(cached_kernel, "DIRECT_LAUNCH", False)
+    elif reason == "debug":
+        monkeypatch.setattr(knobs.runtime, "debug", True)
+    elif reason == "instrumentation":
+        monkeypatch.setattr(knobs.compilation, "instrumentation_mode", "fpsan")
+    elif reason == "stages":
+        monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", lambda *_: ("", ""))
+    elif reason == "metadata":
+        monkeypatch.setattr(CompiledKernel, "launch_metadata", lambda *_: "metadata")
+    else:
+        kernel.pre_run_hooks.append(print)
+    launch(("key",), 5, (X, Y), BIAS, (), {})
+    assert kernel.compiled == 2
+
+
+@pytest.mark.parametrize("metas", [None, []])
+def test_a_kernel_that_was_compiled_without_tma_goes_by_triton(kernel: Kernel, metas: Any) -> None:
+    """Below compute capability 9.0 a descriptor is taken apart into a pointer, sizes and strides."""
+    kernel.metas = metas
+    launch = described(kernel)
+    for _ in range(2):
+        launch(("key",), 5, (X, Y), BIAS, (), {})
+    assert kernel.compiled == 2
+    assert launch._direct == {}
+
+
+def test_a_launcher_of_another_make_goes_by_triton(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_down = kernel.write_down
+    monkeypatch.setattr(driver, "wrap_handle_tensordesc", lambda *_: lambda *given: write_down(*given))  # noqa: PLW0108
+    launch = described(kernel)
+    for _ in range(2):
+        launch(("key",), 5, (X, Y), BIAS, (), {})
+    assert kernel.compiled == 2
+    assert launch._direct == {}
+
+
+def test_a_compilation_that_is_not_finished_is_not_remembered(kernel: Kernel) -> None:
+    launch = described(kernel)
+    launch._keep(("key",), object())
+    assert launch._direct == {}
+
+
+def test_a_tensor_of_another_device_gets_a_guard(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[int] = []
+
+    class Guard:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def __enter__(self) -> None:
+            entered.append(self.index)
+
+        def __exit__(self, *_: object) -> None:
+            entered.append(-1)
+
+    monkeypatch.setattr(torch.cuda, "device", Guard)
+    launch = described(kernel)
+    there = (box(1024, device=1), box(4096, device=1))
+    for _ in range(2):
+        launch(("key", 1), 5, there, (), (), {})
+    assert entered == [1, -1, 1, -1]
+    assert [each[3] for each in kernel.launched] == [701, 701]
+
+
+def test_a_cpu_tensor_outside_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_kernel, "is_interpreted", lambda _kernel: False)
+    with pytest.raises(RuntimeError, match="cannot run on a CPU tensor; move it to a GPU, or set TRITON_INTERPRET=1"):
+        DescribedKernel(Kernel(), describe)((), 1, (box_of(torch.zeros(64, 64), 64, 64),), (), (), {})
+
+
+def test_the_box_of_a_view_is_the_view() -> None:
+    view = torch.zeros(64, 80)[8:40, 16:]
+    assert box_of(view, 16, 32) == Box(view, (32, 64), (80, 1), (16, 32))
