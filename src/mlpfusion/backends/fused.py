@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # A row that is no multiple of 16 elements loses the wide copies, and the kernel with them spills its registers.
 MULTIPLE: Final = 16
+_WRONG: Final = "Triton's interpreter computes bfloat16 matrix products wrongly"
 
 
 class Fused:
@@ -34,10 +35,12 @@ class Fused:
         for name, size in (("hidden_size", spec.hidden_size), ("intermediate_size", spec.intermediate_size)):
             if size % MULTIPLE:
                 return f"{name} must be a multiple of {MULTIPLE}, got {size}"
+        if spec.dtype == "bfloat16" and device.interpreted:
+            return f"{_WRONG}; use float16 or float32 there"
         if device.kind == "cpu" and not device.interpreted:
+            if spec.dtype == "bfloat16":
+                return f"Triton kernels need a GPU, and {_WRONG}; float16 and float32 can be emulated on the CPU"
             return "Triton kernels need a GPU; this run is on the CPU (TRITON_INTERPRET=1 emulates them there)"
-        if device.interpreted and spec.dtype == "bfloat16":
-            return "Triton's interpreter computes bfloat16 matrix products wrongly; use float16 or float32 there"
         if device.runtime == "cuda" and device.capability is not None and device.capability < (8, 0):
             return f"the kernels need compute capability 8.0 or later; {device.name} has {device.capability}"
         return None
