@@ -274,6 +274,15 @@ def test_a_bad_x_is_named(change: Any, error: type[Exception], text: str) -> Non
     assert text in str(raised.value)
 
 
+@pytest.mark.parametrize("device", ["xpu", "mps"])
+def test_another_kind_of_device_is_named(device: str) -> None:
+    x, weights = operands(3)
+    with FakeTensorMode():
+        there = [torch.empty(each.shape, device=device) for each in (x, *weights) if each is not None]
+        with pytest.raises(ValueError, match=f"on a CUDA or ROCm GPU or, in Triton's interpreter, .* got {device}"):
+            gated_mlp(there[0], Weights(*there[1:]), "silu")
+
+
 def test_an_unknown_activation_is_named() -> None:
     with pytest.raises(ValueError, match="unknown activation 'swish'; known: gelu_tanh, gelu, silu, relu"):
         gated_mlp(*operands(3), "swish")

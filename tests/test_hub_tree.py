@@ -93,6 +93,9 @@ def test_it_loads_and_computes(tree: Path) -> None:
     gate, up = torch.randn(3, 5), torch.randn(3, 5)
     for activation in loaded.ACTIVATIONS:
         assert torch.equal(loaded.act_mul(gate, up, activation), mlpfusion_kernels.act_mul(gate, up, activation))
+        x, *weights = torch.randn(3, 16), torch.randn(32, 16), torch.randn(32, 16), torch.randn(16, 32)
+        ys = [copy.gated_mlp(x, copy.Weights(*weights), activation) for copy in (loaded, mlpfusion_kernels)]
+        assert torch.equal(*ys)
 
 
 def test_ids_follow_the_contents(tmp_path: Path) -> None:
@@ -198,6 +201,10 @@ for copy in (copies["pip"], copies["hub"]):
     compiled = torch.compile(lambda g, u: copy.act_mul(g, u, "relu"), fullgraph=True, backend="aot_eager")(gate, up)
     (slope,) = torch.autograd.grad(compiled, gate)
     print(eager.item(), compiled.item(), slope.item())
+    x, weights = torch.full((1, 16), 3.0), copy.Weights(torch.eye(16), torch.eye(16), torch.eye(16))
+    eager = copy.gated_mlp(x, weights, "relu")
+    compiled = torch.compile(lambda x: copy.gated_mlp(x, weights, "relu"), fullgraph=True, backend="aot_eager")(x)
+    print(eager[0, 0].item(), compiled[0, 0].item())
 """
 
 
@@ -218,8 +225,8 @@ def test_a_wrong_copy_leaves_the_other_copy_right(tmp_path: Path, wrong: str, or
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    right_values, wrong_values = "3.0 3.0 1.0", "6.0 6.0 1.0"
-    want = [right_values, wrong_values] if wrong == "hub" else [wrong_values, right_values]
+    right_values, wrong_values = ["3.0 3.0 1.0", "9.0 9.0"], ["6.0 6.0 1.0", "18.0 18.0"]
+    want = [*right_values, *wrong_values] if wrong == "hub" else [*wrong_values, *right_values]
     assert run.stdout.splitlines() == want
 
 

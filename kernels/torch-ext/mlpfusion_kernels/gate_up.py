@@ -15,6 +15,7 @@ from .activations import ACTIVATIONS, unknown_activation
 from .gate_up_launch import Weights, gate_up_backward, gate_up_forward, mlp_forward
 
 _DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+_DEVICES = frozenset(("cuda", "cpu", "meta"))  # PyTorch calls a ROCm GPU "cuda" too
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _NAMES = ("x", "gate_weight", "up_weight", "down_weight", "gate_bias", "up_bias", "down_bias")
 
@@ -47,7 +48,8 @@ def gated_mlp(x: torch.Tensor, weights: Weights, activation: str, *, recompute: 
     is refused by an error when it is asked for.
 
     Raises:
-        ValueError: unknown activation; shapes that do not fit; a size that is no multiple of 16.
+        ValueError: unknown activation; another kind of device; shapes that do not fit; a size that is no multiple of 16;
+            weights that cannot be read where they lie.
         TypeError: a dtype that is not supported, or more than one dtype.
         RuntimeError: a CPU tensor outside Triton's interpreter; a torch.func transform or forward-mode differentiation.
     """
@@ -95,6 +97,8 @@ def check(x: torch.Tensor, weights: Weights, activation: str) -> None:
         raise ValueError(unknown_activation(activation))
     if x.dtype not in _DTYPES:
         raise TypeError(f"x must be float32, float16 or bfloat16, got {x.dtype}")
+    if x.device.type not in _DEVICES:
+        raise ValueError(f"x must be on a CUDA or ROCm GPU or, in Triton's interpreter, on the CPU, got {x.device}")
     if weights.gate.dim() != 2:
         raise ValueError(f"gate_weight must be [H, D], got {tuple(weights.gate.shape)}")
     h, d = weights.gate.shape
