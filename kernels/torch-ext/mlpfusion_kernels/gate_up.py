@@ -48,8 +48,8 @@ def gated_mlp(x: torch.Tensor, weights: Weights, activation: str, *, recompute: 
     is refused by an error when it is asked for.
 
     Raises:
-        ValueError: unknown activation; another kind of device; shapes that do not fit; a size that is no multiple of 16;
-            weights that cannot be read where they lie.
+        ValueError: unknown activation; another kind of device; shapes that do not fit; sizes that are no multiples of
+            16; weights that cannot be read where they lie.
         TypeError: a dtype that is not supported, or more than one dtype.
         RuntimeError: a CPU tensor outside Triton's interpreter; a torch.func transform or forward-mode differentiation.
     """
