@@ -34,58 +34,49 @@ def error(found, exact):
 
 
 def tiles(direction):
-    return list(dict.fromkeys(config for name, config in TABLE.configs() if name == direction))
+    return list(dict.fromkeys(config for rule in getattr(TABLE, direction) for config in rule.configs))
 
 
-@pytest.fixture
-def forced(monkeypatch):
-    def force(config):
-        for name in ("_forward_config", "_backward_config"):
-            monkeypatch.setattr(gate_up_launch, name, lambda *_, **__: config)
-
-    return force
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("config", tiles("training"), ids=str)
-def test_product_is_act_mul_of_the_rounded_preactivations_to_the_bit(config, shape, forced):
-    m, d, h = shape
-    if not config.sums_in(d):
-        pytest.skip("too short a sum for this form")
-    forced(config)
-    x, weights = made(m, d, h, bias=h == 208)
-    activation = ACTIVATIONS[h % len(ACTIVATIONS)] if h != 3072 else "gelu_tanh"
-    product, gate, up = gate_up_launch.gate_up_forward(x, weights, activation, True)
-    exact = [x.double() @ weight.double().T for weight in weights[:2]]
-    if weights.gate_bias is not None:
-        exact = [one + bias.double() for one, bias in zip(exact, weights[3:5], strict=True)]
-    for found, reference in zip((gate, up), exact, strict=True):
+def checked(config, shape, activation, *, keep, bias):
+    """The product by one configuration, after a look at what it was made of."""
+    x, weights = made(*shape, bias=bias)
+    product, gate, up = gate_up_launch.gate_up_forward(x, weights, activation, keep, config)
+    references = [
+        functional.linear(x.double(), weight.double(), None if not bias else bias_of.double())
+        for weight, bias_of in zip(weights[:2], weights[3:5], strict=True)
+    ]
+    if not keep:
+        rounded = [reference.to(x.dtype) for reference in references]
+        assert error(product, act_mul(*rounded, activation).double()) < 5e-3
+        return product
+    for found, reference in zip((gate, up), references, strict=True):
         assert error(found, reference) < 2.5e-3  # rounding to 8 bits makes 1.7e-3
     assert torch.equal(product, act_mul(gate, up, activation))
+    return product
 
 
-@pytest.mark.parametrize("config", tiles("forward"), ids=str)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_inference_and_training_give_one_product(config, activation, forced):
-    x, weights = made(300, 528, 208)
-    forced(config)
-    product, gate, up = gate_up_launch.gate_up_forward(x, weights, activation, False)
-    assert gate is None
-    assert up is None
-    if config in tiles("training"):
-        assert torch.equal(product, gate_up_launch.gate_up_forward(x, weights, activation, True)[0])
-    exact = [functional.linear(x.double(), weight.double()).to(x.dtype) for weight in weights[:2]]
-    assert error(product, act_mul(exact[0], exact[1], activation).double()) < 5e-3
+# A compilation takes seconds, so each configuration gets one activation for all shapes, and one gets all activations.
+@pytest.mark.parametrize("config", tiles("training"), ids=str)
+def test_product_is_act_mul_of_the_rounded_preactivations_to_the_bit(config):
+    bias = config.block_m == 64
+    for shape in SHAPES:
+        if config.sums_in(shape[1]):
+            checked(config, shape, "gelu_tanh", keep=True, bias=bias)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("config", tiles("backward"), ids=str)
-def test_backward_gives_the_forwards_product_and_the_right_gradients(config, activation, forced):
-    x, weights = made(300, 528, 208, seed=3)
-    product, gate, up = gate_up_launch.gate_up_forward(x, weights, activation, True)
-    dy = torch.randn_like(x)
-    forced(config)
-    dgate_up, again = gate_up_launch.gate_up_backward(dy, weights.down, gate, up, activation)
+def test_inference_training_and_backward_give_one_product(activation):
+    shape, config = SHAPES[-1], TABLE.forward[-1].configs[0]
+    product = checked(config, shape, activation, keep=False, bias=False)
+    assert torch.equal(product, checked(config, shape, activation, keep=True, bias=False))
+    x, weights = made(*shape)
+    _, gate, up = gate_up_launch.gate_up_forward(x, weights, activation, True, config)
+    check_gradients(TABLE.backward[-1].configs[0], shape, activation, gate, up, product)
+
+
+def check_gradients(config, shape, activation, gate, up, product):
+    dy, down = made(*shape, seed=5)[0], made(*shape)[1].down
+    dgate_up, again = gate_up_launch.gate_up_backward(dy, down, gate, up, activation, config)
     assert torch.equal(again, product)
     operands = [each.double().requires_grad_() for each in (gate, up)]
     forms = {
@@ -95,14 +86,29 @@ def test_backward_gives_the_forwards_product_and_the_right_gradients(config, act
         "relu": functional.relu,
     }
     y = forms[activation](operands[0]) * operands[1]
-    exact = torch.cat(torch.autograd.grad(y, operands, dy.double() @ weights.down.double()), 1)
-    assert error(dgate_up, exact) < 2.5e-3
+    dproduct = dy.double() @ down.double()
+    exact = torch.cat(torch.autograd.grad(y, operands, dproduct), 1)
+    # By far most of the error is the rounding of dproduct, of the result, and of both.
+    assert error(dgate_up, exact) < 4e-3
+    # Element by element: three roundings to 8 bits of factors that make at most 1.13·|dproduct|·max(|g|, |u|, 1).
+    largest = torch.maximum(gate.double().abs(), up.double().abs()).clamp_min(1)
+    bound = 2**-6 * torch.cat(2 * (dproduct.abs() * largest,), 1) + 2**-9 * dproduct.abs().mean()
+    assert ((dgate_up.double() - exact).abs() <= bound).all()
 
 
-@pytest.mark.parametrize("m", [1, 2, 7, 16, 17, 64, 65, 129, 256, 1000])
+@pytest.mark.parametrize("config", tiles("backward"), ids=str)
+def test_every_backward_tile_gives_the_forwards_product_and_the_right_gradients(config):
+    for shape in SHAPES:
+        if config.sums_in(shape[1]):
+            x, weights = made(*shape, seed=3)
+            product, gate, up = gate_up_launch.gate_up_forward(x, weights, "gelu_tanh", True)
+            check_gradients(config, shape, "gelu_tanh", gate, up, product)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("m", [1, 2, 7, 16, 17, 64, 65, 129, 256, 1000])
 def test_any_number_of_tokens(m, dtype):
-    x, weights = made(m, 768, 1536, dtype=dtype, bias=m % 2 == 1)
+    x, weights = made(m, 768, 1536, dtype=dtype, bias=m == 7)
     biases = [None if bias is None else bias.double() for bias in weights[3:]]
     gate, up = (functional.linear(x.double(), w.double(), b) for w, b in zip(weights[:2], biases[:2], strict=True))
     exact = functional.linear(functional.silu(gate) * up, weights.down.double(), biases[2])

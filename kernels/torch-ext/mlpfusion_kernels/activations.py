@@ -132,6 +132,36 @@ def activate_backward(g, v, ACTIVATION: tl.constexpr):
     return a, d
 
 
+@triton.jit
+def activate_and_slope(g, ACTIVATION: tl.constexpr):
+    """act(g), to the bit what `activate` gives, and act'(g) of fp32 blocks, for results of 16 bits.
+
+    From one exponential where `activate_backward` beside `activate` takes two. sigmoid's slope as s - s² loses digits
+    where s is near 1, where it counts for little: act' is off by at most 4e-6, a hundredth of what rounding to 11 bits
+    makes.
+    """
+    if ACTIVATION == "gelu_tanh":
+        g2 = g * g
+        t = g * (-2.302208198144325 - 0.1029432395800235 * g * g)
+        s = _reciprocal(1.0 + _exp2(t))
+        a = g * s
+        slope = s - s * s
+        d = s + _finite_product(slope, g * (1.5957691216057308 + 0.21406444881780076 * g2), g)
+    elif ACTIVATION == "gelu":
+        phi, e = _normal(g)
+        a = g * phi
+        d = phi + g * (0.3989422804014327 * e)
+    elif ACTIVATION == "silu":
+        s = _reciprocal(1.0 + _exp2(-1.4426950408889634 * g))
+        a = g * s
+        d = s + g * (s - s * s)
+    else:
+        tl.static_assert(ACTIVATION == "relu", "unknown activation")
+        a = tl.where(g <= 0, 0.0, g)
+        d = tl.where(g <= 0, 0.0, 1.0)
+    return a, d
+
+
 def activate_reference(g: torch.Tensor, activation: str) -> torch.Tensor:
     """act(g) by PyTorch's own operators, in g's dtype."""
     if activation == "gelu_tanh":

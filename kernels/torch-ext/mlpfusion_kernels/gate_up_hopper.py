@@ -1,7 +1,7 @@
 """The gate/up product with act·mul in its epilogue for compute capability 9.0: a warp-specialised Gluon kernel."""
 
 # Kernels are called by position, and their parameters have Gluon's types, not Python's.
-# ruff: noqa: PLR0915, PLR0917, PLR1714, SIM300  # Gluon is not all of Python
+# ruff: noqa: PLR0915, PLR0917, PLR1714, RET505, SIM300  # Gluon is not all of Python
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .gate_up_kernels import gate_up_cost
 
 
 @gluon.jit
-def _place(tile, row_tiles, column_tiles, GROUP: gl.constexpr):
+def place_of(tile, row_tiles, column_tiles, GROUP: gl.constexpr):
     """Row and column of a tile: GROUP row tiles by all column tiles, rows fastest, so that L2 holds what is shared."""
     width = GROUP * column_tiles
     first = tile // width * GROUP
@@ -31,7 +31,7 @@ def _place(tile, row_tiles, column_tiles, GROUP: gl.constexpr):
 
 
 @gluon.jit
-def _pack(gate, up, DTYPE: gl.constexpr):
+def pack_pairs(gate, up, DTYPE: gl.constexpr):
     """Two fp32 blocks rounded to the 16-bit DTYPE, one pair in each int32 (gate low): half the registers of fp32."""
     if DTYPE == gl.bfloat16:
         both = gl.inline_asm_elementwise(
@@ -46,7 +46,7 @@ def _pack(gate, up, DTYPE: gl.constexpr):
 
 
 @gluon.jit
-def _unpack(both, zero, DTYPE: gl.constexpr):
+def unpack_pairs(both, zero, DTYPE: gl.constexpr):
     """The fp32 values of packed pairs, (low, high). Nothing that uses them can be scheduled before `zero` is there."""
     if DTYPE == gl.bfloat16:
         # The upper half of an fp32 number is its bfloat16; prmt picks two bytes of the pair and two of the zero.
@@ -72,7 +72,7 @@ def _unpack(both, zero, DTYPE: gl.constexpr):
 
 
 @gluon.jit
-def _zero_from_here():
+def zero_from_here():
     """0, in a way that no compiler can know before this point of the program: the top bit of the clock."""
     return gl.inline_asm_elementwise(
         "{ .reg .b32 t; mov.u32 t, %clock_hi; shr.u32 $0, t, 31; }", "=r", [], dtype=gl.int32, is_pure=False, pack=1
@@ -80,7 +80,7 @@ def _zero_from_here():
 
 
 @gluon.jit
-def _halves(block):
+def halves(block):
     """[R, C] -> its left and its right [R, C/2]; in the layout of a product each thread keeps what it has."""
     rows: gl.constexpr = block.shape[0]
     columns: gl.constexpr = block.shape[1]
@@ -112,7 +112,7 @@ def _produce(
     stage_bytes: gl.constexpr = (2 * ROWS + 2 * COLUMNS) * DEPTH * 2
     i = 0
     for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
-        row, column = _place(tile, row_tiles, column_tiles, GROUP)
+        row, column = place_of(tile, row_tiles, column_tiles, GROUP)
         for k in range(steps):
             s = i % STAGES
             ready = full.index(s)
@@ -128,31 +128,53 @@ def _produce(
 
 
 @gluon.jit
-def _eighths(block):
+def joined(left, right):
+    """Two [R, C] side by side, the inverse of `halves`."""
+    rows: gl.constexpr = left.shape[0]
+    columns: gl.constexpr = left.shape[1]
+    return gl.join(left, right).permute((0, 2, 1)).reshape([rows, 2 * columns])
+
+
+@gluon.jit
+def eighths(block):
     """[R, C] -> eight [R, C/8] from left to right."""
-    left, right = _halves(block)
-    a, b = _halves(left)
-    c, d = _halves(right)
-    a0, a1 = _halves(a)
-    b0, b1 = _halves(b)
-    c0, c1 = _halves(c)
-    d0, d1 = _halves(d)
+    left, right = halves(block)
+    a, b = halves(left)
+    c, d = halves(right)
+    a0, a1 = halves(a)
+    b0, b1 = halves(b)
+    c0, c1 = halves(c)
+    d0, d1 = halves(d)
     return a0, a1, b0, b1, c0, c1, d0, d1
 
 
 @gluon.jit
-def _quarters(block):
+def turned(parts, BY: gl.constexpr):
+    """A tuple of four or eight with its first BY at the end, so that a loop can take BY of them each time round."""
+    if BY == len(parts):
+        return parts
+    elif BY == 2 and len(parts) == 8:
+        return parts[2], parts[3], parts[4], parts[5], parts[6], parts[7], parts[0], parts[1]
+    elif BY == 4 and len(parts) == 8:
+        return parts[4], parts[5], parts[6], parts[7], parts[0], parts[1], parts[2], parts[3]
+    else:
+        gl.static_assert(BY == 2 and len(parts) == 4, "4 or 8 parts by 2, 4 or 8")
+        return parts[2], parts[3], parts[0], parts[1]
+
+
+@gluon.jit
+def quarters(block):
     """[R, C] -> four [R, C/4] from left to right."""
-    left, right = _halves(block)
-    a, b = _halves(left)
-    c, d = _halves(right)
+    left, right = halves(block)
+    a, b = halves(left)
+    c, d = halves(right)
     return a, b, c, d
 
 
 @gluon.jit
 def _activated(both, ACTIVATION: gl.constexpr, DTYPE: gl.constexpr):
     """act(gate)·up of packed pairs, rounded to DTYPE."""
-    g, u = _unpack(both, _zero_from_here(), DTYPE)
+    g, u = unpack_pairs(both, zero_from_here(), DTYPE)
     return (activate(g, ACTIVATION) * u).to(DTYPE)
 
 
@@ -206,6 +228,7 @@ def _consume(
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
     PIECES: gl.constexpr,
+    TOGETHER: gl.constexpr,
     ACTIVATION: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     STORE_PREACT: gl.constexpr,
@@ -213,7 +236,9 @@ def _consume(
     """One warpgroup: ROWS rows of every tile. A tile's epilogue runs in pieces under the next tile's products.
 
     At a tile's end its accumulators are rounded and packed, gate beside up, into half as many registers, and the next
-    tile's products are issued at once; each of their first k-steps then hides one piece of the activation.
+    tile's products are issued at once; each of their first k-steps then hides one piece of the activation. TOGETHER
+    pieces are written out, the rest is a loop: code that does not fit the instruction cache takes longer to fetch than
+    to run.
     """
     outputs: gl.constexpr = 3 if STORE_PREACT else 1
     accumulator: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 2 * COLUMNS, 16])
@@ -223,42 +248,44 @@ def _consume(
     row_tiles = gl.cdiv(rows, 2 * ROWS)
     column_tiles = gl.cdiv(columns, COLUMNS)
     steps = gl.cdiv(depth, DEPTH)
+    # The compiler must not see how often the pieces' loop goes round, or it writes all of them out.
+    turns = gl.minimum(steps, PIECES) // TOGETHER
     acc = gl.zeros((ROWS, 2 * COLUMNS), gl.float32, accumulator)
-    left, right = _halves(acc)
-    both = _pack(left, right, product.dtype)
-    waiting = _quarters(both) if PIECES == 4 else _eighths(both)
+    left, right = halves(acc)
+    both = pack_pairs(left, right, product.dtype)
+    waiting = quarters(both) if PIECES == 4 else eighths(both)
     out_row = rows  # there is no tile before the first one: TMA drops boxes beyond the last row
     out_column = 0
     i = 0
     for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
         mbarrier.wait(full.index(i % STAGES), (i // STAGES) & 1)
-        for piece in gl.static_range(PIECES):
-            s = i % STAGES
-            operand = weight_ring.index(s).permute((1, 0))
-            # The first product of a tile ignores the accumulator: zeroing it would cost 128 register moves.
-            token = warpgroup_mma(x_ring.index(2 * s + WARPGROUP), operand, acc, use_acc=piece > 0, is_async=True)
-            acc = warpgroup_mma_wait(1, deps=(token,))
-            if piece > 0:
-                mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
-            # Waiting for the next stage here keeps the epilogue's arithmetic behind the products: between them it would
-            # hold up their issue.
-            mbarrier.wait(full.index((i + 1) % STAGES), ((i + 1) // STAGES) & 1)
-            both = waiting[piece]
-            y = _activated(both, ACTIVATION, dtype)
-            column = out_column + piece * box
-            _store_box(
-                y,
-                both,
-                product,
-                gate,
-                up,
-                staging,
-                out_row,
-                column,
-                (WARPGROUP * 2 + piece % 2) * outputs,
-                STORE_PREACT,
-            )
-            i += 1
+        for turn in range(turns):
+            for j in gl.static_range(TOGETHER):
+                piece = turn * TOGETHER + j
+                s = i % STAGES
+                operand = weight_ring.index(s).permute((1, 0))
+                # A tile's first product ignores the accumulator: zeroing it would cost 128 register moves.
+                token = warpgroup_mma(x_ring.index(2 * s + WARPGROUP), operand, acc, use_acc=piece > 0, is_async=True)
+                acc = warpgroup_mma_wait(1, deps=(token,))
+                mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES), pred=piece > 0)
+                # Waiting for the next stage here keeps the epilogue's arithmetic behind the products: between them it
+                # would hold up their issue.
+                mbarrier.wait(full.index((i + 1) % STAGES), ((i + 1) // STAGES) & 1)
+                y = _activated(waiting[j], ACTIVATION, dtype)
+                _store_box(
+                    y,
+                    waiting[j],
+                    product,
+                    gate,
+                    up,
+                    staging,
+                    out_row,
+                    out_column + piece * box,
+                    (WARPGROUP * 2 + j % 2) * outputs,
+                    STORE_PREACT,
+                )
+                i += 1
+            waiting = turned(waiting, TOGETHER)
         for _ in range(PIECES, steps):
             s = i % STAGES
             mbarrier.wait(full.index(s), (i // STAGES) & 1)
@@ -267,26 +294,26 @@ def _consume(
             acc = warpgroup_mma_wait(1, deps=(token,))  # one step stays in flight; the one before has left its stage
             mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
             i += 1
-        row, column = _place(tile, row_tiles, column_tiles, GROUP)
+        row, column = place_of(tile, row_tiles, column_tiles, GROUP)
         out_row = (row * 2 + WARPGROUP) * ROWS
         out_column = column * COLUMNS
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
-        left, right = _halves(acc)
+        left, right = halves(acc)
         if HAS_BIAS:
             c = out_column + gl.arange(0, COLUMNS, gl.SliceLayout(0, left.type.layout))
             inside = c < columns
             left += gl.load(gate_bias + c, mask=inside, other=0.0).to(gl.float32)[None, :]
             right += gl.load(up_bias + c, mask=inside, other=0.0).to(gl.float32)[None, :]
-        both = _pack(left, right, product.dtype)
-        waiting = _quarters(both) if PIECES == 4 else _eighths(both)
-    for piece in gl.static_range(PIECES):
-        both = waiting[piece]
-        y = _activated(both, ACTIVATION, dtype)
-        column = out_column + piece * box
-        _store_box(
-            y, both, product, gate, up, staging, out_row, column, (WARPGROUP * 2 + piece % 2) * outputs, STORE_PREACT
-        )
+        both = pack_pairs(left, right, product.dtype)
+        waiting = quarters(both) if PIECES == 4 else eighths(both)
+    for turn in range(turns):
+        for j in gl.static_range(TOGETHER):
+            y = _activated(waiting[j], ACTIVATION, dtype)
+            column = out_column + (turn * TOGETHER + j) * box
+            buffer = (WARPGROUP * 2 + j % 2) * outputs
+            _store_box(y, waiting[j], product, gate, up, staging, out_row, column, buffer, STORE_PREACT)
+        waiting = turned(waiting, TOGETHER)
     tma.store_wait(0)
 
 
@@ -309,6 +336,7 @@ def gate_up_hopper_kernel(
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
     PIECES: gl.constexpr,
+    TOGETHER: gl.constexpr,
     ACTIVATION: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     STORE_PREACT: gl.constexpr,
@@ -335,10 +363,10 @@ def gate_up_hopper_kernel(
     gl.warp_specialize(
         [
             (_consume, (0, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES,
+                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, TOGETHER,
                         ACTIVATION, HAS_BIAS, STORE_PREACT)),
             (_consume, (1, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES,
+                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, TOGETHER,
                         ACTIVATION, HAS_BIAS, STORE_PREACT)),
             (_produce, (x, gate_weight, up_weight, x_ring, weight_ring, full, empty, rows, columns, depth,
                         ROWS, COLUMNS, DEPTH, STAGES, GROUP)),

@@ -59,11 +59,15 @@ DECODE_TOKENS = 16
 
 
 @functools.cache
-def _hopper() -> DescribedKernel:
-    """The Gluon kernel, imported where it can run: Gluon has no interpreter, and no part in other cards' Triton."""
+def _hopper() -> tuple[DescribedKernel, DescribedKernel]:
+    """The Gluon kernels, forward and backward, imported where they can run: Gluon has no interpreter."""
+    from .gate_up_backward_hopper import gate_up_backward_hopper_kernel
     from .gate_up_hopper import gate_up_hopper_kernel
 
-    return DescribedKernel(gate_up_hopper_kernel, _gluon_descriptor)
+    return (
+        DescribedKernel(gate_up_hopper_kernel, _gluon_descriptor),
+        DescribedKernel(gate_up_backward_hopper_kernel, _gluon_descriptor),
+    )
 
 
 @functools.cache
@@ -176,7 +180,7 @@ def _launch_hopper(
     config: Config, here: Card, x: torch.Tensor, weights: Weights, outputs: Outputs, activation: str, keep: bool
 ) -> None:
     (m, d), h = x.shape, weights.gate.shape[0]
-    rows, columns = config.block_m // 2, config.block_n
+    rows, columns = config.block_m // 2, config.block_n  # each of two warpgroups takes half of the rows
     inputs = (
         box_of(x, rows, config.block_k),
         box_of(weights.gate, columns, config.block_k),
@@ -184,11 +188,13 @@ def _launch_hopper(
     )
     boxes = (*inputs, *(box_of(each, rows, columns // config.parts) for each in outputs))
     has_bias = weights.gate_bias is not None
-    constants = (rows, columns, config.block_k, config.stages, config.group, config.parts, activation, has_bias, keep)
-    # Three warpgroups share the registers: 168 for each thread, of which the copying warp gives its part to the others.
-    options = {"num_warps": config.warps, "maxnreg": 168}
+    # Pieces of the epilogue that are written out. More code than the instruction cache holds is slower than a loop.
+    together = min(config.parts, 4) if keep or activation == "gelu" else config.parts
+    tile = (rows, columns, config.block_k, config.stages, config.group, config.parts, together)
+    constants = (*tile, activation, has_bias, keep)
     programs = config.programs(m, h, here.multiprocessors)
-    _hopper()((x.get_device(), x.dtype, constants), programs, boxes, _biases(weights), (m, h, d, *constants), options)
+    key = (x.get_device(), x.dtype, constants)
+    _hopper()[0](key, programs, boxes, _biases(weights), (m, h, d, *constants), _specialised(config))
 
 
 def _launch_wide(
@@ -248,26 +254,77 @@ def gate_up_backward(
     dy, down_weight, gate, up = _aligned_rows(dy), _aligned_rows(down_weight), gate.contiguous(), up.contiguous()
     here = card(dy.get_device())
     config = config or backward_config(here, dy.dtype, m, d, h)
-    programs, tiles = config.programs(m, h, here.multiprocessors), config.tiles(m, h)
-    if config.form == "wide":
-        unit = _unit(d, h)
-        constants = (activation, _precision(dy), unit, *_tile(config))
-        block = (config.block_m, config.block_n // config.parts)
-        halves = (box_of(dgate_up[:, :h], *block), box_of(dgate_up[:, h:], *block))
-        operands = (box_of(dy, config.block_m, config.block_k), box_of(down_weight, config.block_k, config.block_n))
-        boxes = (*operands, *halves, box_of(product, *block))
-        key = (dy.get_device(), dy.dtype, constants, config.warps, config.stages)
-        rest = (m, d // unit, h // unit, *tiles, *constants)
-        _BACKWARD_TMA(key, programs, boxes, (gate, up), rest, _options(config))
-        return dgate_up, product
+    launch = {"hopper": _backward_hopper, "wide": _backward_wide, "pointer": _backward_pointer}[config.form]
+    launch(config, here, dy, down_weight, gate, up, dgate_up, product, activation)
+    return dgate_up, product
+
+
+def _backward_hopper(
+    config: Config,
+    here: Card,
+    dy: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    dgate_up: torch.Tensor,
+    product: torch.Tensor,
+    activation: str,
+) -> None:
+    (m, d), h = dy.shape, gate.shape[1]
+    rows, box = config.block_m, config.block_n // config.parts
+    operands = (box_of(dy, rows, config.block_k), box_of(down_weight, config.block_k, config.block_n))
+    tall = (gate, up, dgate_up[:, :h], dgate_up[:, h:], product)
+    boxes = (*operands, *(box_of(each, rows, box) for each in tall))
+    constants = (rows, config.block_n, config.block_k, config.stages, config.group, activation)
+    programs = config.programs(m, h, here.multiprocessors)
+    key = (dy.get_device(), dy.dtype, constants)
+    _hopper()[1](key, programs, boxes, (), (m, h, d, *constants), _specialised(config))
+
+
+def _backward_wide(
+    config: Config,
+    here: Card,
+    dy: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    dgate_up: torch.Tensor,
+    product: torch.Tensor,
+    activation: str,
+) -> None:
+    (m, d), h = dy.shape, gate.shape[1]
+    block = (config.block_m, config.block_n // config.parts)
+    operands = (box_of(dy, config.block_m, config.block_k), box_of(down_weight, config.block_k, config.block_n))
+    results = (dgate_up[:, :h], dgate_up[:, h:], product)
+    boxes = (*operands, *(box_of(each, *block) for each in results))
+    unit = _unit(d, h)
+    constants = (activation, _precision(dy), unit, *_tile(config))
+    key = (dy.get_device(), dy.dtype, constants, config.warps, config.stages)
+    rest = (m, d // unit, h // unit, *config.tiles(m, h), *constants)
+    programs = config.programs(m, h, here.multiprocessors)
+    _BACKWARD_TMA(key, programs, boxes, (gate, up), rest, _options(config))
+
+
+def _backward_pointer(
+    config: Config,
+    here: Card,
+    dy: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    dgate_up: torch.Tensor,
+    product: torch.Tensor,
+    activation: str,
+) -> None:
+    (m, d), h = dy.shape, gate.shape[1]
     strides = (dy.stride(0), down_weight.stride(0), 2 * h)
     unit = _unit(d, h, *strides)
     constants = (activation, _precision(dy), unit, *_tile(config))
-    rest = (m, d // unit, h // unit, *(stride // unit for stride in strides), *tiles, *constants)
+    rest = (m, d // unit, h // unit, *(stride // unit for stride in strides), *config.tiles(m, h), *constants)
     key = (dy.get_device(), dy.dtype, constants, config.warps, config.stages)
     tensors = (dy, down_weight, gate, up, dgate_up, product)
+    programs = config.programs(m, h, here.multiprocessors)
     _BACKWARD_POINTER(key, programs, tensors, rest, config.warps, {"num_stages": config.stages})
-    return dgate_up, product
 
 
 def _readable(weights: Weights) -> None:
@@ -308,6 +365,11 @@ def _tile(config: Config) -> tuple[int, ...]:
 
 def _options(config: Config) -> dict[str, Any]:
     return {"num_warps": config.warps, "num_stages": config.stages}
+
+
+def _specialised(config: Config) -> dict[str, Any]:
+    """Three warpgroups share the registers: 168 for each thread, of which the copying one gives most to the others."""
+    return {"num_warps": config.warps, "maxnreg": 168}
 
 
 def _precision(tensor: torch.Tensor) -> str:
