@@ -105,6 +105,22 @@ def test_every_backward_tile_gives_the_forwards_product_and_the_right_gradients(
             check_gradients(config, shape, "gelu_tanh", gate, up, product)
 
 
+@pytest.mark.parametrize("shape", [(8192, 768, 3072), (8192, 2048, 16384)])
+def test_no_copy_overtakes_what_it_overwrites(shape):
+    # 31 tiles for each multiprocessor: a copy that came before a slow read was done showed at this size alone.
+    x, weights = made(*shape)
+    product, gate, up = gate_up_launch.gate_up_forward(x, weights, "gelu_tanh", True)
+    assert torch.equal(product, act_mul(gate, up, "gelu_tanh"))
+    dy = torch.randn_like(x)
+    first, again = gate_up_launch.gate_up_backward(dy, weights.down, gate, up, "gelu_tanh")
+    assert torch.equal(again, product)
+    for _ in range(5):
+        assert torch.equal(gate_up_launch.gate_up_forward(x, weights, "gelu_tanh", False)[0], product)
+        dgate_up, again = gate_up_launch.gate_up_backward(dy, weights.down, gate, up, "gelu_tanh")
+        assert torch.equal(again, product)
+        assert torch.equal(dgate_up, first)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("m", [1, 2, 7, 16, 17, 64, 65, 129, 256, 1000])
 def test_any_number_of_tokens(m, dtype):
