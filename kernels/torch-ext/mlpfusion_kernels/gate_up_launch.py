@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,20 +17,7 @@ from .described_kernel import Box, DescribedKernel, box_of
 from .gate_up_configs import Card, Config
 from .gate_up_decode import DecodeConfig, down_decode, gate_up_decode
 from .gate_up_tuned import backward_config, decode_config, forward_config
-
-
-class Weights(NamedTuple):
-    """The parameters of a gated MLP: gate and up [H, D] with biases [H], down [D, H] with bias [D]; biases may be None.
-
-    The gate and up biases are both there or both None.
-    """
-
-    gate: torch.Tensor
-    up: torch.Tensor
-    down: torch.Tensor
-    gate_bias: torch.Tensor | None = None
-    up_bias: torch.Tensor | None = None
-    down_bias: torch.Tensor | None = None
+from .gate_up_weights import Weights, unreadable
 
 
 def _portable_descriptor(box: Box) -> Any:
@@ -82,22 +69,6 @@ def card(index: int) -> Card:
     return Card(capability, facts.multi_processor_count, shared_bytes, facts.name)
 
 
-def unreadable(weights: Weights) -> str | None:
-    """Why the kernels cannot read these weights where they lie, or None."""
-    for name in ("gate", "up", "down"):
-        weight: torch.Tensor = getattr(weights, name)
-        if weight.dim() == 2 and (weight.stride(1) != 1 or weight.stride(0) * weight.element_size() % 16):
-            return (
-                f"{name}_weight must have rows of adjacent elements at distances that are multiples of 16 bytes, "
-                f"got strides {tuple(weight.stride())}"
-            )
-        if weight.data_ptr() % 16:
-            return f"{name}_weight must start at a multiple of 16 bytes, not at address {weight.data_ptr():#x}"
-    if weights.gate.data_ptr() == weights.up.data_ptr() and weights.gate.numel():
-        return "gate_weight and up_weight share one memory"
-    return None
-
-
 def mlp_forward(
     x: torch.Tensor, weights: Weights, activation: str, keep: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
@@ -105,24 +76,51 @@ def mlp_forward(
 
     Raises ValueError for weights that the kernels cannot read where they lie.
     """
-    if x.shape[0] <= DECODE_TOKENS and x.shape[0] and not INTERPRETED:
+    if _is_few(x):
         return few_tokens_forward(x, weights, activation, keep)
     product, gate, up = gate_up_forward(x, weights, activation, keep)
     return F.linear(product, weights.down, weights.down_bias), gate, up
+
+
+def preactivations(x: torch.Tensor, weights: Weights, activation: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """gate and up [M, H] before the activation, by the kernels by which `mlp_forward` computes them."""
+    if _is_few(x):
+        _, gate, up = _few_tokens_product(x, weights, activation, True, _few_tokens_config(x, weights))
+    else:
+        _, gate, up = gate_up_forward(x, weights, activation, True)
+    assert gate is not None
+    assert up is not None
+    return gate, up
 
 
 def few_tokens_forward(
     x: torch.Tensor, weights: Weights, activation: str, keep: bool, config: DecodeConfig | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """`mlp_forward` by the kernels that stream the weights past a few tokens, with another configuration if given."""
+    config = config or _few_tokens_config(x, weights)
+    product, gate, up = _few_tokens_product(x, weights, activation, keep, config)
+    if config.down is None:
+        y = F.linear(product, weights.down, weights.down_bias)
+    else:
+        y = down_decode(product, weights.down, weights.down_bias, config, precision=_precision(x))
+    return y, gate, up
+
+
+def _is_few(x: torch.Tensor) -> bool:
+    return 0 < x.shape[0] <= DECODE_TOKENS and not INTERPRETED
+
+
+def _few_tokens_config(x: torch.Tensor, weights: Weights) -> DecodeConfig:
+    return decode_config(card(x.get_device()), x.dtype, *x.shape, weights.gate.shape[0])
+
+
+def _few_tokens_product(
+    x: torch.Tensor, weights: Weights, activation: str, keep: bool, config: DecodeConfig
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     _readable(weights)
     x = _aligned_rows(x)
-    here = card(x.get_device())
-    m, d = x.shape
-    h = weights.gate.shape[0]
-    config = config or decode_config(here, x.dtype, m, d, h)
-    preacts = (x.new_empty((m, h)), x.new_empty((m, h))) if keep else None
-    precision = _precision(x)
+    shape = (x.shape[0], weights.gate.shape[0])
+    gate, up = (x.new_empty(shape), x.new_empty(shape)) if keep else (None, None)
     product = gate_up_decode(
         x,
         weights.gate,
@@ -131,14 +129,10 @@ def few_tokens_forward(
         weights.up_bias,
         activation,
         config,
-        preacts=preacts,
-        precision=precision,
+        preacts=None if gate is None or up is None else (gate, up),
+        precision=_precision(x),
     )
-    if config.down is None:
-        y = F.linear(product, weights.down, weights.down_bias)
-    else:
-        y = down_decode(product, weights.down, weights.down_bias, config, precision=precision)
-    return (y, None, None) if preacts is None else (y, *preacts)
+    return product, gate, up
 
 
 def gate_up_forward(
