@@ -22,23 +22,27 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 
 # What a module, or all modules of a package, may import of mlpfusion. Data flows one way: leaves know only leaves, the
 # stages (measure, trace, report) do not know each other; `api` puts them together, and `tracing` those of a trace.
-LEAVES = {"errors", "spec", "device", "records", "readings"}
+LEAVES = {"errors", "spec", "device", "ledgers", "records", "readings"}
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
     "device": {"errors"},
-    "records": {"errors", "spec", "device"},
+    "ledgers": set(),
+    "records": {"errors", "spec", "device", "ledgers"},
     "readings": {"records"},
     "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
+    "regions": {"ledgers"},
+    "roundtrips": LEAVES | {"regions"},
+    "aligned": {"ledgers"},
     "environment": LEAVES,
     "hub_tree": LEAVES,
     "backend": LEAVES | {"module"},  # the module only as a type
     "module": LEAVES | {"backend"},
     "backends": LEAVES | {"backend", "module", "backends"},
     "reference": LEAVES | {"module", "backends.eager"},
-    "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "measure"},
+    "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "regions", "measure"},
     "trace": LEAVES
     | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
     "validate": LEAVES | {"backend", "module", "reference", "validate"},

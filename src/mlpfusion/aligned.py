@@ -1,0 +1,97 @@
+"""Aligns the launches of a ledger with the device work of a trace: the proof that the ledger saw everything.
+
+Where the two differ no count can be given: a kernel that the ledger missed may read back anything.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.ledgers import Alignment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.ledgers import DeviceWork, Launch, Ledger
+
+# Launches times pieces of work beyond which the two are not compared: a forward and backward of an MLP has 20 times 30.
+MOST_CELLS: Final = 4_000_000
+_CPP_GRAPH: Final = re.compile(r"^graph_\d+_")  # PyTorch numbers the kernels of its C++ graphs by process
+_COMPILED: Final = re.compile(r"^(graph_\d+_)?(triton|cpp)_")
+_MATRIX: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "mv", "addmv"})
+
+
+def align(ledger: Ledger, work: Sequence[DeviceWork]) -> Alignment:
+    """The device work of each launch, in the order of both; as much as possible where they differ."""
+    launches = ledger.launches
+    if len(launches) * len(work) > MOST_CELLS:
+        reason = f"{len(launches)} launches and {len(work)} pieces of device work are too many to compare"
+        return Alignment(kernels=((),) * len(launches), missing=(reason,))
+    pairs = _pairs(launches, work)
+    kernels: list[tuple[int, ...]] = [()] * len(launches)
+    taken: set[int] = set()
+    for launch, first, count in pairs:
+        kernels[launch] = tuple(work[index].kernel for index in range(first, first + count))
+        taken.update(range(first, first + count))
+    left = [item for index, item in enumerate(work) if index not in taken]
+    # A fill clears a workspace. Copies around a graph's replay move its inputs, which no launch on the host shows.
+    may_be_other = ("memset", "memcpy") if ledger.captured else ("memset",)
+    missing = [*ledger.faults, *_differences(launches, kernels, [one for one in left if one.kind not in may_be_other])]
+    missing += [f"{launch.op}: {launch.unknown}" for launch in launches if launch.unknown is not None]
+    other = [f"{item.name} ({item.kind})" for item in left if item.kind in may_be_other]
+    return Alignment(kernels=tuple(kernels), missing=tuple(missing), other=tuple(other))
+
+
+def _differences(
+    launches: Sequence[Launch], kernels: Sequence[tuple[int, ...]], left: Sequence[DeviceWork]
+) -> list[str]:
+    found = []
+    if any(_COMPILED.match(item.name) for item in left) and not any(one.source == "inductor" for one in launches):
+        found.append("the trace shows compiled kernels, but the code that the ledger watched was not compiled")
+    found += [f"the trace has a kernel that the ledger has not: {item.name}" for item in left]
+    lost = [launch.op for launch, mine in zip(launches, kernels, strict=True) if not mine]
+    return found + [f"the ledger has a launch that the trace has not: {op}" for op in lost]
+
+
+def _pairs(launches: Sequence[Launch], work: Sequence[DeviceWork]) -> list[tuple[int, int, int]]:
+    """(launch, first piece, number of pieces) for a longest common sequence of both."""
+    rows, columns = len(launches), len(work)
+    taken = [[_extent(launch, work, index) for index in range(columns)] for launch in launches]
+    best = [[0] * (columns + 1) for _ in range(rows + 1)]
+    for row in range(rows - 1, -1, -1):
+        for column in range(columns - 1, -1, -1):
+            score = max(best[row + 1][column], best[row][column + 1])
+            count = taken[row][column]
+            if count:
+                score = max(score, count + best[row + 1][column + count])
+            best[row][column] = score
+    pairs = []
+    row = column = 0
+    while row < rows and column < columns:
+        count = taken[row][column]
+        if count and best[row][column] == count + best[row + 1][column + count]:
+            pairs.append((row, column, count))
+            row, column = row + 1, column + count
+        elif best[row][column] == best[row][column + 1]:
+            column += 1
+        else:
+            row += 1
+    return pairs
+
+
+def _extent(launch: Launch, work: Sequence[DeviceWork], first: int) -> int:
+    """How many pieces from `first` on belong to this launch, if it is one that the first can come from; else 0."""
+    item = work[first]
+    if launch.kernel is not None:
+        return int(_CPP_GRAPH.sub("", item.name) == _CPP_GRAPH.sub("", launch.kernel))
+    if item.replayed:  # a graph's kernels have no operator: only their kind can be compared
+        matrix = launch.op.rpartition("::")[2] in _MATRIX
+        return int(item.kind == "gemm" if matrix else item.kind not in ("gemm", "memset"))
+    owner = next((entry for entry in item.ops if entry[0] == launch.op), None)
+    if owner is None:
+        return 0
+    last = first
+    while last < len(work) and owner in work[last].ops:
+        last += 1
+    return last - first
