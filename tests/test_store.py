@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mlpfusion import store
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
+from mlpfusion.ledgers import Role
 from mlpfusion.records import (
     Accuracy,
     Bound,
@@ -30,7 +31,6 @@ from mlpfusion.records import (
     PreOps,
     Profile,
     Ratio,
-    Role,
     Row,
     Setup,
     Traffic,

@@ -154,7 +154,7 @@ D = "tensordesc<fp32[32, 32]>"
 KERNELS = {
     copy_add: ([P, P, P, N], ["r", "r", "w"]),
     in_place: ([P, P, N], ["rw", "r"]),
-    matmul: ([P, P, P, N, I, N], ["r", "r", "w"]),
+    matmul: ([P, P, P, N, N, N], ["r", "r", "w"]),
     either: ([P, P, P, N, N], ["r", "r", "w"]),
     branches: ([P, P, P, P, N], ["r", "r", "w", "w"]),
     descriptors: ([P, P, N, N], ["r", "w"]),

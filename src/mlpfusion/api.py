@@ -15,20 +15,20 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import environment, raced, store
-from mlpfusion.derived import traffic
+from mlpfusion import environment, moved, raced, store
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.measure import supervise, tasks
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload, positive
-from mlpfusion.trace import analyse, kineto
+from mlpfusion.trace import analyse_work, kineto
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.records import Environment
+    from mlpfusion.ledgers import DeviceWork
+    from mlpfusion.records import Environment, Kernel, Traffic
 
 TRACED_CALLS: Final = 20
 EMULATED_TOKENS: Final = 16
@@ -181,6 +181,7 @@ class _Run(NamedTuple):
             tokens=tokens,
             accuracy=answer.accuracy,
             clocks=Clocks(reasons=nothing),
+            traffic=_emulated_traffic(self.workload, tokens, answer),
             notes=answer.notes,
         )
 
@@ -197,7 +198,7 @@ class _Run(NamedTuple):
         trace = self.scratch / f"qualify-{_file_name(name)}.trace.json"
         wrong = _wrong(answer) or _fell_back(name, answer)
         try:
-            analysis = analyse(kineto.read(trace), device=self.here.kind)
+            analysis, work = analyse_work(kineto.read(trace), device=self.here.kind)
             file_name = None
             if self.out is not None:
                 self.out.mkdir(parents=True, exist_ok=True)
@@ -217,7 +218,7 @@ class _Run(NamedTuple):
             launches=analysis.launches,
             pre_ops=analysis.pre_ops,
             clocks=raced.before_the_race(name, analysis, self.here, failed=bool(wrong)),
-            traffic=traffic(self.workload, analysis.kernels),
+            traffic=_traffic(self.workload, answer, analysis.kernels, work),
             trace_file=file_name,
             notes=(*row.notes, *analysis.notes, *_graph_notes(name, analysis.launches.runtime_launches)),
         )
@@ -308,6 +309,22 @@ def _check_memory(workload: Workload, here: Device, count: int) -> None:
             f"intermediate_size {workload.spec.intermediate_size} needs about {needed / 1e9:.1f} GB; "
             f"{here.name} has {here.free_bytes / 1e9:.1f} GB free"
         )
+
+
+def _traffic(
+    workload: Workload, answer: tasks.Qualified, kernels: Sequence[Kernel], work: Sequence[DeviceWork]
+) -> Traffic:
+    if answer.ledger is None:
+        return moved.without_ledger(workload, answer.no_ledger or "the worker kept no ledger")
+    return moved.traffic(workload, answer.ledger, kernels, work)
+
+
+def _emulated_traffic(workload: Workload, tokens: int, answer: tasks.Qualified) -> Traffic:
+    """The traffic of the few tokens that were emulated, by the ledger alone."""
+    few = msgspec.structs.replace(workload, batch=1, seq=tokens)
+    if answer.ledger is None:
+        return moved.without_ledger(few, answer.no_ledger or "the worker kept no ledger")
+    return moved.emulated(few, answer.ledger)
 
 
 def _wrong(answer: tasks.Qualified) -> str | None:

@@ -1,6 +1,6 @@
 """Records of what the launches of one call read and write in device memory, and of what follows from that.
 
-A *run* is a number of `pieces` of `length` bytes, `pitch` bytes apart, the first at `start`; sizes are bytes throughout.
+A *run* is a number of `pieces` of `length` bytes, `pitch` bytes apart, the first at `start`. All sizes are bytes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,18 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+Role = Literal[
+    "gate_gemm",
+    "up_gemm",
+    "gate_up_gemm",
+    "activation",
+    "mul",
+    "act_mul",
+    "down_gemm",
+    "memset",
+    "memcpy",
+    "other",
+]
 Source = Literal["operator", "triton", "inductor", "interpreter", "declared"]
 IntermediateRole = Literal["gate", "up", "gate_up", "act", "product", "other"]
 
@@ -100,6 +112,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     read_bytes: int
     write_bytes: int
+    role: Role | None = None
     flops: int | None = None
     backward: bool = False
     kernels: tuple[int, ...] = ()

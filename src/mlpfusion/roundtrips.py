@@ -15,8 +15,7 @@ from mlpfusion.ledgers import Intermediate, Step
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.ledgers import Access, IntermediateRole, Launch, Ledger
-    from mlpfusion.records import Role
+    from mlpfusion.ledgers import Access, IntermediateRole, Launch, Ledger, Role
     from mlpfusion.regions import Intervals
 
 
@@ -29,7 +28,7 @@ class Value(NamedTuple):
 
 
 def values(ledger: Ledger) -> tuple[Value, ...]:
-    """Every value that the call writes, read or not, in order of writing; launches that are not trusted are left out."""
+    """Every value that the call writes, read or not, in order of writing, leaving out launches that are not trusted."""
     live: dict[int, list[_Living]] = defaultdict(list)
     every: list[_Living] = []
     for index, launch in enumerate(ledger.launches):

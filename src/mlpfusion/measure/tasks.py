@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from mlpfusion.device import DeviceKind
+from mlpfusion.ledgers import Ledger
 from mlpfusion.records import Accuracy, Memory, Record, Samples, Setup
 from mlpfusion.spec import Workload
 
@@ -48,13 +49,18 @@ class Trace(Record, frozen=True, kw_only=True, tag="trace"):
 
 
 class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
-    """What a backend is in a process of its own. `unsupported` holds the reason if it refused."""
+    """What a backend is in a process of its own. `unsupported` holds the reason if it refused.
+
+    `no_ledger` says why there is no ledger.
+    """
 
     unsupported: str | None = None
     emulatable: bool = False
     setup: Setup | None = None
     accuracy: Accuracy | None = None
     memory: Memory | None = None
+    ledger: Ledger | None = None
+    no_ledger: str | None = None
     graphs_compiled: int = 0
     traced: bool = False
     notes: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mlpfusion.device import Device
+    from mlpfusion.ledgers import Ledger
     from mlpfusion.measure.clocks import Contender
     from mlpfusion.reference import Case
     from mlpfusion.spec import MLPSpec
@@ -85,14 +86,7 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     if reason is not None:
         emulatable = not here.interpreted and here.kind == "cpu" and _runs_interpreted(made, task, here)
         return tasks.Qualified(unsupported=reason, emulatable=emulatable)
-    if task.emulate:
-        from mlpfusion.measure.interpreter import round_to_nearest_even
-
-        round_to_nearest_even()  # compiled Triton rounds to nearest; the interpreter alone would truncate bfloat16
-    if here.kind == "cpu":
-        from torch._inductor import config
-
-        config.cpp.enable_kernel_profile = True  # makes each cpp_fused_* kernel an event of the trace
+    _prepare(task, here)
     case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed, tokens=task.tokens)
     given = [tensor.detach().clone() for tensor in (case.x, *case.mlp.parameters())]
     eager = reference.step(_eager(case), case)()
@@ -107,8 +101,10 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     accuracy = reference.judge(outputs, eager, references)
     del outputs
     setup = Setup(bind_s=bound - started, first_call_s=first - bound)
+    # The ledger has calls of its own, and the first ones: a CUDA graph is captured in the second call of all.
+    ledger, no_ledger = _ledger(step, case)
     if task.emulate:
-        return tasks.Qualified(setup=None, accuracy=accuracy)
+        return tasks.Qualified(setup=None, accuracy=accuracy, ledger=ledger, no_ledger=no_ledger)
     for _ in range(TRACE_WARMUPS):
         step()
     notes = tuple(filter(None, (getattr(made, "origin", None),)))
@@ -123,10 +119,23 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
         setup=setup,
         accuracy=accuracy,
         memory=used,
+        ledger=ledger,
+        no_ledger=no_ledger,
         graphs_compiled=_graphs_compiled(),
         traced=True,
         notes=notes,
     )
+
+
+def _prepare(task: tasks.Qualify, here: Device) -> None:
+    if task.emulate:
+        from mlpfusion.measure.interpreter import round_to_nearest_even
+
+        round_to_nearest_even()  # compiled Triton rounds to nearest; the interpreter alone would truncate bfloat16
+    if here.kind == "cpu":
+        from torch._inductor import config
+
+        config.cpp.enable_kernel_profile = True  # makes each cpp_fused_* kernel an event of the trace
 
 
 def race(task: tasks.Race) -> tasks.Raced:
@@ -195,6 +204,19 @@ def _runs_interpreted(made: registry.Backend, task: tasks.Qualify, here: Device)
     import msgspec
 
     return _reason(made, task.workload.spec, msgspec.structs.replace(here, interpreted=True)) is None
+
+
+def _ledger(step: Callable[[], object], case: Case) -> tuple[Ledger | None, str | None]:
+    """The ledger of a call, or why there is none: without it all else about a backend can still be told."""
+    from mlpfusion.measure import traffic
+
+    try:
+        return traffic.collect(step, traffic.names(case)), None
+    except Exception as error:  # a call may not bear being watched; the log says where
+        import traceback
+
+        traceback.print_exc()
+        return None, f"its launches could not be watched: {type(error).__name__}: {without_paths(first_line(error))}"
 
 
 def _trace(step: Callable[[], object], task: tasks.Qualify, here: Device) -> None:

@@ -1,0 +1,103 @@
+"""Says of a row what its call moves through device memory: from its ledger, as far as the trace bears that out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion.aligned import align
+from mlpfusion.ledgers import Alignment
+from mlpfusion.records import Traffic
+from mlpfusion.roundtrips import flow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.ledgers import DeviceWork, Ledger, Role, Step
+    from mlpfusion.records import Kernel
+    from mlpfusion.spec import Workload
+
+# What needs a ledger that accounts for every kernel.
+_COUNTED: Final = ("derived_bytes", "round_trips", "intermediate_bytes")
+# How many reasons are told; a call that ran something else entirely has one for each of its kernels.
+_MOST_REASONS: Final = 3
+
+
+def without_ledger(workload: Workload, reason: str) -> Traffic:
+    """The minimum alone, and why there is no more."""
+    return Traffic(minimum_bytes=workload.minimum_bytes, reasons=dict.fromkeys(_COUNTED, reason))
+
+
+def traffic(workload: Workload, ledger: Ledger, kernels: Sequence[Kernel], work: Sequence[DeviceWork]) -> Traffic:
+    """What a ledger says of a call whose trace shows these kernels; no count where the two differ."""
+    found = align(ledger, work)
+    if found.missing:
+        seen = [
+            launch if mine else msgspec.structs.replace(launch, unknown="not in the trace")
+            for launch, mine in zip(ledger.launches, found.kernels, strict=True)
+        ]
+        bound = flow(msgspec.structs.replace(ledger, launches=tuple(seen)))
+        more = len(found.missing) - _MOST_REASONS
+        reason = "; ".join(found.missing[:_MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+        return msgspec.structs.replace(
+            without_ledger(workload, reason),
+            round_trips_at_least=len(bound.intermediates),
+            other=found.other,
+            captured=ledger.captured,
+        )
+    return _counted(workload, ledger, kernels, found)
+
+
+def emulated(workload: Workload, ledger: Ledger) -> Traffic:
+    """What a ledger of an interpreted call says, which has no trace: the interpreter itself shows every launch."""
+    lost = [*ledger.faults, *(f"{launch.op}: {launch.unknown}" for launch in ledger.launches if launch.unknown)]
+    if lost:
+        return without_ledger(workload, "; ".join(lost[:_MOST_REASONS]))
+    return _counted(workload, ledger, (), Alignment(kernels=((),) * len(ledger.launches)))
+
+
+def _counted(
+    workload: Workload,
+    ledger: Ledger,
+    kernels: Sequence[Kernel],
+    aligned: Alignment,
+) -> Traffic:
+    roles = [_role(mine, kernels) for mine in aligned.kernels]
+    found = flow(ledger, roles, aligned.kernels)
+    return Traffic(
+        minimum_bytes=workload.minimum_bytes,
+        derived_bytes=found.derived_bytes,
+        round_trips=len(found.intermediates),
+        intermediate_bytes=found.intermediate_bytes,
+        intermediates=found.intermediates,
+        steps=tuple(_with_times(workload, step, role, kernels) for step, role in zip(found.steps, roles, strict=True)),
+        other=aligned.other,
+        captured=ledger.captured,
+    )
+
+
+def _role(mine: tuple[int, ...], kernels: Sequence[Kernel]) -> Role | None:
+    """What the kernels of a launch are to the MLP: the first that is more than a fill or a copy says it."""
+    roles = [kernels[index].role for index in mine]
+    telling = [role for role in roles if role not in ("memset", "memcpy")]
+    return next(iter([*telling, *roles]), None)
+
+
+def _with_times(workload: Workload, step: Step, role: Role | None, kernels: Sequence[Kernel]) -> Step:
+    times = [kernels[index].time_us for index in step.kernels]
+    known = [time for time in times if time is not None]
+    return msgspec.structs.replace(
+        step,
+        role=role,
+        flops=_flops(workload, role) if step.flops is None else step.flops,
+        time_us=sum(known) if known and len(known) == len(times) else None,
+    )
+
+
+def _flops(workload: Workload, role: Role | None) -> int | None:
+    """Operations of a matrix product that no operator declares, from what it is to the MLP."""
+    one = 2 * workload.tokens * workload.spec.hidden_size * workload.spec.intermediate_size
+    if role == "gate_up_gemm":
+        return 2 * one
+    return one if role in ("gate_gemm", "up_gemm", "down_gemm") else None
