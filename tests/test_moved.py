@@ -82,8 +82,8 @@ def test_a_ledger_with_a_fault_counts_nothing():
     "fault", [{"faults": ("lost",)}, {"launches": (Launch(op="k", source="triton", unknown="lost"),)}]
 )
 def test_an_emulated_call_needs_no_trace_but_a_ledger_without_doubt(fault):
-    assert moved.emulated(WORK, LIGER).round_trips == 3
-    found = moved.emulated(WORK, msgspec.structs.replace(LIGER, **fault))
+    assert moved.emulated(WORK, M, LIGER).round_trips == 3
+    found = moved.emulated(WORK, M, msgspec.structs.replace(LIGER, **fault))
     assert found.round_trips is None
     assert "lost" in found.reasons["round_trips"]
 

@@ -15,7 +15,7 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import environment, moved, raced, store
+from mlpfusion import environment, moved, raced, store, weighing
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.measure import supervise, tasks
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.ledgers import DeviceWork
-    from mlpfusion.records import Environment, Kernel, Traffic
+    from mlpfusion.ledgers import Ceilings
+    from mlpfusion.records import Environment
 
 TRACED_CALLS: Final = 20
 EMULATED_TOKENS: Final = 16
@@ -66,12 +66,14 @@ def profile(
     rounds: int = 60,
     time_limit_s: float = 600.0,
     seed: int = 0,
+    counters: bool = False,
     on_event: Callable[[Progress], None] | None = None,
 ) -> Profile:
     """Qualify each backend in a process of its own, then race the good ones against each other in one.
 
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
-    goes. An interrupt ends the workers; what is finished stays in the files.
+    goes. An interrupt ends the workers; what is finished stays in the files. With `counters` each backend runs twice
+    more under Nsight Compute; where that cannot be, the rows say why.
 
     Raises:
         UsageError: a bad name or number, a duplicate, or a workload that does not fit into memory.
@@ -98,6 +100,7 @@ def profile(
             rounds=rounds,
             time_limit_s=time_limit_s,
             seed=seed,
+            counters=counters,
             tell=on_event or (lambda event: None),
             environment=environment.collect(here),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -117,6 +120,7 @@ class _Run(NamedTuple):
     rounds: int
     time_limit_s: float
     seed: int
+    counters: bool
     tell: Callable[[Progress], None]
     environment: Environment
     created: str
@@ -130,7 +134,8 @@ class _Run(NamedTuple):
             self.tell(Progress("qualify", name, _said(row)))
             self._save(complete=False)
         self._race([name for name in names if self.rows[name].status == "ok" and not self.rows[name].emulated])
-        return self._save(complete=True)
+        found = self._weigh([name for name in names if self.rows[name].status == "ok" and not self.rows[name].emulated])
+        return self._save(complete=True, ceilings=found)
 
     # -- qualification: one process per backend
 
@@ -181,7 +186,7 @@ class _Run(NamedTuple):
             tokens=tokens,
             accuracy=answer.accuracy,
             clocks=Clocks(reasons=nothing),
-            traffic=_emulated_traffic(self.workload, tokens, answer),
+            traffic=moved.emulated(self.workload, tokens, answer.ledger, no_ledger=answer.no_ledger),
             notes=answer.notes,
         )
 
@@ -218,7 +223,7 @@ class _Run(NamedTuple):
             launches=analysis.launches,
             pre_ops=analysis.pre_ops,
             clocks=raced.before_the_race(name, analysis, self.here, failed=bool(wrong)),
-            traffic=_traffic(self.workload, answer, analysis.kernels, work),
+            traffic=moved.traffic(self.workload, answer.ledger, analysis.kernels, work, no_ledger=answer.no_ledger),
             trace_file=file_name,
             notes=(*row.notes, *analysis.notes, *_graph_notes(name, analysis.launches.runtime_launches)),
         )
@@ -256,7 +261,24 @@ class _Run(NamedTuple):
             then = "racing again without it" if names else "nobody is left to race"
             self.tell(Progress("race", culprit or None, f"failed: {answer.reason}; {then}"))
 
-    def _save(self, *, complete: bool) -> Profile:
+    # -- what the card can do, and what its counters say
+
+    def _weigh(self, names: list[str]) -> Ceilings | None:
+        """Puts measured bytes and limits on the rows; returns what the card was measured to reach."""
+        rows, found = weighing.weighed(
+            [self.rows[name] for name in names],
+            self.workload,
+            self.here,
+            counters=self.counters,
+            folder=self.scratch,
+            seed=self.seed,
+            time_limit_s=self.time_limit_s,
+            tell=lambda stage, text: self.tell(Progress(stage, None, text)),
+        )
+        self.rows.update((row.backend, row) for row in rows)
+        return found
+
+    def _save(self, *, complete: bool, ceilings: Ceilings | None = None) -> Profile:
         result = Profile(
             schema=SCHEMA,
             kind="profile",
@@ -268,6 +290,7 @@ class _Run(NamedTuple):
             environment=environment.collect(self.here) if complete else self.environment,
             rows=tuple(self.rows.values()),
             complete=complete,
+            ceilings=ceilings,
         )
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -309,22 +332,6 @@ def _check_memory(workload: Workload, here: Device, count: int) -> None:
             f"intermediate_size {workload.spec.intermediate_size} needs about {needed / 1e9:.1f} GB; "
             f"{here.name} has {here.free_bytes / 1e9:.1f} GB free"
         )
-
-
-def _traffic(
-    workload: Workload, answer: tasks.Qualified, kernels: Sequence[Kernel], work: Sequence[DeviceWork]
-) -> Traffic:
-    if answer.ledger is None:
-        return moved.without_ledger(workload, answer.no_ledger or "the worker kept no ledger")
-    return moved.traffic(workload, answer.ledger, kernels, work)
-
-
-def _emulated_traffic(workload: Workload, tokens: int, answer: tasks.Qualified) -> Traffic:
-    """The traffic of the few tokens that were emulated, by the ledger alone."""
-    few = msgspec.structs.replace(workload, batch=1, seq=tokens)
-    if answer.ledger is None:
-        return moved.without_ledger(few, answer.no_ledger or "the worker kept no ledger")
-    return moved.emulated(few, answer.ledger)
 
 
 def _wrong(answer: tasks.Qualified) -> str | None:

@@ -56,6 +56,7 @@ Bias = Annotated[bool, typer.Option("--bias/--no-bias", help="Whether the three 
 Dim = Annotated[Text, typer.Option(metavar="N", help="hidden_size, the width of the model.")]
 Hidden = Annotated[Text, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")]
 DeviceKind = Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
+Counters = Annotated[bool, typer.Option("--counters", help="Read hardware counters too, by Nsight Compute.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -86,6 +87,7 @@ def _profile(
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race.")] = "60",
     time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
+    counters: Counters = False,
     fmt: Format = "text",
 ) -> int:
     """Measure backends on one workload; sizes not given are the default workload's."""
@@ -119,6 +121,7 @@ def _profile(
                 json=json_file,
                 rounds=number_of_rounds or 60,
                 time_limit_s=limit,
+                counters=counters,
                 on_event=on_event,
             )
     except KeyboardInterrupt:

@@ -132,6 +132,32 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return self.read_bytes + self.write_bytes
 
 
+class CopyRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What copies of one size reach: `bytes` are those read and written together, the rate is of the median of `n`."""
+
+    bytes: int
+    bytes_per_second: float
+    n: int
+
+
+class ProductRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a matrix product [m, k] x [k, n] reaches, by the median of `samples`."""
+
+    m: int
+    n: int
+    k: int
+    flops_per_second: float
+    samples: int
+
+
+class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one card was measured to reach in one dtype, from a cold L2: copies by ascending size, matrix products."""
+
+    dtype: str
+    copies: tuple[CopyRate, ...]
+    products: tuple[ProductRate, ...]
+
+
 class DeviceWork(msgspec.Struct, frozen=True, kw_only=True):
     """One piece of device work of a traced call, in the order of its launches.
 

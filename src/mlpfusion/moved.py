@@ -24,13 +24,26 @@ _COUNTED: Final = ("derived_bytes", "round_trips", "intermediate_bytes")
 _MOST_REASONS: Final = 3
 
 
-def without_ledger(workload: Workload, reason: str) -> Traffic:
+def without_ledger(workload: Workload, reason: str | None) -> Traffic:
     """The minimum alone, and why there is no more."""
-    return Traffic(minimum_bytes=workload.minimum_bytes, reasons=dict.fromkeys(_COUNTED, reason))
+    said = reason or "the worker kept no ledger"
+    return Traffic(minimum_bytes=workload.minimum_bytes, reasons=dict.fromkeys(_COUNTED, said))
 
 
-def traffic(workload: Workload, ledger: Ledger, kernels: Sequence[Kernel], work: Sequence[DeviceWork]) -> Traffic:
-    """What a ledger says of a call whose trace shows these kernels; no count where the two differ."""
+def traffic(
+    workload: Workload,
+    ledger: Ledger | None,
+    kernels: Sequence[Kernel],
+    work: Sequence[DeviceWork],
+    *,
+    no_ledger: str | None = None,
+) -> Traffic:
+    """What a ledger says of a call whose trace shows these kernels; no count where the two differ.
+
+    `no_ledger` is why there is none.
+    """
+    if ledger is None:
+        return without_ledger(workload, no_ledger)
     found = align(ledger, work)
     if found.missing:
         seen = [
@@ -49,8 +62,14 @@ def traffic(workload: Workload, ledger: Ledger, kernels: Sequence[Kernel], work:
     return _counted(workload, ledger, kernels, found)
 
 
-def emulated(workload: Workload, ledger: Ledger) -> Traffic:
-    """What a ledger of an interpreted call says, which has no trace: the interpreter itself shows every launch."""
+def emulated(workload: Workload, tokens: int, ledger: Ledger | None, *, no_ledger: str | None = None) -> Traffic:
+    """What a ledger of an interpreted call of a few tokens says.
+
+    It has no trace to be checked against: the interpreter itself shows every launch.
+    """
+    workload = msgspec.structs.replace(workload, batch=1, seq=tokens)
+    if ledger is None:
+        return without_ledger(workload, no_ledger)
     lost = [*ledger.faults, *(f"{launch.op}: {launch.unknown}" for launch in ledger.launches if launch.unknown)]
     if lost:
         return without_ledger(workload, "; ".join(lost[:_MOST_REASONS]))

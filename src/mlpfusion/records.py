@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.ledgers import Intermediate, Role, Step
+from mlpfusion.ledgers import Ceilings, Intermediate, Role, Step
 from mlpfusion.spec import Workload
 
 SCHEMA: Final = 1
@@ -227,6 +227,7 @@ class Traffic(Record, frozen=True, kw_only=True):
     that moves bytes nobody derived. `captured` says that the launches are those of a CUDA graph's capture.
     `measured_bytes` are hardware counters of the kernels as they follow each other, from a cold L2; `alone_bytes` those
     of the same kernels, each with the caches emptied before it; `explained` says why measured and derived differ.
+    `limit_us` is the shortest time that the card's measured rates allow the launches one after the other.
     """
 
     minimum_bytes: int
@@ -241,6 +242,7 @@ class Traffic(Record, frozen=True, kw_only=True):
     measured_bytes: int | None = None
     alone_bytes: int | None = None
     explained: str | None = None
+    limit_us: float | None = None
     reasons: dict[str, str] = {}
 
 
@@ -334,7 +336,10 @@ class Environment(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A result file of `mlpfusion profile`: one row per backend asked for."""
+    """A result file of `mlpfusion profile`: one row per backend asked for.
+
+    `ceilings` are what the card was measured to reach in the same run; None on a CPU, or where they could not be read.
+    """
 
     schema: int
     kind: Literal["profile"]
@@ -345,3 +350,4 @@ class Profile(Record, frozen=True, kw_only=True):
     environment: Environment
     rows: tuple[Row, ...]
     complete: bool
+    ceilings: Ceilings | None = None

@@ -9,7 +9,7 @@ import msgspec
 from mlpfusion.device import DeviceKind
 from mlpfusion.ledgers import Ledger
 from mlpfusion.records import Accuracy, Memory, Record, Samples, Setup
-from mlpfusion.spec import Workload
+from mlpfusion.spec import Dtype, Workload
 
 
 class Qualify(Record, frozen=True, kw_only=True, tag="qualify"):
@@ -37,6 +37,26 @@ class Race(Record, frozen=True, kw_only=True, tag="race"):
     seed: int
     rounds: int
     progress: str
+
+
+class Count(Record, frozen=True, kw_only=True, tag="count"):
+    """Call each backend once between start and stop of profiling, behind a marker kernel; under Nsight Compute."""
+
+    backends: tuple[str, ...]
+    workload: Workload
+    device: DeviceKind
+    seed: int
+
+
+class Ceilings(Record, frozen=True, kw_only=True, tag="ceilings"):
+    """Record one trace for each copy of these sizes and each matrix product of these shapes, into `folder`."""
+
+    dtype: Dtype
+    device: DeviceKind
+    copies: tuple[int, ...]
+    products: tuple[tuple[int, int, int], ...]
+    folder: str
+    calls: int
 
 
 class Trace(Record, frozen=True, kw_only=True, tag="trace"):
@@ -80,6 +100,10 @@ class Traced(Record, frozen=True, kw_only=True, tag="traced"):
     misused: str | None = None
 
 
+class Done(Record, frozen=True, kw_only=True, tag="done"):
+    """What was asked for is done; its result is in files."""
+
+
 class Broken(Record, frozen=True, kw_only=True, tag="broken"):
     """The worker failed in an orderly way; `kind` is "unavailable" when the backend refused, else "failed"."""
 
@@ -87,8 +111,8 @@ class Broken(Record, frozen=True, kw_only=True, tag="broken"):
     reason: str
 
 
-Task = Qualify | Race | Trace
-Answer = Qualified | Raced | Traced | Broken
+Task = Qualify | Race | Count | Ceilings | Trace
+Answer = Qualified | Raced | Done | Traced | Broken
 
 
 def encode(message: Task | Answer) -> bytes:

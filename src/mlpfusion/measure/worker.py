@@ -35,12 +35,15 @@ def main() -> None:
     """Do one task; the process ends with code 0 whenever an answer was written."""
     task_path, answer_path = Path(sys.argv[1]), Path(sys.argv[2])
     _die_with_parent()
-    answer = _answer(tasks.decode_task(task_path.read_bytes()))
+    task = tasks.decode_task(task_path.read_bytes())
+    answer = _answer(task)
     partial = answer_path.with_suffix(".partial")
     partial.write_bytes(tasks.encode(answer))
     partial.replace(answer_path)
     sys.stdout.flush()
     sys.stderr.flush()
+    if isinstance(task, tasks.Count):
+        return  # a profiler around this process collects when it ends by itself
     os._exit(0)  # a thread that a backend left behind must not keep the process
 
 
@@ -60,6 +63,12 @@ def _answer(task: tasks.Task) -> tasks.Answer:
             from mlpfusion.measure import script
 
             return script.trace(task)
+        if isinstance(task, tasks.Ceilings):
+            from mlpfusion.measure import ceilings
+
+            return ceilings.record(task)
+        if isinstance(task, tasks.Count):
+            return count(task)
         return qualify(task) if isinstance(task, tasks.Qualify) else race(task)
     except BackendUnavailableError as error:
         return tasks.Broken(kind="unavailable", reason=error.reason)
@@ -176,6 +185,33 @@ def race(task: tasks.Race) -> tasks.Raced:
     samples = clocks.race(contenders, here, rounds=task.rounds, seed=task.seed, before=at, after=after)
     no_graph = {c.name: c.no_graph_reason for c in contenders if c.no_graph_reason is not None}
     return tasks.Raced(samples=tuple(samples), no_graph=no_graph, invalid=invalid)
+
+
+def count(task: tasks.Count) -> tasks.Done:
+    """Call every backend once, each from a cold L2, where a profiler around this process counts."""
+    import torch
+
+    from mlpfusion import reference
+    from mlpfusion.device import detect
+    from mlpfusion.measure import clocks
+
+    here = detect(task.device)
+    flush = clocks.L2Flush(here)
+    for name in task.backends:
+        case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed)
+        step = reference.step(registry.load(name).bind(case.mlp), case)
+        for _ in range(TRACE_WARMUPS):
+            step()
+        flush()
+        _synchronize(here)
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+        # A kernel that no backend launches parts one from the next.
+        torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
+        held = step()
+        _synchronize(here)
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+        del held
+    return tasks.Done()
 
 
 def _contender(name: str, step: Callable[[], object], here: Device) -> Contender:

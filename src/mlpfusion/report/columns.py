@@ -224,6 +224,21 @@ def _rate_data(row: Row) -> dict[str, Value]:
     }
 
 
+def _share(row: Row) -> float | None:
+    """The shortest time that the card's measured rates allow a call's launches, over that of its kernels."""
+    limit, clock = getattr(row.traffic, "limit_us", None), clock_of(row, "kernel_us")
+    return None if limit is None or clock is None else limit / clock.median
+
+
+def _of_limit(row: Row) -> str:
+    found = _share(row)
+    return ABSENT if found is None else f"{found:.0%}"
+
+
+def _of_limit_data(row: Row) -> dict[str, Value]:
+    return {"limit_us": getattr(row.traffic, "limit_us", None), "of_limit": _share(row)}
+
+
 def _of_memory(field: Literal["peak_bytes", "saved_for_backward_bytes"]) -> Callable[[Row], int | None]:
     return lambda row: getattr(row.memory, field, None)
 
@@ -295,6 +310,7 @@ def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
         Column("round_trips", "round-trips", "memory", _round_trips, _round_trips_data),
         Column("hbm_bytes", "HBM MB (min / derived / measured)", "memory", _hbm, _hbm_data),
         Column("bandwidth", "GB/s [p20–p80]", "memory", _rate, _rate_data),
+        Column("of_limit", "of roofline", "memory", _of_limit, _of_limit_data),
         _number("peak_bytes", "peak MB", "memory", _of_memory("peak_bytes"), 1e6),
         _number("saved_bytes", "saved MB", "memory", _of_memory("saved_for_backward_bytes"), 1e6),
         Column("error", "error / eager's (max / rms)", "memory", _error, _error_data),

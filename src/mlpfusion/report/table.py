@@ -21,6 +21,7 @@ from mlpfusion.report.grid import (
     tabulated,
     titled,
 )
+from mlpfusion.report.limits import ceilings_line, roofline
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 
@@ -117,6 +118,8 @@ def _page(profile: Profile, columns: Sequence[Column], clock: ClockName, *, gith
         blocks.append(titled("Kernels", _kernels(profile.rows, github=github), github=github))
     if grouped:
         blocks += pictures(profile.rows, github=github)
+        limits = roofline(profile.rows, github=github)
+        blocks += [] if limits is None else [titled("Roofline", limits, github=github)]
     notes = [" ".join(note.split()) for note in _notes(profile.rows)]
     if notes:
         blocks.append("\n".join(f"- {markdown(note)}" if github else note for note in notes))
@@ -164,6 +167,8 @@ def _header(profile: Profile, clock: ClockName, *, github: bool) -> str:
         )
     if any(moved_bytes(row) for row in profile.rows):
         lines.append(("HBM", _HBM_MEANING))
+    if profile.ceilings is not None:
+        lines.append(("ceilings", ceilings_line(profile.ceilings)))
     if github:
         return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
     return "\n".join(f"{label:<10}  {text}" for label, text in lines)
@@ -255,6 +260,8 @@ def _notes(rows: Sequence[Row]) -> Iterable[str]:
             yield f"{row.backend}: {word}: {reason.removeprefix(f'{word}: ')}"
         for note in row.notes:
             yield f"{row.backend}: {note}"
+        if row.traffic is not None and row.traffic.explained is not None:
+            yield f"{row.backend}: measured bytes: {row.traffic.explained}"
     yield from _without_spread(rows)
     absent: dict[tuple[str, str], list[str]] = {}
     for row in rows:
