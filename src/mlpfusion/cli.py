@@ -173,6 +173,24 @@ def _table(
     return OK
 
 
+@app.command("predict")
+def _predict(
+    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`.")],
+    card: Annotated[Text, typer.Option(metavar="NAME", help="A known card; the tutorial's A100-SXM4-80GB.")] = None,
+    fmt: Format = "text",
+) -> int:
+    """Predict the times of a profile's backends on a card that is not here, from their ledgers."""
+    from mlpfusion import spec, store
+    from mlpfusion.models import predict
+    from mlpfusion.report import predicted
+
+    spec.one_of("format", fmt, ("text", "github"))
+    named = predict.REFERENCE_CARD if card is None else card
+    predict.peaks_of(named)
+    cli_streams.write_out(predicted.render(predict.predict(store.load(result), named), fmt))
+    return OK
+
+
 cli_traces.add_to(app)
 
 
