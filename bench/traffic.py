@@ -11,17 +11,20 @@ import datetime
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mlpfusion import api, backend, device
-from mlpfusion.device import Device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.models import predict
-from mlpfusion.records import Profile, Row
+from mlpfusion.records import Profile
 from mlpfusion.report import predicted, table
 from mlpfusion.spec import MLPSpec, Workload
+
+if TYPE_CHECKING:
+    from mlpfusion.device import Device
+    from mlpfusion.records import Row
 
 RESULTS: Final = Path(__file__).parent / "results"
 SHAPES: Final = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -116,6 +118,14 @@ def test_the_picture_shows_what_goes_through_memory_and_comes_back():
         "3 act_mul gate ──►, up ──► ──► product 50.3 MB",
         "4 down_gemm product ──►, 4.72 MB 12.6 MB",
     ]
+
+
+def test_the_readme_shows_this_picture():
+    (found,) = pictures(
+        [Row(backend="liger", status="ok", traffic=moved.traffic(WORK, LIGER, KERNELS, WORKS))], github=False
+    )
+    readme = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
+    assert f"<!-- flow -->\n```\n{found}\n```\n<!-- /flow -->" in readme
 
 
 def test_there_is_no_picture_of_what_is_unknown():

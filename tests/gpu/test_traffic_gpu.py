@@ -1,4 +1,4 @@
-"""Round-trips and bytes on a GPU: every backend's count as it is built, and hardware counters where they may be read."""
+"""Round-trips and bytes on a GPU: every backend's count, and hardware counters where they may be read."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ def test_packed_moves_as_many_intermediate_bytes_as_triton_in_fewer_round_trips(
 def test_a_cuda_graphs_ledger_is_that_of_its_capture(article: Profile) -> None:
     found = row(article, "compile-cudagraphs").traffic
     assert found.captured
-    # gate, up, product, and what the graph leaves in its buffer, which is copied out of it
-    assert found.round_trips in (3, 4)
+    # gate, up and product; its own copies of x and y, as far as the host shows them
+    count = found.round_trips_at_least if found.round_trips is None else found.round_trips
+    assert count >= 3, found.reasons
 
 
 def test_a_rate_is_below_its_ceiling_or_explained(article: Profile) -> None:

@@ -57,6 +57,9 @@ def watched(ledgers: Ledgers) -> Iterator[None]:
 def _wrappers() -> list[ModuleType]:
     """The generated modules that hold a whole graph: they have a `call`, those of single kernels have none."""
     found = [module for name, module in list(sys.modules.items()) if name.startswith(_GENERATED)]
+    if "torch._inductor.codecache" in sys.modules:  # some are in PyTorch's own list only
+        listed = getattr(sys.modules["torch._inductor.codecache"].PyCodeCache, "modules", ())
+        found += [module for module in listed if module not in found and module.__name__.startswith(_GENERATED)]
     return [module for module in found if callable(getattr(module, "call", None))]
 
 
@@ -113,6 +116,13 @@ def pointer_roles(name: str) -> tuple[bool, bool] | None:
     return None
 
 
+def _argument_names(kernel: Any) -> list[str]:
+    """The names of a Triton kernel's arguments: of its function, or of its signature where it came from a cache."""
+    names = getattr(getattr(kernel, "fn", None), "arg_names", None)
+    signature = (getattr(kernel, "triton_meta", None) or {}).get("signature", {})
+    return list(names or (signature if isinstance(signature, dict) else ()))
+
+
 class _CppKernel:
     """A C++ kernel of a wrapper; calling it writes the launch down."""
 
@@ -152,7 +162,7 @@ class _TritonKernel:
         ledgers = self._ledgers
         if ledgers.quiet:
             return self._kernel.run(*args, **kwargs)
-        names = list(getattr(getattr(self._kernel, "fn", None), "arg_names", ()))
+        names = _argument_names(self._kernel)
         given = {name: value for name, value in zip(names, args, strict=False) if isinstance(value, Tensor)}
         given |= {name: value for name, value in kwargs.items() if isinstance(value, Tensor)}
         roles = {name: pointer_roles(name) for name in given}

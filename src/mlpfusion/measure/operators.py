@@ -75,7 +75,9 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ledgers = self._ledgers
         before = len(ledgers.launches)
         given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor) and value.numel()]
-        state = [_State(value) for value in given]
+        # A graph that is being captured would get the copies of this check, and may not be waited for.
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        state = [] if capturing else [(value, _State(value)) for value in given]
         body = _body(func, given)
         if body is None:
             out = func(*args, **kwargs)
@@ -83,7 +85,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self:
                 out = body(*args, **kwargs)
         if len(ledgers.launches) == before:
-            changed = [value for value, was in zip(given, state, strict=True) if was.changed(value)]
+            changed = [value for value, was in state if was.changed(value)]
             self._write_down(func, args, kwargs, out, changed)
         return out
 
