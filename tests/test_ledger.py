@@ -226,6 +226,14 @@ def test_a_tensor_without_plain_memory_is_not_trusted():
     assert any(launch.unknown is not None for launch in launches)
 
 
+def test_work_on_the_host_is_no_launch_of_a_gpu():
+    ledgers = Ledgers({})
+    ledgers._kind = "cuda"
+    with Operators(ledgers):
+        torch.ones(3) + torch.ones(3)
+    assert ledgers.finished().launches == ()
+
+
 # ---- custom operators ------------------------------------------------------------------------------------------------
 
 

@@ -145,6 +145,17 @@ def test_compiling_while_the_ledger_is_kept_is_a_fault():
     assert any("compiled anew" in reason for reason in traffic.collect(call, {"x": x}).faults)
 
 
+def test_a_cpp_kernel_that_is_given_other_arguments_is_not_trusted():
+    ledgers = Ledgers({})
+    for given in ((), (torch.zeros(2), 3)):
+        compiled._CppKernel(
+            ledgers, "cpp_k", lambda *args: None, compiled.cpp_pointers("const float* in_ptr0, float* out_ptr0")
+        )(*given)
+    assert [launch.unknown for launch in ledgers.finished().launches] == [
+        "its argument list in Inductor's code cannot be read"
+    ] * 2
+
+
 # ---- argument lists --------------------------------------------------------------------------------------------------
 
 

@@ -55,6 +55,23 @@ def test_a_ledger_that_the_trace_bears_out_gives_counts_and_bytes():
     assert found.reasons == {}
 
 
+def test_what_a_library_does_for_itself_is_listed_beside_the_count():
+    kernels = [*KERNELS]
+    kernels += [
+        Kernel(name=n, role=r, decoded=Decoded(), time_us=1.0)
+        for n, r in (("Memset", "memset"), ("splitK", "gate_gemm"))
+    ]
+    works = [
+        DeviceWork(name="Memset", kernel=4, kind="memset", ops=((OPS[0], 0),)),
+        WORKS[0],
+        DeviceWork(name="splitK", kernel=5, kind="other", ops=((OPS[0], 0),)),
+        *WORKS[1:],
+    ]
+    found = moved.traffic(WORK, LIGER, kernels, works)
+    assert found.round_trips == 3
+    assert found.other == ("Memset (memset) of aten::mm", "splitK, after the first kernel of aten::mm: its workspace")
+
+
 def test_a_kernel_too_many_in_the_trace_makes_it_unknown_with_a_bound():
     more = [*WORKS, DeviceWork(name="mystery", kernel=4, kind="elementwise")]
     found = moved.traffic(WORK, LIGER, [*KERNELS, KERNELS[0]], more)

@@ -147,6 +147,11 @@ def test_every_byte_is_read_from_its_last_writer(calls):
     }
 
 
+def test_bytes_that_two_arguments_share_are_read_once():
+    (step,) = flow(ledger(("a", [whole(0), whole(0, 50)], [whole(1)]))).steps
+    assert step.read_bytes == 100
+
+
 def test_derived_bytes_count_every_read_and_write_once():
     found = flow(ledger(("a", [whole(0), whole(1, 40)], [whole(2)]), ("b", [whole(2)], [whole(3, 10)])))
     assert [(step.read_bytes, step.write_bytes) for step in found.steps] == [(140, 100), (100, 10)]

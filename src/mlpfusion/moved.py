@@ -91,9 +91,20 @@ def _counted(
         intermediate_bytes=found.intermediate_bytes,
         intermediates=found.intermediates,
         steps=tuple(_with_times(workload, step, role, kernels) for step, role in zip(found.steps, roles, strict=True)),
-        other=aligned.other,
+        other=(*aligned.other, *_beside(ledger, kernels, aligned)),
         captured=ledger.captured,
     )
+
+
+def _beside(ledger: Ledger, kernels: Sequence[Kernel], aligned: Alignment) -> list[str]:
+    """Work of a library's own inside its launches, whose bytes nobody derives: fills, and kernels after the first."""
+    found = []
+    for launch, mine in zip(ledger.launches, aligned.kernels, strict=True):
+        fills = [index for index in mine if kernels[index].role == "memset"]
+        more = [index for index in mine if index not in fills][1:]
+        found += [f"{kernels[index].name} (memset) of {launch.op}" for index in fills if len(mine) > len(fills)]
+        found += [f"{kernels[index].name}, after the first kernel of {launch.op}: its workspace" for index in more]
+    return found
 
 
 def _role(mine: tuple[int, ...], kernels: Sequence[Kernel]) -> Role | None:

@@ -70,6 +70,11 @@ def _by_buffer(accesses: Sequence[Access]) -> dict[int, Intervals]:
     return found
 
 
+def _size(accesses: Sequence[Access]) -> int:
+    """Bytes in all of these, those that two of them share counted once."""
+    return sum(regions.size(pieces) for pieces in _by_buffer(accesses).values())
+
+
 class Flow(NamedTuple):
     """What follows from a ledger: its round-trips, and its launches as steps."""
 
@@ -121,8 +126,8 @@ def flow(ledger: Ledger, roles: Sequence[Role | None] = (), kernels: Sequence[tu
         Step(
             op=launch.op,
             source=launch.source,
-            read_bytes=sum(access.bytes for access in launch.reads),
-            write_bytes=sum(access.bytes for access in launch.writes),
+            read_bytes=_size(launch.reads),
+            write_bytes=_size(launch.writes),
             flops=launch.flops,
             backward=launch.backward,
             kernels=kernels[index] if kernels else (),

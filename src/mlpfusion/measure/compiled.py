@@ -134,7 +134,7 @@ class _CppKernel:
 
     def __call__(self, *args: Any) -> Any:
         pointers, unknown = self._pointers, None
-        if pointers is None or any(not isinstance(args[one.place], Tensor) for one in pointers):
+        if pointers is None or not all(isinstance(value, Tensor) for value in _at(args, pointers)):
             pointers, unknown = (), "its argument list in Inductor's code cannot be read"
         self._ledgers.launch(
             self._name,
@@ -145,6 +145,11 @@ class _CppKernel:
             unknown=unknown,
         )
         return self._kernel(*args)
+
+
+def _at(args: tuple[Any, ...], pointers: tuple[_Pointer, ...]) -> list[Any]:
+    """The arguments at these places; None for one that is not there."""
+    return [args[one.place] if one.place < len(args) else None for one in pointers]
 
 
 class _TritonKernel:

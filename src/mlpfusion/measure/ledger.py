@@ -50,6 +50,7 @@ class Ledgers:
         self.launches: list[Launch] = []
         self.faults: list[str] = []
         self._captured = False
+        self._kind = "cuda" if any(tensor.is_cuda for tensor in named.values()) else "cpu"
         self.quiet = 0  # above 0 while what runs belongs to a launch that is written down already
         for name, tensor in named.items():
             self.name(name, tensor)
@@ -63,6 +64,10 @@ class Ledgers:
         number = self._buffer(tensor.untyped_storage()).number
         if self._buffers[number].name is None:
             self._buffers[number] = Buffer(bytes=self._buffers[number].bytes, name=name)
+
+    def is_here(self, tensor: Tensor) -> bool:
+        """Whether a tensor lies on the device of this call: work on the host launches nothing on a GPU."""
+        return tensor.device.type == self._kind
 
     def access(self, tensor: Tensor) -> Access | None:
         """The bytes of a strided tensor; None for an empty one.

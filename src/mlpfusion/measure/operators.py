@@ -56,11 +56,14 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._ledgers.quiet or not isinstance(func, torch._ops.OpOverload):
             return func(*args, **kwargs)
-        if func.namespace in _OWN:
-            with self:  # a composite operator is what it is made of
-                made = func.decompose(*args, **kwargs) if _is_composite(func) else NotImplemented
-            return self._own(func, args, kwargs) if made is NotImplemented else made
-        return self._foreign(func, args, kwargs)
+        if func.namespace not in _OWN:
+            return self._foreign(func, args, kwargs)
+        if _is_composite(func):  # it is what it is made of
+            with self:
+                made = func.decompose(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        return self._own(func, args, kwargs)
 
     def _own(self, func: Any, args: Any, kwargs: Any) -> Any:
         out = func(*args, **kwargs)
@@ -101,6 +104,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         writes = [*writes, *fresh, *changed]
         if not writes and results:
             return  # a view, or several
+        reads, writes = ([tensor for tensor in given if self._ledgers.is_here(tensor)] for given in (reads, writes))
         if all(tensor.numel() == 0 for tensor in writes) and (writes or not _leaves_the_device(reads)):
             return
         self._ledgers.launch(name, "operator", reads=reads, writes=writes, flops=_flops(func, args, kwargs, out))
@@ -177,4 +181,7 @@ def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int | None:
     if formula is None:
         return None
     rest = {name: value for name, value in kwargs.items() if name != "out"}
-    return int(formula(*args, **rest, out_val=out))
+    try:
+        return int(formula(*args, **rest, out_val=out))
+    except (TypeError, ValueError, AssertionError):  # a formula that does not know this overload
+        return None
