@@ -118,6 +118,17 @@ def test_what_is_not_trusted_is_missing(launch):
     assert "no code" in found.missing[0]
 
 
+def test_several_kernels_of_a_strangers_operator_may_hand_values_to_one_another():
+    inside = work(
+        ("Memset", "memset", [("mine::mlp", 0)]),
+        ("aten::gelu", "elementwise", [(GELU, 1), ("mine::mlp", 0)]),
+        ("aten::mul", "elementwise", [("aten::mul", 2), ("mine::mlp", 0)]),
+    )
+    found = align(ledger("mine::mlp"), inside)
+    assert found.missing == ("mine::mlp has 2 kernels, and what they hand to each other was not seen",)
+    assert align(ledger("mine::mlp"), inside[:2]).missing == ()
+
+
 def test_faults_of_the_ledger_are_passed_on():
     assert align(Ledger(launches=(), buffers=(), faults=("compiled anew",)), []).missing == ("compiled anew",)
 

@@ -244,7 +244,7 @@ def scale_(x: torch.Tensor, factor: float) -> None:
 
 @torch.library.custom_op("ledger_tests::says_it_reads", mutates_args=())
 def says_it_reads(x: torch.Tensor) -> torch.Tensor:
-    x.numpy()[...] = 7  # past every version counter
+    x.numpy()[...] += 1  # past every version counter
     return torch.zeros(3)
 
 
@@ -304,6 +304,25 @@ def test_an_operator_whose_schema_lies_is_caught(name):
     lying = next(launch for launch in found.launches if launch.op.startswith("ledger_opaque"))
     assert len(lying.writes) == 2  # its result, and the tensor that it says it only reads
     assert [value.written_by for value in flow(found).intermediates] == ["1 aten::fill_", f"2 ledger_opaque::{name}"]
+
+
+def test_what_an_operator_does_behind_its_launches_is_not_trusted():
+    x = torch.randn(4)
+
+    def call():
+        return torch.ops.ledger_tests.says_it_reads(x)
+
+    found = watch(call, x=x)
+    assert found.opaque == ()
+    assert [launch.unknown for launch in found.launches] == [
+        None,
+        "it writes to a tensor without a launch that can be seen",
+    ]
+
+
+def test_an_operator_that_cannot_be_watched_is_named():
+    x = torch.randn(4)
+    assert watch(lambda: torch.ops.ledger_opaque.twice(x), x=x).opaque == ("ledger_opaque::twice",)
 
 
 def test_the_ledger_leaves_values_as_they_are():

@@ -72,6 +72,30 @@ def test_what_a_library_does_for_itself_is_listed_beside_the_count():
     assert found.other == ("Memset (memset) of aten::mm", "splitK, after the first kernel of aten::mm: its workspace")
 
 
+@pytest.mark.parametrize(
+    ("name", "role", "fused"), [("Memcpy DtoD", "memcpy", ()), ("void at::native::copy", "other", ("copy",))]
+)
+def test_a_bias_copied_into_a_result_that_is_then_added_to_is_a_round_trip(name, role, fused):
+    bias = whole(9, 2 * H)
+    launch = Launch(op="aten::addmm", source="operator", reads=(bias, x, wg), writes=(g,), flops=2 * M * D * H)
+    ledger = Ledger(launches=(launch,), buffers=(Buffer(bytes=1),) * 10)
+    kernels = [
+        Kernel(name=name, role=role, decoded=Decoded(fused_ops=fused), time_us=3.0),
+        Kernel(name="nvjet", role="gate_gemm", decoded=Decoded(), time_us=50.0),
+    ]
+    works = [DeviceWork(name=k.name, kernel=i, kind="other", ops=(("aten::addmm", 0),)) for i, k in enumerate(kernels)]
+    found = moved.traffic(WORK, ledger, kernels, works)
+    assert [(value.bytes, value.written_by, value.read_by) for value in found.intermediates] == [
+        (2 * M * H, "1 memcpy" if role == "memcpy" else "1 bias copy", ("2 gate_gemm",))
+    ]
+    assert [step.time_us for step in found.steps] == [3.0, 50.0]
+    assert found.derived_bytes == 2 * (H + M * H) + 2 * (M * H + M * D + D * H + M * H)
+    alone = moved.traffic(
+        WORK, ledger, kernels[1:], [DeviceWork(name="nvjet", kernel=0, kind="gemm", ops=works[1].ops)]
+    )
+    assert alone.round_trips == 0  # it adds the bias on its way out
+
+
 def test_a_kernel_too_many_in_the_trace_makes_it_unknown_with_a_bound():
     more = [*WORKS, DeviceWork(name="mystery", kernel=4, kind="elementwise")]
     found = moved.traffic(WORK, LIGER, [*KERNELS, KERNELS[0]], more)
@@ -98,7 +122,12 @@ def test_a_ledger_with_a_fault_counts_nothing():
 
 
 @pytest.mark.parametrize(
-    "fault", [{"faults": ("lost",)}, {"launches": (Launch(op="k", source="triton", unknown="lost"),)}]
+    "fault",
+    [
+        {"faults": ("lost",)},
+        {"opaque": ("lost::op",)},
+        {"launches": (Launch(op="k", source="triton", unknown="lost"),)},
+    ],
 )
 def test_an_emulated_call_needs_no_trace_but_a_ledger_without_doubt(fault):
     assert moved.emulated(WORK, M, LIGER).round_trips == 3

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOST_CELLS: Final = 4_000_000
 _CPP_GRAPH: Final = re.compile(r"^graph_\d+_")  # PyTorch numbers the kernels of its C++ graphs by process
 _COMPILED: Final = re.compile(r"^(graph_\d+_)?(triton|cpp)_")
+_OWN: Final = ("aten::", "prims::", "mkldnn::", "inductor::")
 _MATRIX: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "mv", "addmv"})
 
 
@@ -38,6 +39,7 @@ def align(ledger: Ledger, work: Sequence[DeviceWork]) -> Alignment:
     # A fill clears a workspace. Copies around a graph's replay move its inputs, which no launch on the host shows.
     may_be_other = ("memset", "memcpy") if ledger.captured else ("memset",)
     missing = [*ledger.faults, *_differences(launches, kernels, [one for one in left if one.kind not in may_be_other])]
+    missing += _several(launches, kernels, work)
     missing += [f"{launch.op}: {launch.unknown}" for launch in launches if launch.unknown is not None]
     other = [f"{item.name} ({item.kind})" for item in left if item.kind in may_be_other]
     return Alignment(kernels=tuple(kernels), missing=tuple(missing), other=tuple(other))
@@ -52,6 +54,20 @@ def _differences(
     found += [f"the trace has a kernel that the ledger has not: {item.name}" for item in left]
     lost = [launch.op for launch, mine in zip(launches, kernels, strict=True) if not mine]
     return found + [f"the ledger has a launch that the trace has not: {op}" for op in lost]
+
+
+def _several(launches: Sequence[Launch], kernels: Sequence[tuple[int, ...]], work: Sequence[DeviceWork]) -> list[str]:
+    """Operators of strangers with several kernels, seen as one launch: those may hand values to one another.
+
+    Several kernels of one of PyTorch's own operators share a workspace, which is no value of the call.
+    """
+    fills = {item.kernel for item in work if item.kind == "memset"}
+    found = []
+    for launch, mine in zip(launches, kernels, strict=True):
+        count = len(set(mine) - fills)
+        if launch.source == "operator" and not launch.op.startswith(_OWN) and count > 1:
+            found.append(f"{launch.op} has {count} kernels, and what they hand to each other was not seen")
+    return found
 
 
 def _pairs(launches: Sequence[Launch], work: Sequence[DeviceWork]) -> list[tuple[int, int, int]]:

@@ -76,13 +76,15 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one call was seen to launch, and the buffers it touched, by number.
 
     `captured` says that it is the ledger of the capture of a CUDA graph, whose replays launch nothing that can be seen
-    on the host. `faults` are reasons why launches may be missing.
+    on the host. `faults` are reasons why launches may be missing. `opaque` are operators whose inside cannot be
+    watched: only a trace tells how many kernels they have.
     """
 
     launches: tuple[Launch, ...]
     buffers: tuple[Buffer, ...]
     captured: bool = False
     faults: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
 
 
 class Intermediate(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 # What needs a ledger that accounts for every kernel.
 _COUNTED: Final = ("derived_bytes", "round_trips", "intermediate_bytes")
+# Matrix products that add a tensor, their first argument.
+_ADDS: Final = frozenset({"aten::addmm", "aten::baddbmm", "aten::addmv", "aten::addbmm"})
+_BIAS_COPY: Final = "bias copy"
 # How many reasons are told; a call that ran something else entirely has one for each of its kernels.
 _MOST_REASONS: Final = 3
 
@@ -70,7 +73,8 @@ def emulated(workload: Workload, tokens: int, ledger: Ledger | None, *, no_ledge
     workload = msgspec.structs.replace(workload, batch=1, seq=tokens)
     if ledger is None:
         return without_ledger(workload, no_ledger)
-    lost = [*ledger.faults, *(f"{launch.op}: {launch.unknown}" for launch in ledger.launches if launch.unknown)]
+    lost = [*ledger.faults, *(f"{op}: what it runs inside cannot be watched" for op in ledger.opaque)]
+    lost += [f"{launch.op}: {launch.unknown}" for launch in ledger.launches if launch.unknown]
     if lost:
         return without_ledger(workload, "; ".join(lost[:_MOST_REASONS]))
     return _counted(workload, ledger, (), Alignment(kernels=((),) * len(ledger.launches)))
@@ -82,6 +86,7 @@ def _counted(
     kernels: Sequence[Kernel],
     aligned: Alignment,
 ) -> Traffic:
+    ledger, aligned = _bias_copies_apart(ledger, kernels, aligned)
     roles = [_role(mine, kernels) for mine in aligned.kernels]
     found = flow(ledger, roles, aligned.kernels)
     return Traffic(
@@ -94,6 +99,33 @@ def _counted(
         other=(*aligned.other, *_beside(ledger, kernels, aligned)),
         captured=ledger.captured,
     )
+
+
+def _bias_copies_apart(ledger: Ledger, kernels: Sequence[Kernel], aligned: Alignment) -> tuple[Ledger, Alignment]:
+    """Make two launches of a matrix product that copies its bias into its result and then adds to that.
+
+    Most such products add the bias on their way out; the trace alone shows which do not.
+    """
+    launches, places = [], []
+    for launch, mine in zip(ledger.launches, aligned.kernels, strict=True):
+        work = [index for index in mine if kernels[index].role != "memset"]
+        copies = launch.op in _ADDS and len(work) > 1 and bool(launch.reads) and _is_copy(kernels[work[0]])
+        if copies:
+            bias, out = launch.reads[0], launch.writes
+            launches.append(msgspec.structs.replace(launch, op=_BIAS_COPY, reads=(bias,), flops=None))
+            launches.append(msgspec.structs.replace(launch, reads=(*out, *launch.reads[1:])))
+            places += [(work[0],), tuple(index for index in mine if index != work[0])]
+        else:
+            launches.append(launch)
+            places.append(mine)
+    return (
+        msgspec.structs.replace(ledger, launches=tuple(launches)),
+        msgspec.structs.replace(aligned, kernels=tuple(places)),
+    )
+
+
+def _is_copy(kernel: Kernel) -> bool:
+    return kernel.role == "memcpy" or any("copy" in op for op in kernel.decoded.fused_ops)
 
 
 def _beside(ledger: Ledger, kernels: Sequence[Kernel], aligned: Alignment) -> list[str]:

@@ -49,6 +49,7 @@ class Ledgers:
         self._buffers: list[Buffer] = []
         self.launches: list[Launch] = []
         self.faults: list[str] = []
+        self.opaque: list[str] = []
         self._captured = False
         self._kind = "cuda" if any(tensor.is_cuda for tensor in named.values()) else "cpu"
         self.quiet = 0  # above 0 while what runs belongs to a launch that is written down already
@@ -161,6 +162,7 @@ class Ledgers:
             buffers=tuple(self._buffers),
             captured=self._captured,
             faults=tuple(self.faults),
+            opaque=tuple(dict.fromkeys(self.opaque)),
         )
 
     def _buffer(self, storage: torch.UntypedStorage) -> _Known:

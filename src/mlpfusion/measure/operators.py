@@ -83,13 +83,21 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         state = [] if capturing else [(value, _State(value)) for value in given]
         body = _body(func, given)
         if body is None:
+            ledgers.opaque.append(func._schema.name)
             out = func(*args, **kwargs)
         else:
             with self:
                 out = body(*args, **kwargs)
-        if len(ledgers.launches) == before:
-            changed = [value for value, was in state if was.changed(value)]
+        changed = [value for value, was in state if was.changed(value)]
+        inside = ledgers.launches[before:]
+        if not inside:
             self._write_down(func, args, kwargs, out, changed)
+            return out
+        written = {access.buffer for launch in inside for access in launch.writes}
+        behind = [value for value in changed if (found := ledgers.access(value)) and found.buffer not in written]
+        if behind:
+            reason = "it writes to a tensor without a launch that can be seen"
+            ledgers.launch(func._schema.name, "operator", writes=behind, unknown=reason)
         return out
 
     def _write_down(self, func: Any, args: Any, kwargs: Any, out: Any, changed: Sequence[Tensor] = ()) -> None:
