@@ -335,6 +335,12 @@ def test_the_ledger_leaves_values_as_they_are():
     assert all(torch.equal(a, b) for a, b in zip(got[-1], want, strict=True))
 
 
+def test_a_result_that_nothing_seen_wrote_is_a_fault():
+    x = torch.randn(4)
+    assert watch(lambda: torch.from_numpy(x.numpy() * 2), x=x).faults == ("no launch that was seen wrote the result",)
+    assert watch(lambda: (x.view(2, 2), x * 2), x=x).faults == ()  # of an input, and of a launch
+
+
 def test_a_call_that_changes_from_call_to_call_is_not_trusted():
     x, turns = torch.ones(4), []
 

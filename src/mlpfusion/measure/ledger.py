@@ -66,6 +66,10 @@ class Ledgers:
         if self._buffers[number].name is None:
             self._buffers[number] = Buffer(bytes=self._buffers[number].bytes, name=name)
 
+    def is_named(self, number: int) -> bool:
+        """Whether a buffer has a name by now: before the results get theirs, that of a tensor from before the call."""
+        return self._buffers[number].name is not None
+
     def is_here(self, tensor: Tensor) -> bool:
         """Whether a tensor lies on the device of this call: work on the host launches nothing on a GPU."""
         return tensor.device.type == self._kind

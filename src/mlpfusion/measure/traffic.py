@@ -16,7 +16,7 @@ from mlpfusion.measure.ledger import Ledgers
 from mlpfusion.measure.operators import Operators
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from mlpfusion.ledgers import Ledger
     from mlpfusion.reference import Case
@@ -58,11 +58,25 @@ def _watch(call: Callable[[], object], named: Mapping[str, Tensor]) -> Ledger:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     results = [value for value in tree_leaves(held) if isinstance(value, Tensor)]
+    ledgers.faults += _unwritten(ledgers, results)
     for index, result in enumerate(results):
         ledgers.name("result" if len(results) == 1 else f"result {index + 1}", result)
     if _graphs_compiled() != compiled_before:
         ledgers.faults.append("torch.compile compiled anew while the ledger was kept")
     return ledgers.finished()
+
+
+def _unwritten(ledgers: Ledgers, results: Sequence[Tensor]) -> list[str]:
+    """A fault if a result holds what no launch wrote: then something that cannot be watched did."""
+    written = {access.buffer for launch in ledgers.launches for access in launch.writes}
+    for result in results:
+        try:
+            found = ledgers.access(result) if ledgers.is_here(result) else None
+        except (ValueError, RuntimeError, NotImplementedError):  # without plain memory; its launches say so
+            continue
+        if found is not None and found.buffer not in written and not ledgers.is_named(found.buffer):
+            return ["no launch that was seen wrote the result"]
+    return []
 
 
 def _graphs_compiled() -> int:
