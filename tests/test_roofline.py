@@ -142,6 +142,12 @@ def test_what_does_not_fit_into_memory_is_not_copied(tmp_path, monkeypatch):
     assert found == "the card's ceilings could not be measured: no"
 
 
+def test_without_memory_for_a_copy_there_are_no_ceilings(tmp_path, monkeypatch):
+    monkeypatch.setattr(weighing.supervise, "run", lambda task, **_: weighing.tasks.Done())
+    here = device.Device(kind="cuda", name="a card", free_bytes=0)
+    assert "no memory for a copy" in weighing.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
+
+
 def test_the_shapes_are_those_of_the_mlp_and_a_large_square():
     work = Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128)
     assert roofline.products(work) == ((8192,) * 3, (8192, 3072, 768), (8192, 6144, 768), (8192, 768, 3072))

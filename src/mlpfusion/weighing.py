@@ -50,7 +50,10 @@ def ceilings(
                 path.unlink()
     except MlpfusionError as error:
         return f"the card's ceilings could not be measured: {error}"
-    return roofline.ceilings(dtype, times)
+    found = roofline.ceilings(dtype, times)
+    if not found.copies or not found.products:
+        return "the card's ceilings could not be measured: there is no memory for a copy and a matrix product"
+    return found
 
 
 def weighed(
