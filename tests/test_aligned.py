@@ -129,6 +129,28 @@ def test_several_kernels_of_a_strangers_operator_may_hand_values_to_one_another(
     assert align(ledger("mine::mlp"), inside[:2]).missing == ()
 
 
+def test_on_a_cpu_a_custom_operator_stands_for_what_runs_inside_it():
+    inside = {"inside": ("mine::act_mul_", 1)}
+    launches = ledger(
+        MM,
+        Launch(op=GELU, source="operator", **inside),
+        Launch(op=COPY, source="operator", **inside),
+        Launch(op=GELU, source="operator", inside=("mine::act_mul_", 2)),
+        MM,
+    )
+    shown = [
+        (name, "other", [(name, index)]) for index, name in enumerate((MM, "mine::act_mul_", "mine::act_mul_", MM))
+    ]
+    found = align(launches, work(*shown))
+    assert (found.kernels, found.missing) == (((0,), (1,), (1,), (2,), (3,)), ())
+    assert align(launches, work(*shown[:1], *shown[2:])).missing != ()  # one call of it is missing
+
+
+def test_on_a_cpu_an_operator_that_cannot_be_watched_is_not_trusted():
+    found = align(ledger("mine::mlp"), work(("mine::mlp", "other", [("mine::mlp", 0)])))
+    assert found.missing == ("mine::mlp: what it runs inside was not seen",)
+
+
 def test_faults_of_the_ledger_are_passed_on():
     assert align(Ledger(launches=(), buffers=(), faults=("compiled anew",)), []).missing == ("compiled anew",)
 

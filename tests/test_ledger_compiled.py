@@ -229,3 +229,27 @@ def test_a_kernel_of_the_users_own_inside_a_graph_is_left_to_its_own_code(monkey
 def test_a_kernel_without_names_is_not_trusted(monkeypatch):
     (found,) = launched(monkeypatch, [], torch.zeros(4), stream=0)
     assert found.unknown == "its arguments have no names"
+
+
+# ---- strangers -------------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("ledger_strangers::act_mul_", mutates_args=("g",))
+def act_mul_(g: torch.Tensor, u: torch.Tensor) -> None:
+    g.copy_(torch.nn.functional.gelu(g, approximate="tanh") * u)
+
+
+def test_a_strangers_mutating_operator_is_counted_and_borne_out_by_the_trace(tmp_path):
+    made = case()
+
+    def call(x):
+        g = made.mlp.gate_proj(x)
+        torch.ops.ledger_strangers.act_mul_(g, made.mlp.up_proj(x))
+        return made.mlp.down_proj(g)
+
+    step = reference.step(call, made)
+    step()
+    ledger = traffic.collect(step, traffic.names(made))
+    assert ops(ledger) == ["mm", "mm", "gelu", "mul", "copy_", "mm"]
+    assert trips(ledger) == (5, 10 * M * H)
+    assert align(ledger, traced(step, tmp_path)).missing == ()

@@ -29,11 +29,12 @@ def align(ledger: Ledger, work: Sequence[DeviceWork]) -> Alignment:
     if len(launches) * len(work) > MOST_CELLS:
         reason = f"{len(launches)} launches and {len(work)} pieces of device work are too many to compare"
         return Alignment(kernels=((),) * len(launches), missing=(reason,))
-    pairs = _pairs(launches, work)
+    units = _units(launches, {item.name for item in work})
     kernels: list[tuple[int, ...]] = [()] * len(launches)
     taken: set[int] = set()
-    for launch, first, count in pairs:
-        kernels[launch] = tuple(work[index].kernel for index in range(first, first + count))
+    for unit, first, count in _pairs([launches[members[0]] for members in units], work):
+        for launch in units[unit]:
+            kernels[launch] = tuple(work[index].kernel for index in range(first, first + count))
         taken.update(range(first, first + count))
     left = [item for index, item in enumerate(work) if index not in taken]
     # A fill clears a workspace. Copies around a graph's replay move its inputs, which no launch on the host shows.
@@ -62,12 +63,31 @@ def _several(launches: Sequence[Launch], kernels: Sequence[tuple[int, ...]], wor
     Several kernels of one of PyTorch's own operators share a workspace, which is no value of the call.
     """
     fills = {item.kernel for item in work if item.kind == "memset"}
+    itself = {item.kernel: item.name for item in work}
     found = []
     for launch, mine in zip(launches, kernels, strict=True):
         count = len(set(mine) - fills)
-        if launch.source == "operator" and not launch.op.startswith(_OWN) and count > 1:
+        if launch.source != "operator" or launch.op.startswith(_OWN):
+            continue
+        if count > 1:
             found.append(f"{launch.op} has {count} kernels, and what they hand to each other was not seen")
+        elif any(itself[index] == launch.op for index in mine):  # on a CPU the operator is all that a trace shows
+            found.append(f"{launch.op}: what it runs inside was not seen")
     return found
+
+
+def _units(launches: Sequence[Launch], names: set[str]) -> list[list[int]]:
+    """The launches that the trace can show apart: on a CPU it has a custom operator, not what runs inside it."""
+    units: list[list[int]] = []
+    last = None
+    for index, launch in enumerate(launches):
+        together = launch.inside if launch.inside is not None and launch.inside[0] in names else None
+        if together is not None and together == last:
+            units[-1].append(index)
+        else:
+            units.append([index])
+        last = together
+    return units
 
 
 def _pairs(launches: Sequence[Launch], work: Sequence[DeviceWork]) -> list[tuple[int, int, int]]:
@@ -99,6 +119,8 @@ def _pairs(launches: Sequence[Launch], work: Sequence[DeviceWork]) -> list[tuple
 def _extent(launch: Launch, work: Sequence[DeviceWork], first: int) -> int:
     """How many pieces from `first` on belong to this launch, if it is one that the first can come from; else 0."""
     item = work[first]
+    if launch.inside is not None and item.name == launch.inside[0]:
+        return 1
     if launch.kernel is not None:
         return int(_CPP_GRAPH.sub("", item.name) == _CPP_GRAPH.sub("", launch.kernel))
     if item.replayed:  # a graph's kernels have no operator: only their kind can be compared

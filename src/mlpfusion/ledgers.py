@@ -52,7 +52,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     `op` is the operator (`aten::mm`) or, for a kernel launched by itself, the kernel's name, which `kernel` then holds
     too. `source` is who said what it touches: the operator's schema and storages, Triton's own code of the kernel, the
     arguments of an Inductor kernel, the interpreter's loads and stores (exact), or the launcher (declared). `unknown`
-    says why its ranges cannot be relied on.
+    says why its ranges cannot be relied on. `inside` is the outermost custom operator that it ran in, with a number
+    that tells two calls of one apart.
     """
 
     op: str
@@ -63,6 +64,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     flops: int | None = None
     backward: bool = False
     unknown: str | None = None
+    inside: tuple[str, int] | None = None
 
 
 class Buffer(msgspec.Struct, frozen=True, kw_only=True):

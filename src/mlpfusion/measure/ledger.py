@@ -50,6 +50,7 @@ class Ledgers:
         self.launches: list[Launch] = []
         self.faults: list[str] = []
         self.opaque: list[str] = []
+        self.inside: tuple[str, int] | None = None  # the custom operator that is running, and which of them it is
         self._captured = False
         self._kind = "cuda" if any(tensor.is_cuda for tensor in named.values()) else "cpu"
         self.quiet = 0  # above 0 while what runs belongs to a launch that is written down already
@@ -156,6 +157,7 @@ class Ledgers:
                 flops=flops,
                 backward=torch._C._current_graph_task_id() != -1,
                 unknown=unknown,
+                inside=self.inside,
             )
         )
 

@@ -86,8 +86,13 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             ledgers.opaque.append(func._schema.name)
             out = func(*args, **kwargs)
         else:
-            with self:
-                out = body(*args, **kwargs)
+            outer = ledgers.inside
+            ledgers.inside = outer or (func._schema.name, before)
+            try:
+                with self:
+                    out = body(*args, **kwargs)
+            finally:
+                ledgers.inside = outer
         changed = [value for value, was in state if was.changed(value)]
         inside = ledgers.launches[before:]
         if not inside:
