@@ -20,6 +20,7 @@ MOST_CELLS: Final = 4_000_000
 _CPP_GRAPH: Final = re.compile(r"^graph_\d+_")  # PyTorch numbers the kernels of its C++ graphs by process
 _COMPILED: Final = re.compile(r"^(graph_\d+_)?(triton|cpp)_")
 _OWN: Final = ("aten::", "prims::", "mkldnn::", "inductor::")
+_COPIES: Final = frozenset({"aten::copy_", "aten::_foreach_copy_"})
 _MATRIX: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "mv", "addmv"})
 
 
@@ -37,23 +38,26 @@ def align(ledger: Ledger, work: Sequence[DeviceWork]) -> Alignment:
             kernels[launch] = tuple(work[index].kernel for index in range(first, first + count))
         taken.update(range(first, first + count))
     left = [item for index, item in enumerate(work) if index not in taken]
-    # A fill clears a workspace. Copies around a graph's replay move its inputs, which no launch on the host shows.
-    may_be_other = ("memset", "memcpy") if ledger.captured else ("memset",)
-    missing = [*ledger.faults, *_differences(launches, kernels, [one for one in left if one.kind not in may_be_other])]
+    # A fill clears a workspace. Copies around a graph's replay move its inputs, as others did around its capture.
+    other = [item for item in left if item.kind == "memset" or (ledger.captured and _is_copy(item))]
+    dropped = _COPIES if ledger.captured else frozenset()
+    lost = [one.op for one, mine in zip(launches, kernels, strict=True) if not mine and one.op not in dropped]
+    missing = [*ledger.faults, *_differences(launches, lost, [item for item in left if item not in other])]
     missing += _several(launches, kernels, work)
     missing += [f"{launch.op}: {launch.unknown}" for launch in launches if launch.unknown is not None]
-    other = [f"{item.name} ({item.kind})" for item in left if item.kind in may_be_other]
-    return Alignment(kernels=tuple(kernels), missing=tuple(missing), other=tuple(other))
+    shown = [f"{item.name} ({item.kind})" for item in other]
+    return Alignment(kernels=tuple(kernels), missing=tuple(missing), other=tuple(shown))
 
 
-def _differences(
-    launches: Sequence[Launch], kernels: Sequence[tuple[int, ...]], left: Sequence[DeviceWork]
-) -> list[str]:
+def _is_copy(item: DeviceWork) -> bool:
+    return item.kind == "memcpy" or any(name in _COPIES for name, _ in item.ops)
+
+
+def _differences(launches: Sequence[Launch], lost: Sequence[str], left: Sequence[DeviceWork]) -> list[str]:
     found = []
     if any(_COMPILED.match(item.name) for item in left) and not any(one.source == "inductor" for one in launches):
         found.append("the trace shows compiled kernels, but the code that the ledger watched was not compiled")
     found += [f"the trace has a kernel that the ledger has not: {item.name}" for item in left]
-    lost = [launch.op for launch, mine in zip(launches, kernels, strict=True) if not mine]
     return found + [f"the ledger has a launch that the trace has not: {op}" for op in lost]
 
 

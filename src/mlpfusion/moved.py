@@ -62,7 +62,16 @@ def traffic(
             other=found.other,
             captured=ledger.captured,
         )
-    return _counted(workload, ledger, kernels, found)
+    return _counted(workload, *_replayed(ledger, found), kernels)
+
+
+def _replayed(ledger: Ledger, found: Alignment) -> tuple[Ledger, Alignment]:
+    """Without the launches that a replay has not: copies around the capture, which a replay makes in its own way."""
+    kept = [(launch, mine) for launch, mine in zip(ledger.launches, found.kernels, strict=True) if mine]
+    return (
+        msgspec.structs.replace(ledger, launches=tuple(launch for launch, _ in kept)),
+        msgspec.structs.replace(found, kernels=tuple(mine for _, mine in kept)),
+    )
 
 
 def emulated(workload: Workload, tokens: int, ledger: Ledger | None, *, no_ledger: str | None = None) -> Traffic:
@@ -77,14 +86,14 @@ def emulated(workload: Workload, tokens: int, ledger: Ledger | None, *, no_ledge
     lost += [f"{launch.op}: {launch.unknown}" for launch in ledger.launches if launch.unknown]
     if lost:
         return without_ledger(workload, "; ".join(lost[:_MOST_REASONS]))
-    return _counted(workload, ledger, (), Alignment(kernels=((),) * len(ledger.launches)))
+    return _counted(workload, ledger, Alignment(kernels=((),) * len(ledger.launches)), ())
 
 
 def _counted(
     workload: Workload,
     ledger: Ledger,
-    kernels: Sequence[Kernel],
     aligned: Alignment,
+    kernels: Sequence[Kernel],
 ) -> Traffic:
     ledger, aligned = _bias_copies_apart(ledger, kernels, aligned)
     roles = [_role(mine, kernels) for mine in aligned.kernels]
