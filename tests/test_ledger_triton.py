@@ -100,8 +100,27 @@ def test_a_launch_is_read_from_the_kernels_own_code():
 
 def test_a_descriptor_stands_for_the_tensor_below_it():
     a, b, out = tensors()
-    (launch,) = seen(lambda: compiled().launch_metadata((1,), 0, SimpleNamespace(base=a), b, (out, 3), 7))
+    described = SimpleNamespace(base=a, shape=[2, 2], strides=[2, 1])
+    (launch,) = seen(lambda: compiled().launch_metadata((1,), 0, described, b, (out, 3), 7))
     assert [len(launch.reads), len(launch.writes)] == [2, 1]
+    assert launch.reads[0].bytes == 16
+
+
+def test_a_descriptor_over_two_weights_touches_both():
+    store = torch.zeros(100)
+    gate = store[10:26].view(4, 4)  # and the other from 60 on
+    both = SimpleNamespace(base=gate, shape=[2, 4, 4], strides=[50, 4, 1])
+    out = torch.zeros(4)
+    (launch,) = seen(lambda: compiled().launch_metadata((1,), 0, both, out, out, 7))
+    assert launch.reads[0].runs == (Run(40, 64, 200, 2),)
+    far = torch.empty(4), torch.empty(4)  # two allocations, read through the distance between them
+    first, second = sorted(far, key=lambda one: one.data_ptr())
+    apart = (second.data_ptr() - first.data_ptr()) // 4
+    ledgers = Ledgers({"gate": first, "up": second})
+    found = ledgers.span(first, [2, 4], [apart, 1])
+    assert [(access.buffer, access.bytes) for access in found] == [(0, 16), (1, 16)]
+    with pytest.raises(ValueError, match="none of its arguments"):
+        Ledgers({"gate": first}).span(first, [2, 4], [apart, 1])
 
 
 @pytest.mark.parametrize(

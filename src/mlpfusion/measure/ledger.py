@@ -12,7 +12,7 @@ from mlpfusion import regions
 from mlpfusion.ledgers import Access, Buffer, Launch, Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -94,6 +94,31 @@ class Ledgers:
                 f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} has too many pieces"
             )
         return Access(buffer=buffer.number, runs=runs)
+
+    def span(self, base: Tensor, shape: Sequence[int], strides: Sequence[int]) -> list[Access]:
+        """The bytes of a view from a tensor's first element on, wherever they lie: it may go on in another buffer.
+
+        Raises:
+            ValueError: it leaves all memory that is known, or has too many pieces.
+        """
+        self._buffer(base.untyped_storage())
+        size = base.element_size()
+        runs = regions.of_strided(base.data_ptr(), shape, [stride * size for stride in strides], size)
+        if runs is None:
+            raise ValueError(f"a view of shape {tuple(shape)} and strides {tuple(strides)} has too many pieces")
+        pieces = regions.intervals(runs)
+        found = {}
+        for known in list(self._known.values()):
+            if not len(pieces) or not known.is_there() or known.number in found:
+                continue
+            inside = (pieces[:, 0] >= known.start) & (pieces[:, 1] <= known.stop)
+            if inside.any():
+                start = self._bases[known.number]
+                found[known.number] = Access(buffer=known.number, runs=regions.compress(pieces[inside] - start))
+                pieces = pieces[~inside]
+        if len(pieces):
+            raise ValueError("it touches memory that belongs to none of its arguments")
+        return list(found.values())
 
     def at(self, pieces: Any, among: Iterable[Tensor]) -> list[Access]:
         """A set of addresses as accesses to the buffers of the tensors `among`.

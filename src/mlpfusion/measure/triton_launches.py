@@ -10,12 +10,14 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from mlpfusion.measure import ttir
-from mlpfusion.measure.interpreted import tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from mlpfusion.ledgers import Access
     from mlpfusion.measure.ledger import Ledgers
 
 
@@ -67,8 +69,10 @@ def _is_interpreted(kernel: Any) -> bool:
 
 
 def _write_down(ledgers: Ledgers, kernel: Any, args: tuple[Any, ...]) -> None:
-    given = list(tensors(args))
-    reads, writes, unknown = [], [], None
+    given = list(_pointers(args))
+    reads: list[Access] = []
+    writes: list[Access] = []
+    unknown = None
     try:
         code = kernel.asm.get("ttir")
         if not isinstance(code, str):
@@ -76,8 +80,27 @@ def _write_down(ledgers: Ledgers, kernel: Any, args: tuple[Any, ...]) -> None:
         found = ttir.touched(code)
         if len(found.reads) != len(given):
             raise ttir.UnreadableError(f"its code has {len(found.reads)} pointers, its launch {len(given)} tensors")
-        reads = [tensor for tensor, read in zip(given, found.reads, strict=True) if read]
-        writes = [tensor for tensor, written in zip(given, found.writes, strict=True) if written]
-    except ttir.UnreadableError as error:
-        unknown = str(error)
-    ledgers.launch(kernel.name, "triton", kernel=kernel.name, reads=reads, writes=writes, unknown=unknown)
+        for value, read, written in zip(given, found.reads, found.writes, strict=True):
+            touched = _accesses(ledgers, value) if read or written else []
+            reads += touched if read else []
+            writes += touched if written else []
+    except (ValueError, RuntimeError, NotImplementedError) as error:  # the last two: a tensor without storage
+        unknown = str(error).splitlines()[0]
+    ledgers.add(kernel.name, "triton", reads, writes, kernel=kernel.name, unknown=unknown)
+
+
+def _pointers(values: Iterable[Any]) -> Iterator[Any]:
+    """The tensors and tensor descriptors among a launch's arguments."""
+    for value in values:
+        if isinstance(value, tuple | list):
+            yield from _pointers(value)
+        elif isinstance(value, Tensor) or isinstance(getattr(value, "base", None), Tensor):
+            yield value
+
+
+def _accesses(ledgers: Ledgers, value: Any) -> list[Access]:
+    """The bytes of a tensor, or of what a descriptor describes: it may reach beyond the tensor that it starts from."""
+    if not isinstance(value, Tensor):
+        return ledgers.span(value.base, value.shape, value.strides)
+    found = ledgers.access(value)
+    return [] if found is None else [found]
