@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from . import gate_up_backward_kernels, gate_up_kernels
-from .cached_kernel import CachedKernel, is_interpreted
+from .cached_kernel import LISTENERS, CachedKernel, Launched, announce, is_interpreted
 from .described_kernel import Box, DescribedKernel, box_of
 from .gate_up_configs import Card, Config
 from .gate_up_decode import DecodeConfig, down_decode, gate_up_decode
@@ -188,6 +188,12 @@ def _launch_hopper(
     constants = (*tile, activation, has_bias, keep)
     programs = config.programs(m, h, here.multiprocessors)
     key = (x.get_device(), x.dtype, constants)
+    if LISTENERS:
+        biases = {"gate_bias": weights.gate_bias, "up_bias": weights.up_bias}
+        read = {"x": x, "gate_weight": weights.gate, "up_weight": weights.up}
+        read |= {name: bias for name, bias in biases.items() if bias is not None}
+        written = dict(zip(("product", "gate", "up"), outputs if keep else outputs[:1], strict=False))
+        announce(Launched(_hopper()[0].kernel, (programs,), read, written))
     _hopper()[0](key, programs, boxes, _biases(weights), (m, h, d, *constants), _specialised(config))
 
 
@@ -272,6 +278,10 @@ def _backward_hopper(
     constants = (rows, config.block_n, config.block_k, config.stages, config.group, activation)
     programs = config.programs(m, h, here.multiprocessors)
     key = (dy.get_device(), dy.dtype, constants)
+    if LISTENERS:
+        read = {"dy": dy, "down_weight": down_weight, "gate": gate, "up": up}
+        written = {"dgate_up": dgate_up, "product": product}
+        announce(Launched(_hopper()[1].kernel, (programs,), read, written))
     _hopper()[1](key, programs, boxes, (), (m, h, d, *constants), _specialised(config))
 
 
