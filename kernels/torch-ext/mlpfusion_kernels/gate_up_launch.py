@@ -59,14 +59,17 @@ def _hopper() -> tuple[DescribedKernel, DescribedKernel]:
 
 @functools.cache
 def card(index: int) -> Card:
-    """What the choice of a configuration needs to know about a GPU; for -1, of Triton's interpreter."""
+    """What the choice of a configuration needs to know about a GPU; for -1, of Triton's interpreter.
+
+    Raises RuntimeError for a GPU of AMD: Triton's compiler for those cannot select among pointers, as the kernels do.
+    """
     if index < 0:
         return Card((0, 0), 1, 0)
+    if torch.version.hip is not None:
+        raise RuntimeError("gated_mlp has no kernels for AMD GPUs; three linear layers around act_mul run there")
     facts = torch.cuda.get_device_properties(index)
-    # Cards that are not NVIDIA's run the pointer form with the smallest of its tables.
-    capability = (facts.major, facts.minor) if torch.version.hip is None else (8, 6)
-    shared_bytes = getattr(facts, "shared_memory_per_block_optin", 64 * 1024)
-    return Card(capability, facts.multi_processor_count, shared_bytes, facts.name)
+    shared_bytes: int = facts.shared_memory_per_block_optin
+    return Card((facts.major, facts.minor), facts.multi_processor_count, shared_bytes, facts.name)
 
 
 def mlp_forward(
