@@ -1,0 +1,307 @@
+"""Checks of what any kernel owes, whatever it computes: it runs, writes all of its result, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor
+
+from mlpfusion.validate import bounds
+from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
+from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, shape_text, undecided
+from mlpfusion.validate.guard import PATTERNS
+from mlpfusion.validate.hired import RaisedError
+from mlpfusion.validate.layouts import LAYOUTS
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Dtype
+    from mlpfusion.validate.channel import Tensors
+    from mlpfusion.validate.exam import Exam
+    from mlpfusion.verdicts import Kind
+
+# No multiple of any tile, a multiple of most, and rows of an odd length.
+WRITTEN: Final = ((257,), (1031,), (7, 127), (2, 2048))
+LAID_OUT: Final = (24, 40)
+EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
+    "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
+    "mlp": ((0,), (4, 0), (1,), (1, 1)),
+}
+
+
+def runs(exam: Exam, dtype: Dtype) -> Found:
+    """It returns one tensor of the right shape and dtype."""
+    shape = exam.asked.shapes[0] if exam.asked.shapes else (8, 64)
+    given = exam.operands(dtype, shape, "runs")
+    y = exam.forward(given)
+    return _misshapen(y, _like(exam, given), dtype) or passed(f"runs; {exam.loaded.described}")
+
+
+def _like(exam: Exam, given: Tensors) -> Tensor:
+    return given["dy"] if exam.kind == "mlp" else given["gate"]
+
+
+def _misshapen(y: Tensor, like: Tensor, dtype: Dtype) -> Found | None:
+    if y.shape != like.shape:
+        return failed(f"returns shape {tuple(y.shape)} for {tuple(like.shape)}", tuple(like.shape))
+    if y.dtype != like.dtype:
+        return failed(f"returns {str(y.dtype).removeprefix('torch.')} for {dtype} operands", tuple(like.shape))
+    return None
+
+
+def written(exam: Exam, dtype: Dtype) -> Found:
+    """Every element of the result is written, and nothing behind it: memory is poisoned with two patterns."""
+    refused, faults = [], []
+    for shape in exam.asked.shapes or WRITTEN:
+        given = exam.operands(dtype, shape, "written")
+        like = _like(exam, given)
+        try:
+            first, facts = exam.ask("forward", given, pattern="nan")
+            second, _ = exam.ask("forward", given, pattern="odd")
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            refused.append(shape_text(shape))
+            continue
+        wrong = _misshapen(first["y"], like, dtype)
+        if wrong is not None:
+            return wrong
+        odd = torch.tensor(PATTERNS["odd"]).to(like.dtype)
+        left = (first["y"].isnan() & (second["y"] == odd)).reshape(-1)
+        if bool(left.any()) or facts["behind"]:
+            faults.append((shape, left, facts))
+    if faults:
+        # Where a part is written the fault has a face; where nothing is, it has not.
+        shape, left, facts = next((each for each in faults if 0 < int(each[1].sum()) < each[1].numel()), faults[0])
+        return failed(_unwritten(left, facts["behind"], facts["farthest"]), shape)
+    if len(refused) == len(exam.asked.shapes or WRITTEN):
+        return undecided(f"it refuses every shape tried: {', '.join(refused)}")
+    return passed("every element is written and nothing behind the result, under both patterns")
+
+
+def _unwritten(left: Tensor, behind: int, farthest: int) -> str:
+    n, count = left.numel(), int(left.sum())
+    outside = f"{behind} element{'s' * (behind != 1)} behind its end are" if behind != 1 else "1 element behind it is"
+    if behind and count == n:
+        return (
+            f"the mask is inverted (`>` where `<` belongs?): none of the {n} elements of the result is written, "
+            f"and {outside}"
+        )
+    if behind:
+        reach = f", up to {farthest} beyond it" if farthest > 1 else ""
+        return (
+            f"writes outside its result: {outside} written{reach}"
+            + (f"; {count} of {n} are not" if count else "")
+            + "; is the mask `<=` where `<` belongs, or missing?"
+        )
+    first = int(left.nonzero()[0])
+    if count == n:
+        return f"none of the {n} elements of the result is written"
+    if first == n - count:
+        if count == 1:
+            return f"the last of {n} elements is never written: an index is off by one"
+        return f"the last {count} of {n} elements are never written: the tail behind the last whole tile is left out"
+    return f"{count} of {n} elements are never written, the first at index {first}"
+
+
+def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
+    """The forward leaves its operands (and weights) as they were, by their bits."""
+    given = exam.operands(dtype, (7, 128), "kept")
+    _, facts = exam.ask("forward", given)
+    changed = facts["changed"]
+    if not changed and exam.forward_only is None:
+        changed = exam.ask("backward", given)[1]["changed"]
+    if changed:
+        return failed(f"the forward overwrites {' and '.join(changed)}", (7, 128))
+    return passed("the operands are as they were, by their bits")
+
+
+def positions(exam: Exam, dtype: Dtype) -> Found:
+    """A value does not depend on where its operands lie: shuffled operands give the shuffled result."""
+    for shape in ((1031,), (7, 127), (2, 2500)):
+        generator = exam.generator(f"positions {shape}")
+        n = torch.Size(shape).numel()
+        steps = min(n, 96)  # far enough apart for bfloat16
+        gate = (0.5 + 1.5 * (torch.randperm(n, generator=generator) % steps) / steps).to(getattr(torch, dtype))
+        up = torch.linspace(1.0, 1.25, n).to(gate.dtype)
+        order = torch.randperm(n, generator=generator)
+        try:
+            straight = exam.forward({"gate": gate.view(shape), "up": up.view(shape)}).reshape(-1).double()
+            mixed = exam.forward({"gate": gate[order].view(shape), "up": up[order].view(shape)}).reshape(-1).double()
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            continue
+        expected = straight[order]
+        off = ~((mixed - expected).abs() <= 4 * bounds.EPS[dtype] * expected.abs())
+        if bool(off.any()):
+            return failed(_displaced(mixed, expected, off), shape)
+    return passed("a value does not depend on its place")
+
+
+def _displaced(mixed: Tensor, expected: Tensor, off: Tensor) -> str:
+    count, n = int(off.sum()), off.numel()
+    where = int(off.nonzero()[0])
+    for shift in (1, -1, 2, -2):
+        if float(((mixed - expected.roll(shift)).abs() < 1e-2 * expected.abs()).double().mean()) > 0.9:
+            return f"every result is that of its neighbour {shift:+d}: an index is off by {abs(shift)}"
+    return f"{count} of {n} results depend on their place, the first at index {where}: an index is wrong"
+
+
+def layouts(exam: Exam, dtype: Dtype) -> Found:
+    """Operands of any layout give the dense result or are refused, in forward and backward."""
+    refused, wrong = [], []
+    shape = LAID_OUT if exam.kind == "act_mul" else LAID_OUT[:1]
+    operands = exam.names if exam.kind == "act_mul" else ("x",)
+    sets = [operands, operands[:1]] if exam.kind == "act_mul" else [operands]
+    for layout, lay in LAYOUTS.items():
+        for which in sets:
+            given = exam.operands(dtype, shape, "layouts")
+            for name in which:
+                given[name] = lay(given[name]).clone(memory_format=torch.contiguous_format)
+            if layout == "one row of stride 1":
+                given = {
+                    name: value[:1].clone() if value.shape[0] == LAID_OUT[0] else value for name, value in given.items()
+                }
+            named = f"{' and '.join(which)} {layout}"
+            try:
+                dense = exam.forward(given)
+                y = exam.forward(given, layouts=dict.fromkeys(which, layout))
+            except RaisedError as error:
+                if not is_refusal(error):
+                    raise
+                refused.append(named)
+                continue
+            if not _close(y, dense, dtype):
+                wrong.append(named)
+    if wrong:
+        return failed(f"silently wrong where operands are not dense: {'; '.join(wrong)}", shape)
+    backward = _backward_layouts(exam, dtype, shape)
+    if backward is not None:
+        return backward
+    return passed("right in every layout" if not refused else f"right, or refused ({'; '.join(refused)})")
+
+
+def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found | None:
+    """The gradient that arrives may be of any layout too: that of a sum is expanded from one element."""
+    if exam.forward_only is not None:
+        return None
+    given = exam.operands(dtype, shape, "layouts")
+    for layout in ("transposed", "expanded"):
+        given["dy"] = LAYOUTS[layout](given["dy"]).clone(memory_format=torch.contiguous_format)
+        try:
+            dense, facts = exam.ask("backward", given)
+            if "forward_only" in facts:
+                return None
+            found, _ = exam.ask("backward", given, dy_layout=layout)
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            continue
+        for name, grad in dense.items():
+            if not _close(found[name], grad, dtype):
+                return failed(f"{_grad_name(name)} is silently wrong for an output gradient that is {layout}", shape)
+    return None
+
+
+def _grad_name(name: str) -> str:
+    return f"the gradient of {name[2:]}" if name.startswith("d:") else name
+
+
+def _close(a: Tensor, b: Tensor, dtype: Dtype) -> bool:
+    """Equal but for the order of sums: within 8 eps of the largest value."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    largest = float(b.double().abs().max()) if b.numel() else 0.0
+    return bool(((a.double() - b.double()).abs() <= 8 * bounds.EPS[dtype] * largest).all())
+
+
+def deterministic(exam: Exam, dtype: Dtype) -> Found:
+    """Three calls on the same operands give the same bits."""
+    _, facts = exam.ask("forward", exam.operands(dtype, (33, 127), "deterministic"), times=3)
+    if facts["agree"]:
+        return passed("three calls give the same bits")
+    sentence = "calls on the same operands give different bits"
+    return failed(sentence, (33, 127)) if exam.kind == "act_mul" else reported(sentence)
+
+
+def rows_alone(exam: Exam, dtype: Dtype) -> Found:
+    """A row gives the same bits alone and among others."""
+    given = exam.operands(dtype, (16, 64), "rows")
+    among = exam.forward(given)
+    rows = exam.names if exam.kind == "act_mul" else ("x",)
+    alone = exam.forward({**given, **{name: given[name][3:4].clone() for name in rows}})
+    if torch.equal(among[3:4], alone):
+        return passed("a row gives the same bits alone and among others")
+    largest = float((among[3:4].double() - alone.double()).abs().max())
+    sentence = f"a row differs by up to {largest:.2g} when it is computed alone"
+    return failed(sentence, (16, 64)) if exam.kind == "act_mul" else reported(sentence + ", by the matrix products")
+
+
+def configurations(exam: Exam, dtype: Dtype) -> Found:
+    """Every configuration of an autotuner gives the right values, not only the one that was picked here."""
+    count = exam.loaded.configurations
+    if not count:
+        return passed("no autotuner")
+    given = exam.operands(dtype, (3, 1031), "configurations")
+    reference = exam.reference(given)["y"]
+    wrong = []
+    for index in range(count):
+        try:
+            y, facts = exam.ask("forward", given, configuration=index)
+        except RaisedError as error:
+            wrong.append(f"number {index} raises {error}")
+            continue
+        if not _close(y["y"].double(), reference, dtype) or facts["behind"]:
+            wrong.append(f"number {index} ({facts['configuration']}) is wrong")
+    exam.ask("forward", given, configuration=0 if exam.loaded.interpreted else None)
+    if wrong:
+        return failed(f"{len(wrong)} of {count} configurations fail: {'; '.join(wrong)}", (3, 1031))
+    return passed(f"all {count} configurations of the autotuner give right values")
+
+
+def reuse(exam: Exam, dtype: Dtype) -> Found:
+    """A result is the caller's to keep: the next call leaves it alone."""
+    given = exam.operands(dtype, (8, 64), "reuse")
+    other = exam.operands(dtype, (8, 64), "reused")
+    results, _ = exam.ask("reuse", given | {f"other:{name}": other[name] for name in exam.names})
+    if not torch.equal(results["before"].nan_to_num(), results["after"].nan_to_num()):
+        return failed("the next call overwrites an earlier result: both are one buffer", (8, 64))
+    if torch.equal(results["before"].nan_to_num(), results["second"].nan_to_num()):
+        return failed("other operands give the earlier result again", (8, 64))
+    return passed("an earlier result is left alone by the next call")
+
+
+def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
+    """Sizes 0 and 1 work, or are refused."""
+    odd = []
+    batch = "0x768" if exam.kind == "act_mul" else "0"
+    for shape in EMPTY[exam.kind]:
+        given = exam.operands(dtype, shape, "empty")
+        try:
+            wrong = _misshapen(exam.forward(given), _like(exam, given), dtype)
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            odd.append(shape_text(shape))
+            continue
+        if wrong is not None:
+            return wrong
+    if odd:
+        sentence = f"refuses {', '.join(odd)}"
+        return hazard(f"{sentence}: an empty batch raises") if batch in odd else reported(sentence)
+    return passed("sizes of 0 and 1 give results of the right shape")
+
+
+CHECKS: Final = (
+    Check("runs", "one call and the shape and dtype of its result", BOTH, runs, each_dtype=True),
+    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written),
+    Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept),
+    Check("results-kept", "an earlier result after another call", BOTH, reuse),
+    Check("deterministic", "the bits of three calls", BOTH, deterministic),
+    Check("positions", "shuffled operands", ACT_MUL, positions),
+    Check("rows-alone", "a row among others and alone", BOTH, rows_alone),
+    Check("layouts", "transposed, expanded, sliced, packed and offset operands", BOTH, layouts),
+    Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory),
+)
+LATER: Final = (Check("configurations", "each configuration of an autotuner", BOTH, configurations),)
