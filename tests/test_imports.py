@@ -22,13 +22,14 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 
 # What a module, or all modules of a package, may import of mlpfusion. Data flows one way: leaves know only leaves, the
 # stages (measure, trace, report) do not know each other; `api` puts them together, and `tracing` those of a trace.
-LEAVES = {"errors", "spec", "device", "records", "readings"}
+LEAVES = {"errors", "spec", "device", "records", "readings", "verdicts"}
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
     "device": {"errors"},
     "records": {"errors", "spec", "device"},
     "readings": {"records"},
+    "verdicts": {"spec", "device", "records"},
     "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
@@ -41,7 +42,10 @@ ALLOWED = {
     "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "measure"},
     "trace": LEAVES
     | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
-    "validate": LEAVES | {"backend", "module", "reference", "validate"},
+    # It judges with what others measure with: workers, clocks, tracer, the repair of the interpreter.
+    "validate": LEAVES
+    | {"backend", "module", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
+    "testing": {"errors", "verdicts", "report", "validating"},
     "store": LEAVES | {"files"},
     "report": LEAVES | {"report", "store"},
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
@@ -52,21 +56,34 @@ ALLOWED = {
 }
 # May import all of mlpfusion but these.
 EVERYTHING = {
-    "api": {"cli", "cli_traces", "tracing"},
-    "tracing": {"cli", "cli_traces", "api"},
-    "cli_traces": {"cli", "api"},
+    "api": {"cli", "cli_traces", "cli_validate", "tracing", "validating", "testing"},
+    "tracing": {"cli", "cli_traces", "cli_validate", "api", "validating", "testing"},
+    "validating": {"cli", "cli_traces", "cli_validate", "api", "tracing", "testing"},
+    "cli_traces": {"cli", "api", "cli_validate"},
+    "cli_validate": {"cli", "api", "cli_traces"},
     "cli": set(),
-    "__init__": {"cli", "cli_traces"},
+    "__init__": {"cli", "cli_traces", "cli_validate"},
 }
 
 # Libraries that only these parts may import, wherever in the file.
 LIBRARIES = {
-    "typer": {"cli", "cli_text", "cli_traces"},
+    "typer": {"cli", "cli_text", "cli_traces", "cli_validate"},
     "click": set(),
     "rich": {"cli"},
     "tabulate": {"report"},
     "liger_kernel": {"backends"},
-    "torch": {"device", "environment", "hub_tree", "backend", "module", "backends", "reference", "measure", "api"},
+    "torch": {
+        "device",
+        "environment",
+        "hub_tree",
+        "backend",
+        "module",
+        "backends",
+        "reference",
+        "measure",
+        "validate",
+        "api",
+    },
 }
 LIGHT = {
     "errors",
@@ -84,6 +101,9 @@ LIGHT = {
     "cli_streams",
     "cli_text",
     "cli_traces",
+    "cli_validate",
+    "verdicts",
+    "testing",
     "trace",
     "environment",
 }  # no torch at import

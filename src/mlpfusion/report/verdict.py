@@ -12,7 +12,7 @@ from mlpfusion.spec import DTYPES, one_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.verdicts import Checked, Peer, Validation, Verdict
+    from mlpfusion.verdicts import Checked, Validation, Verdict
 
 _SHOWN: Final = {"pass": "pass", "fail": "FAIL", "reported": "see below", "not decidable here": "not here"}
 _KINDS: Final = {"act_mul": "act·mul", "mlp": "gated MLP", None: "not loaded"}
@@ -44,7 +44,7 @@ def page(verdict: Verdict, *, github: bool = False) -> str:
     if said:
         parts.append("\n".join(f"- {markdown(line)}" for line in said) if github else "\n".join(said))
     if verdict.peers:
-        parts.append(_peers(verdict.peers, github=github))
+        parts.append(_peers(verdict, github=github))
     return "\n\n".join(parts)
 
 
@@ -87,9 +87,9 @@ def _said(check: Checked) -> str:
     return f"{check.name}{where}, {status}: {check.sentence}{again}"
 
 
-def _peers(peers: Sequence[Peer], *, github: bool) -> str:
+def _peers(verdict: Verdict, *, github: bool) -> str:
     cells, notes = [], []
-    for peer in peers:
+    for peer in verdict.peers:
         ratio = peer.ratio
         speed = ABSENT
         if ratio is not None:
@@ -108,7 +108,15 @@ def _peers(peers: Sequence[Peer], *, github: bool) -> str:
             notes.append(f"{peer.name}: {peer.reason}")
         if peer.source is not None:
             notes.append(f"{peer.name}: its generated code is in {peer.source}")
-    heads = ["against", *(f"error {dtype}" for dtype in DTYPES), "kernels", "which", "operands", "this target's time"]
+    judged = "score" if verdict.kind == "act_mul" else "error"
+    heads = [
+        "against",
+        *(f"{judged} {dtype}" for dtype in DTYPES),
+        "kernels",
+        "which",
+        "operands",
+        "this target's time",
+    ]
     table = tabulated(cells, heads, [False, True, True, True, True, False, True, False], github=github)
     return "\n".join([table, *notes])
 

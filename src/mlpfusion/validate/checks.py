@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mlpfusion.backend import first_line
 from mlpfusion.validate.exam import Found, UndecidableError, failed, reported, undecided
-from mlpfusion.validate.hired import RaisedError
+from mlpfusion.validate.hired import DiedError, RaisedError
 from mlpfusion.verdicts import Checked
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ def carry_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
         found = undecided(str(error))
     except RaisedError as error:
         found = raised(error, is_asked=exam.asked.dtypes is not None)
+    except DiedError:
+        raise
+    except Exception as error:  # a stranger's results may be of any kind; the other checks and targets go on
+        found = failed(f"what it gives cannot be judged: {type(error).__name__}: {first_line(error)}")
     return told(check, exam, dtype, found)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.validate import bounds
 from mlpfusion.validate.diagnose import diagnose
+from mlpfusion.validate.hired import RaisedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,18 +20,25 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.validate.channel import Facts, Loaded, Tensors
     from mlpfusion.validate.diagnose import Diagnosis
-    from mlpfusion.validate.hired import Hired, RaisedError
+    from mlpfusion.validate.hired import Hired
     from mlpfusion.verdicts import Kind, Status
 
-HIDDEN: Final = 64  # of the MLPs that are judged: what kernels that need multiples of 16 or 64 still take
-INTERMEDIATE: Final = 128
-# Columns of the one-hot MLP through which the gate values go; the last one carries up.
-SWEPT: Final = HIDDEN - 1
-MIB: Final = 2**20
+FLAT: Final = 256  # columns of a flat tensor that is refused as such
 
 
 class UndecidableError(MlpfusionError):
     """A check cannot be decided here; the text says why."""
+
+
+class Sizes(NamedTuple):
+    """hidden_size and intermediate_size of the MLPs that are judged."""
+
+    hidden: int
+    intermediate: int
+
+
+# The smaller is quick, also in an interpreter; a target that refuses it gets the other.
+SIZES: Final = (Sizes(64, 128), Sizes(256, 512))
 
 
 class Found(NamedTuple):
@@ -106,6 +114,7 @@ class Exam:
         self.asked = asked
         self.seed = seed
         self.device = device
+        self.sizes = SIZES[0]
         self.forward_only: str | None = None
         self._worker = worker
         self._peers = peers
@@ -134,7 +143,7 @@ class Exam:
         return torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {purpose}".encode()))
 
     def operands(self, dtype: Dtype, shape: tuple[int, ...], purpose: str, *, scale: float = 1.0) -> Tensors:
-        """Random operands and dy. act·mul: gate·scale and up of `shape`; MLP: x [*shape, HIDDEN] and its weights."""
+        """Random operands and dy. act·mul: gate·scale and up of `shape`; MLP: x [*shape, hidden] and its weights."""
         generator = self.generator(f"{purpose} {dtype} {shape} {scale}")
         narrow: torch.dtype = getattr(torch, dtype)
 
@@ -143,13 +152,13 @@ class Exam:
 
         if self.kind == "act_mul":
             return {"gate": normal(*shape, times=scale), "up": normal(*shape), "dy": normal(*shape)}
-        root = HIDDEN**-0.5
+        d, h = self.sizes
         return {
-            "x": normal(*shape, HIDDEN),
-            "wg": normal(INTERMEDIATE, HIDDEN, times=root * scale),
-            "wu": normal(INTERMEDIATE, HIDDEN, times=root),
-            "wd": normal(HIDDEN, INTERMEDIATE, times=INTERMEDIATE**-0.5),
-            "dy": normal(*shape, HIDDEN),
+            "x": normal(*shape, d),
+            "wg": normal(h, d, times=d**-0.5 * scale),
+            "wu": normal(h, d, times=d**-0.5),
+            "wd": normal(d, h, times=h**-0.5),
+            "dy": normal(*shape, d),
         }
 
     def reference(self, given: Tensors, *, grad: bool = False) -> Tensors:
@@ -216,13 +225,30 @@ class Exam:
             raise UndecidableError(f"forward only: {self.forward_only}")
         return results, facts
 
+    def flat(self, given: Tensors) -> Tensor:
+        """y [N] of an act·mul for operands [N]; a target that refuses one dimension gets them as rows of FLAT."""
+        try:
+            y = self.forward(given)
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            n = given["gate"].numel()
+            padded = {name: _rows_of(tensor, FLAT) for name, tensor in given.items()}
+            y = self.forward(padded).reshape(-1)[:n]
+        if y.shape != given["gate"].shape:
+            raise UndecidableError(f"it returns {tuple(y.shape)} for {tuple(given['gate'].shape)}")
+        return y
+
     def sweep(self, dtype: Dtype) -> list[Swept]:
         """y over every gate value, with up = 1 and with the next number after it; an MLP through one-hot weights."""
         if dtype not in self._sweeps:
             gate = bounds.every_value(dtype)
             ups = (1.0, 1.0 + bounds.EPS[dtype])
-            through = _through_mlp if self.kind == "mlp" else _through_act_mul
-            self._sweeps[dtype] = [through(gate, up, self.forward) for up in ups]
+            if self.kind == "mlp":
+                self._sweeps[dtype] = [_through_mlp(gate, up, self.sizes, self.forward) for up in ups]
+            else:
+                constants = [torch.full_like(gate, up) for up in ups]
+                self._sweeps[dtype] = [Swept(self.flat({"gate": gate, "up": up}), gate, up) for up in constants]
         return self._sweeps[dtype]
 
     def diagnosis(self, dtype: Dtype) -> Diagnosis | None:
@@ -250,30 +276,34 @@ class Swept(NamedTuple):
     up: Tensor
 
 
-def _through_act_mul(gate: Tensor, up: float, run: Callable[[Tensors], Tensor]) -> Swept:
-    constant = torch.full_like(gate, up)
-    y = run({"gate": gate, "up": constant})
-    if y.shape != gate.shape:
-        raise UndecidableError(f"it returns {tuple(y.shape)} for {tuple(gate.shape)}")
-    return Swept(y, gate, constant)
+def _rows_of(tensor: Tensor, columns: int) -> Tensor:
+    rows = torch.zeros(-(-tensor.numel() // columns) * columns, dtype=tensor.dtype)
+    rows[: tensor.numel()] = tensor
+    return rows.view(-1, columns)
 
 
-def _through_mlp(gate: Tensor, up: float, run: Callable[[Tensors], Tensor]) -> Swept:
-    """Gate values as x of an MLP whose weights pass them on unchanged: products with ones and zeros are exact."""
+def _through_mlp(gate: Tensor, up: float, sizes: Sizes, run: Callable[[Tensors], Tensor]) -> Swept:
+    """Gate values as x of an MLP whose weights pass them on unchanged: products with ones and zeros are exact.
+
+    The last column carries up.
+    """
+    d, h = sizes
     largest = torch.finfo(gate.dtype).max
-    gate = gate[gate.double().abs() * up < largest * (1 - torch.finfo(gate.dtype).eps)]  # inf·0 would spoil its row
-    rows = -(-gate.numel() // SWEPT)
-    x = torch.zeros(rows * SWEPT, dtype=gate.dtype)
-    x[: gate.numel()] = gate
-    x = torch.cat((x.view(rows, SWEPT), torch.full((rows, 1), up, dtype=gate.dtype)), dim=1)
-    passes = torch.zeros(INTERMEDIATE, HIDDEN, dtype=gate.dtype)
-    passes[:HIDDEN] = torch.eye(HIDDEN, dtype=gate.dtype)
-    ones = torch.zeros(INTERMEDIATE, HIDDEN, dtype=gate.dtype)
+    size = gate.double().abs()
+    inside = size * up < largest * (1 - torch.finfo(gate.dtype).eps)  # inf·0 would spoil its row
+    if gate.dtype is not torch.float16:  # a matrix product may take subnormals, those of float32's exponent, for 0
+        inside &= (size >= 4 * torch.finfo(gate.dtype).tiny) | (size == 0)
+    gate = gate[inside]
+    values = _rows_of(gate, d - 1)
+    x = torch.cat((values, torch.full((values.shape[0], 1), up, dtype=gate.dtype)), dim=1)
+    passes = torch.zeros(h, d, dtype=gate.dtype)
+    passes[:d] = torch.eye(d, dtype=gate.dtype)
+    ones = torch.zeros(h, d, dtype=gate.dtype)
     ones[:, -1] = 1.0
     y = run({"x": x, "wg": passes, "wu": ones, "wd": passes.T.contiguous()})
     if y.shape != x.shape:
         raise UndecidableError(f"it returns {tuple(y.shape)} for x of {tuple(x.shape)}")
-    kept = y[:, :SWEPT].reshape(-1)[: gate.numel()]
+    kept = y[:, : d - 1].reshape(-1)[: gate.numel()]
     return Swept(kept, gate, torch.full_like(gate, up))
 
 

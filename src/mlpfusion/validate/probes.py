@@ -88,8 +88,8 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         if not y.requires_grad:
             return {"y": y}, {"forward_only": "its result has no gradient", "changed": changed}
         dy = guard.place(given["dy"], run.device)
-        if "dy_layout" in options:
-            dy = LAYOUTS[options["dy_layout"]](dy)
+        if "dy" in options.get("layouts", {}):
+            dy = LAYOUTS[options["layouts"]["dy"]](dy)
         later = _Kept((*bound.leaves, dy))
         versions = [leaf._version for leaf in bound.leaves]
         try:
@@ -115,16 +115,17 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 def second(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """The gradients of two backwards through one graph: d:NAME and e:NAME."""
     bound = run.target.bind(run.operands(given, options, grad=True))
-    y = bound()
     dy = given["dy"].to(run.device)
     names = OPERANDS[run.target.kind]
-    first = torch.autograd.grad(y, bound.leaves, dy.clone(), retain_graph=True, allow_unused=True)
-    kept = {name: tensor.clone() for name, tensor in _named(names, first).items()}
-    try:
-        again = torch.autograd.grad(y, bound.leaves, dy.clone(), allow_unused=True)
-    except Exception as error:  # a loud refusal is what is hoped for
-        return kept, {"refused": f"{type(error).__name__}: {error}"}
-    run.synchronize()
+    with guard.watch("nan"):
+        y = bound()
+        first = torch.autograd.grad(y, bound.leaves, dy.clone(), retain_graph=True, allow_unused=True)
+        kept = {name: tensor.clone() for name, tensor in _named(names, first).items()}
+        try:
+            again = torch.autograd.grad(y, bound.leaves, dy.clone(), allow_unused=True)
+        except Exception as error:  # a loud refusal is what is hoped for
+            return kept, {"refused": f"{type(error).__name__}: {error}"}
+        run.synchronize()
     return {**kept, **_named(names, again, "e")}, {}
 
 
@@ -151,9 +152,9 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     names = OPERANDS[run.target.kind]
     leaves = run.operands(given, options)
     others = run.operands({name: given[f"other:{name}"] for name in names}, options)
-    with torch.no_grad():
-        bound = run.target.bind(leaves)
-        function = bound.function
+    bound = run.target.bind(leaves)
+    function = bound.function
+    with torch.no_grad(), guard.watch("nan"):
         first = _tensor(function(*bound.arguments))
         run.synchronize()
         before = first.clone()
@@ -182,7 +183,7 @@ def autocast(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     names = OPERANDS[run.target.kind]
     cast = {name: given[name].to(getattr(torch, dtype)) for name, dtype in zip(names, dtypes, strict=True)}
     bound = run.target.bind(run.operands(cast, options, grad=options["grad"]))
-    with torch.autocast(run.device.type, dtype=getattr(torch, options["to"])):
+    with torch.autocast(run.device.type, dtype=getattr(torch, options["to"])), guard.watch("nan"):
         y = bound()
     results = {"y": y}
     if y.requires_grad:
@@ -198,15 +199,29 @@ def checkpointed(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Fac
     results: Tensors = {}
     for prefix, reentrant in (("d", None), ("e", False), ("f", True)):
         bound = run.target.bind(run.operands(given, options, grad=True))
-        if reentrant is None:
-            y = bound()
-        else:
-            y = checkpoint(bound.function, *bound.arguments, use_reentrant=reentrant)
         dy = given["dy"].to(run.device)
-        torch.autograd.backward(y, dy)
+        with guard.watch("nan"):
+            if reentrant is None:
+                y = bound()
+            else:
+                y = checkpoint(bound.function, *bound.arguments, use_reentrant=reentrant)
+            torch.autograd.backward(y, dy)
         grads = tuple(leaf.grad for leaf in bound.leaves)
         results |= {name: tensor.clone() for name, tensor in _named(names, grads, prefix).items()}
     run.synchronize()
+    return results, {}
+
+
+def aliased(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y and d:gate where one tensor is both operands of an act·mul."""
+    x = guard.place(given["gate"], run.device).requires_grad_(options["grad"])
+    with guard.watch("nan"):
+        y = _tensor(run.target.bind((x, x))())
+        results = {"y": y.detach().clone()}
+        if y.requires_grad:
+            (grad,) = torch.autograd.grad(y, (x,), guard.place(given["dy"], run.device))
+            results["d:gate"] = grad
+        run.synchronize()
     return results, {}
 
 
@@ -219,6 +234,7 @@ PROBES: Final[dict[str, Probe]] = {
     "compiled": compiled,
     "autocast": autocast,
     "checkpointed": checkpointed,
+    "aliased": aliased,
 }
 
 

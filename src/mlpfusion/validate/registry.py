@@ -23,6 +23,7 @@ ALL: Final[tuple[Check, ...]] = (
     *(_VALUES[name] for name in ("store", "specials", "elementwise", "rounding")),
     *checks_basic.LATER,
     *checks_gradients.CHECKS,
+    *checks_basic.AFTER_GRADIENTS,
     *checks_mlp.CHECKS[1:],
     *checks_modes.CHECKS,
 )

@@ -14,7 +14,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.validate import against, bounds
 from mlpfusion.validate.checks import carry_out, told
-from mlpfusion.validate.exam import Asked, Exam, UndecidableError, failed
+from mlpfusion.validate.exam import SIZES, Asked, Exam, UndecidableError, failed
 from mlpfusion.validate.hired import DiedError, Hired, RaisedError
 from mlpfusion.validate.registry import DECISIVE, selected
 from mlpfusion.verdicts import Checked, Peer, Verdict
@@ -202,11 +202,18 @@ def _carry_out_all(exam: Exam) -> Iterator[Checked]:
             except DiedError as error:
                 yield told(check, exam, dtype, failed(str(error)))
                 return
+            if check.name == "runs" and _is_refused(checked) and exam.kind == "mlp" and exam.sizes != SIZES[-1]:
+                exam.sizes = SIZES[-1]  # for this dtype and all that follow
+                checked = carry_out(check, exam, dtype)
             yield checked
             if exam.asked.until_failure and checked.status == "fail":
                 return
             if check.name == "runs" and checked.status != "pass":
                 exam.dtypes = tuple(each for each in exam.dtypes if each != dtype)
+
+
+def _is_refused(checked: Checked) -> bool:
+    return checked.status == "reported" or (checked.status == "fail" and "raises" in checked.sentence)
 
 
 def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...] | None) -> tuple[Word, str]:
@@ -216,9 +223,7 @@ def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...]
         return "not valid", _said(failures[0])
     runs = [check for check in checks if check.name == "runs"]
     if runs and all(check.status != "pass" for check in runs):
-        if any(check.status == "not decidable here" for check in runs):
-            return "not decidable here", _said(next(c for c in runs if c.status == "not decidable here"))
-        return "not valid", f"runs: every dtype is refused: {runs[0].sentence}"
+        return "not decidable here", f"no dtype can be judged: {runs[0].sentence}"
     decisive = [check for check in checks if check.name == DECISIVE[loaded.kind]]
     if only is None and not any(check.status == "pass" for check in decisive):
         return "not decidable here", _said((decisive or list(checks))[0])

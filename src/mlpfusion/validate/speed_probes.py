@@ -25,6 +25,7 @@ WARMUPS: Final = 3
 
 def traced(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """The device kernels of one call in order, from a trace of `calls` calls: name, median µs, registers, bytes."""
+    run.pins.pin(None)  # the autotuner's own choice
     bound = bind_once(run, given)
     path = Path(options["trace"])
 
@@ -57,12 +58,14 @@ def traced(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         }
         for index, first in enumerate(by_call[0] if by_call else [])
     ]
+    run.pins.pin(0)
     return {}, {"kernels": found, "calls": len(full)}
 
 
 def raced(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """Samples of every clock of the target ("target") and of each peer, in interleaved rounds; GPU only."""
     here = describe(run.device)
+    run.pins.pin(None)
 
     def step(bound: loader.Bound) -> Callable[[], object]:
         def call() -> object:
@@ -83,6 +86,7 @@ def raced(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         del name
 
     samples = clocks.race(contenders, here, rounds=options["rounds"], seed=options["seed"], before=ignore, after=ignore)
+    run.pins.pin(0)
     return {}, {
         "samples": [[each.backend, each.clock, list(each.values)] for each in samples],
         "no_graph": {each.name: each.no_graph_reason for each in contenders if each.no_graph_reason},

@@ -75,8 +75,7 @@ class _Served:
         except loader.SeveralError as several:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
         pins = Pins(target.kernels)
-        if pins.count and self.here.interpreted:
-            pins.pin(0)  # the interpreter cannot time them
+        pins.pin(0)  # tuning would take time, and what it picks differs from run to run
         self.run = Run(target, self.device, pins)
         return channel.Loaded(
             kind=target.kind,
