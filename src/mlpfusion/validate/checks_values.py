@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCALES: Final = (0.01, 1.0, 10.0)
 # Odd, prime, size 1, empty, a multiple of no tile; the large ones are judged at every scale.
 SMALL: Final = ((), (1,), (0,), (1, 1, 1), (3, 1, 5), (7, 127), (1031,))
-LARGE: Final = ((33, 97), (2, 2049))
+LARGE: Final = ((33, 97), (2, 2049), (16, 256))  # the last for those that take only multiples
 LARGE_ON_GPU: Final = ((127, 4097), (1024, 3072))
 BIASED: Final = (4, 4096)
 MOST_BIAS_ULP: Final = 0.25  # a truncating store is at -0.5, a right one was seen within 0.01
