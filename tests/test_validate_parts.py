@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -17,6 +17,9 @@ from mlpfusion.validate import against, channel, emulation, guard, registry, run
 from mlpfusion.validate.exam import UndecidableError, shape_text
 from mlpfusion.validate.layouts import LAYOUTS
 from mlpfusion.verdicts import Checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]
 
@@ -45,6 +48,12 @@ def test_nan_payloads_and_subnormals_keep_their_bits() -> None:
     for dtype in (torch.float16, torch.bfloat16):
         arrived = channel.unpack(channel.pack({"x": bits.view(dtype)}))["x"]
         assert torch.equal(arrived.view(torch.int16), bits)
+
+
+@pytest.fixture(autouse=True)
+def _own_allocators() -> Iterator[None]:
+    yield
+    guard.restore()
 
 
 @pytest.mark.parametrize("pattern", ["nan", "odd"])
@@ -82,7 +91,7 @@ def test_a_placed_operand_has_nan_behind_it() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_keep_values_and_are_not_dense(layout: str) -> None:
-    x = torch.arange(24.0).view(4, 6)
+    x = torch.arange(24.0).view((2, 2, 6) if layout == "permuted" else (4, 6))
     laid = LAYOUTS[layout](x)
     if layout == "expanded":
         assert torch.equal(laid, x[:1].expand(4, 6))

@@ -140,3 +140,38 @@ def empty_batch_refused(gate, up):
     if gate.numel() == 0:
         raise RuntimeError("cannot reshape a tensor of 0 elements")
     return _forward(gate, up)
+
+
+class _PartialWrong(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        both = all(ctx.needs_input_grad)
+        # As a kernel does whose switch for one output takes the other's.
+        return (_dgate(dy, gate, up), _dup(dy, gate)) if both else (_dup(dy, gate), _dgate(dy, gate, up))
+
+
+def gradient_alone_wrong(gate, up):
+    return _PartialWrong.apply(gate, up)
+
+
+class _TrainsAnother(_Saves):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        return F.gelu(gate) * up
+
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        return _dgate(dy, gate, up), _dup(dy, gate)
+
+
+def another_with_gradients(gate, up):
+    """The forward that trains is not the one that infers."""
+    return _TrainsAnother.apply(gate, up) if torch.is_grad_enabled() else _forward(gate, up)
+
+
+def one_tensor_wrong(gate, up):
+    """One tensor as both operands is taken for detached."""
+    return _forward(gate, up.detach() if up is gate else up)

@@ -102,11 +102,24 @@ def ulp(reference: Tensor, dtype: Dtype) -> Tensor:
 
 
 def bias_in_ulp(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> float:
-    """The mean of sign(r)·(y - r) in ulp where |g| and |u| are above 1/16: -0.5 for a truncating store, else near 0."""
+    """The mean of sign(r)·(y - r) in ulp where |g| and |u| are above 1/16: -0.5 for a truncating store, else near 0.
+
+    What is off by more than two ulp no store has done.
+    """
     reference = product(gate, up, activation)
     kept = (gate.double().abs() > 1 / 16) & (up.double().abs() > 1 / 16) & is_inside(reference, dtype)
     signed = (y.double() - reference) * reference.sign() / ulp(reference, dtype)
-    return float(signed[kept].mean())
+    return float(signed[kept & (signed.abs() <= 2)].mean())
+
+
+def spread(values: Tensor, generator: torch.Generator) -> Tensor:
+    """An eighth of the values times a power of two from 1/16 to 16: a kernel may clamp what normal ones never reach.
+
+    No more, since a product of two such operands must stay inside float16.
+    """
+    powers = torch.randint(-4, 5, values.shape, generator=generator)
+    kept = torch.rand(values.shape, generator=generator) > 1 / 8
+    return torch.ldexp(values, powers.masked_fill(kept, 0))
 
 
 # ---- the sweep over every gate value ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # No multiple of any tile, a multiple of most, and rows of an odd length.
 WRITTEN: Final = ((257,), (1031,), (7, 127), (2, 2048))
 LAID_OUT: Final = (24, 40)
+PERMUTED: Final = (4, 6, 40)  # 24 rows without one distance between them
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -190,12 +191,12 @@ def _displaced(mixed: Tensor, expected: Tensor, off: Tensor) -> str:
 def layouts(exam: Exam, dtype: Dtype) -> Found:
     """Operands of any layout give the dense result or are refused, in forward and backward."""
     refused, wrong = [], []
-    shape = LAID_OUT if exam.kind == "act_mul" else LAID_OUT[:1]
+    shape = _shape(exam, "dense")
     operands = exam.names if exam.kind == "act_mul" else ("x",)
     sets = [operands, operands[:1]] if exam.kind == "act_mul" else [operands]
     for layout, lay in LAYOUTS.items():
         for which in sets:
-            given = exam.operands(dtype, shape, "layouts")
+            given = exam.operands(dtype, _shape(exam, layout), "layouts")
             for name in which:
                 given[name] = lay(given[name]).clone(memory_format=torch.contiguous_format)
             if layout == "one row of stride 1":
@@ -221,15 +222,20 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
     return passed("right in every layout" if not refused else f"right, or refused ({'; '.join(refused)})")
 
 
+def _shape(exam: Exam, layout: str) -> tuple[int, ...]:
+    whole = PERMUTED if layout == "permuted" else LAID_OUT
+    return whole if exam.kind == "act_mul" else whole[:-1]
+
+
 def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found | None:
     """The same for gradients; the one that arrives may be of any layout too, and that of a sum is expanded."""
     if exam.forward_only is not None:
         return None
     operands = exam.names if exam.kind == "act_mul" else ("x",)
     cases: list[tuple[str, tuple[str, ...]]] = [("transposed", ("dy",)), ("expanded", ("dy",))]
-    cases += [("transposed", operands[:1]), ("half of a packed tensor", operands)]
+    cases += [("transposed", operands[:1]), ("half of a packed tensor", operands), ("permuted", operands)]
     for layout, which in cases:
-        given = exam.operands(dtype, shape, "layouts")
+        given = exam.operands(dtype, _shape(exam, layout), "layouts")
         for name in which:
             given[name] = LAYOUTS[layout](given[name]).clone(memory_format=torch.contiguous_format)
         try:

@@ -58,6 +58,9 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
         for scale in SCALES:
             given = exam.operands(dtype, shape, "backward", scale=scale)
             results, _ = exam.backward(given)
+            trained = bounds.forward_scores(results["y"], given["gate"], given["up"], exam.activation, dtype)
+            if bool((trained > bounds.LIMIT).any()):
+                return failed("with gradients on, y itself is beyond its bound", shape)
             at = bounds.Point(given["gate"], given["up"], given["dy"])
             for name, score in (("gate", bounds.gate_scores), ("up", bounds.up_scores)):
                 scores = score(results[f"d:{name}"], at, exam.activation, dtype).reshape(-1)
@@ -92,6 +95,22 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
         f"{float(scores[index]):.3g}: gate {gate:.6g}, up {up:.6g}, dy {dy:.6g} give {found:.6g}, "
         f"where {right:.6g} is right"
     )
+
+
+def partial(exam: Exam, dtype: Dtype) -> Found:
+    """The gradient of each operand is the same where no other operand needs one."""
+    given = exam.operands(dtype, SMALL, "partial")
+    whole, _ = exam.backward(given)
+    for name in exam.names if exam.kind == "act_mul" else exam.names[:1]:
+        try:
+            alone = exam.ask("partial", given, of=name)[0][f"d:{name}"]
+        except RaisedError as raised:
+            if not is_refusal(raised):
+                raise
+            return hazard(f"breaks where {name} alone needs a gradient: {raised}", SMALL)
+        if not _alike(exam, whole[f"d:{name}"], alone, dtype):
+            return failed(f"the gradient of {name} is another where no other operand needs one", SMALL)
+    return passed("each gradient is the same where no other is needed")
 
 
 def saved_kept(exam: Exam, dtype: Dtype) -> Found:
@@ -163,6 +182,7 @@ CHECKS: Final = (
         backward,
         each_dtype=True,
     ),
+    Check("partial", "the gradient of one operand alone", BOTH, partial),
     Check("saved-kept", "the bits of operands and dy before and after the backward", BOTH, saved_kept),
     Check("second-backward", "two backwards through one graph", BOTH, second_backward),
     Check("double-backward", "a gradient of the gradient, against fp64", BOTH, double_backward),

@@ -193,7 +193,7 @@ def _special_faults(exam: Exam, y: Tensor, gate: Tensor, up: Tensor, dtype: Dtyp
     inf_differs = (value.isinf() != (edge & ~reference.isnan())) & ~value.isnan() & ~reference.isnan()
     near = (reference.abs() < largest * (1 + bounds.EPS[dtype])) & edge
     excused = vanishes & g.isfinite() & ~reference.isnan()
-    noted = inf_differs & (near | overflows)
+    noted = inf_differs & (near | (overflows & value.isinf()))
     scores = bounds.forward_scores(y, gate, up, exam.activation, dtype)
     finite_wrong = (scores > bounds.LIMIT) & value.isfinite() & ~vanishes
     wrong_sign = value.isinf() & reference.isfinite().logical_not() & ~reference.isnan() & (value != reference) & edge

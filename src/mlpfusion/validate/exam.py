@@ -151,7 +151,8 @@ class Exam:
             return (torch.randn(sizes, generator=generator) * times).to(narrow)
 
         if self.kind == "act_mul":
-            return {"gate": normal(*shape, times=scale), "up": normal(*shape), "dy": normal(*shape)}
+            up, dy = (bounds.spread(torch.randn(shape, generator=generator), generator) for _ in range(2))
+            return {"gate": normal(*shape, times=scale), "up": up.to(narrow), "dy": dy.to(narrow)}
         d, h = self.sizes
         return {
             "x": normal(*shape, d),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -30,6 +31,26 @@ class Watch:
         self.pattern = pattern
         self.seen: list[Watched] = []
 
+    def watched(self, made: Tensor, make: Any) -> Tensor:
+        """A tensor like the one that was allocated, in memory with the pattern and a margin."""
+        if (
+            type(made) is not Tensor
+            or not made.is_floating_point()
+            or made.layout != torch.strided
+            or made.device.type == "meta"
+            or not made.numel()
+        ):
+            return made
+        elements = 1 + sum((size - 1) * stride for size, stride in zip(made.shape, made.stride(), strict=True))
+        memory = make(elements + MARGIN, dtype=made.dtype, device=made.device).fill_(self.pattern)
+        self.seen.append(Watched(memory, elements))
+        with torch.no_grad():
+            placed = make(0, dtype=made.dtype, device=made.device)
+            placed.set_(memory.untyped_storage(), 0, made.shape, made.stride())
+            placed.requires_grad_(made.requires_grad)
+        same: Tensor = placed
+        return same
+
     def overwritten(self) -> dict[str, int]:
         """How many elements behind tensors were written, and the distance of the farthest from the end (0: none)."""
         count = farthest = 0
@@ -43,54 +64,68 @@ class Watch:
         return {"behind": count, "farthest": farthest}
 
 
-@contextlib.contextmanager
-def watch(pattern: str) -> Iterator[Watch]:
-    """Give the floating-point tensors that `torch.empty` and its kin make a pattern and a margin while this is on.
+class _Allocators:
+    """`torch.empty` and its kin, wrapped once: compiled code holds on to the functions that it was compiled with."""
 
-    Code that imported such a function by name escapes; freed memory of the same sizes is therefore filled as well,
-    by `spoil`.
-    """
-    found = Watch(PATTERNS[pattern])
-    places: list[tuple[Any, str]] = [
+    PLACES: Final = (
         (torch, "empty"),
         (torch, "empty_like"),
         (torch, "empty_strided"),
         (Tensor, "new_empty"),
         (Tensor, "new_empty_strided"),
-    ]
-    originals = [getattr(place, name) for place, name in places]
-    make = originals[0]
+    )
 
-    def watched(original: Any) -> Any:
+    def __init__(self) -> None:
+        self.current: Watch | None = None
+        self._originals: list[Any] = []
+
+    def install(self) -> None:
+        """Put the wrappers in their places, unless they are there."""
+        if not self._originals:
+            self._originals = [getattr(place, name) for place, name in self.PLACES]
+            for (place, name), original in zip(self.PLACES, self._originals, strict=True):
+                setattr(place, name, self._watched(original))
+
+    def restore(self) -> None:
+        """Take them away again."""
+        for (place, name), original in zip(self.PLACES, self._originals, strict=False):
+            setattr(place, name, original)
+        self._originals = []
+
+    def _watched(self, original: Any) -> Any:
+        make = self._originals[0]
+
+        @functools.wraps(original)
         def allocate(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
-            if (
-                torch.compiler.is_compiling()
-                or type(made) is not Tensor
-                or kwargs.get("out") is not None
-                or not made.is_floating_point()
-                or made.layout != torch.strided
-                or made.device.type == "meta"
-                or not made.numel()
-            ):
+            if torch.compiler.is_compiling() or self.current is None:
                 return made
-            elements = 1 + sum((size - 1) * stride for size, stride in zip(made.shape, made.stride(), strict=True))
-            memory = make(elements + MARGIN, dtype=made.dtype, device=made.device).fill_(found.pattern)
-            found.seen.append(Watched(memory, elements))
-            with torch.no_grad():
-                placed = make(0, dtype=made.dtype, device=made.device)
-                placed.set_(memory.untyped_storage(), 0, made.shape, made.stride())
-            return placed.requires_grad_(made.requires_grad)
+            return self.current.watched(made, make) if kwargs.get("out") is None else made
 
         return allocate
 
+
+_ALLOCATORS: Final = _Allocators()
+
+
+@contextlib.contextmanager
+def watch(pattern: str) -> Iterator[Watch]:
+    """Give the floating-point tensors that `torch.empty` and its kin make a pattern and a margin while this is on.
+
+    Code that imported such a function by name escapes; freed memory of the same sizes is therefore filled as well,
+    by `spoil`. The wrappers stay, and do nothing, until `restore`.
+    """
+    _ALLOCATORS.install()
+    outer, _ALLOCATORS.current = _ALLOCATORS.current, Watch(PATTERNS[pattern])
     try:
-        for (place, name), original in zip(places, originals, strict=True):
-            setattr(place, name, watched(original))
-        yield found
+        yield _ALLOCATORS.current
     finally:
-        for (place, name), original in zip(places, originals, strict=True):
-            setattr(place, name, original)
+        _ALLOCATORS.current = outer
+
+
+def restore() -> None:
+    """Give PyTorch its own functions back, in a process that does more than run targets."""
+    _ALLOCATORS.restore()
 
 
 def spoil(like: Tensor, pattern: str) -> None:

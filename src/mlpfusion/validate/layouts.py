@@ -16,6 +16,11 @@ def transposed(x: Tensor) -> Tensor:
     return x.t().contiguous().t()
 
 
+def permuted(x: Tensor) -> Tensor:
+    """The values of x [a, b, columns] stored as [b, a, columns]: its rows have no one distance."""
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
 def expanded(x: Tensor) -> Tensor:
     """The first row of x for every row: a row stride of 0."""
     return x[:1].clone().expand(x.shape)
@@ -49,6 +54,7 @@ def odd_stride(x: Tensor) -> Tensor:
 
 LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "transposed": transposed,
+    "permuted": permuted,
     "expanded": expanded,
     "sliced": every_second,
     "half of a packed tensor": half,

@@ -112,6 +112,19 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {"y": y, **_named(names, grads)}, facts
 
 
+def partial(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """The gradient of one operand, `of`, where no other needs one: d:NAME."""
+    name = options["of"]
+    leaves = dict(zip(OPERANDS[run.target.kind], run.operands(given, options), strict=True))
+    leaves[name].requires_grad_()
+    bound = run.target.bind(tuple(leaves.values()))
+    with guard.watch("nan"):
+        leaf = dict(zip(leaves, bound.leaves, strict=True))[name]
+        (grad,) = torch.autograd.grad(bound(), (leaf,), guard.place(given["dy"], run.device))
+        run.synchronize()
+    return {f"d:{name}": grad}, {}
+
+
 def second(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """The gradients of two backwards through one graph: d:NAME and e:NAME."""
     bound = run.target.bind(run.operands(given, options, grad=True))
@@ -228,6 +241,7 @@ def aliased(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 PROBES: Final[dict[str, Probe]] = {
     "forward": forward,
     "backward": backward,
+    "partial": partial,
     "second": second,
     "double": double,
     "reuse": reuse,
