@@ -193,7 +193,7 @@ def test_a_worker_that_dies_costs_one_verdict(bench: run.Bench) -> None:
         "exits": "exited with code 3",
         "hangs": "no answer within 2 s",
         "too_much_memory": "runs out of memory",
-        "wrong_shape": "returns shape () for (8, 64)",
+        "wrong_shape": "returns shape () for (8, 256)",
     }
     for name, words in ends.items():
         limit = 2.0 if name == "hangs" else 60.0

@@ -9,7 +9,7 @@ BLOCK = 1024
 
 
 @triton.jit
-def kernel(gate, up, out, n, FAULT: tl.constexpr, BLOCK: tl.constexpr):
+def kernel(gate, up, out, n, spins, FAULT: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     g = tl.load(gate + offsets, mask=mask).to(tl.float32)
@@ -28,8 +28,10 @@ def kernel(gate, up, out, n, FAULT: tl.constexpr, BLOCK: tl.constexpr):
         offsets = offsets.to(tl.int64) + (1 << 44)
     tl.store(out + offsets, y16, mask=mask)
     if FAULT == "hangs":
-        while tl.load(out, volatile=True) == tl.load(out, volatile=True) or n > 0:
-            tl.debug_barrier()
+        total = 0.0
+        for _ in range(spins):  # a minute or more; it ends by itself where killing the process does not end it
+            total += tl.load(out, volatile=True).to(tl.float32)
+        tl.store(out, total.to(out.dtype.element_ty))
 
 
 def _launched(gate, up, fault):
@@ -37,7 +39,7 @@ def _launched(gate, up, fault):
     out = torch.empty_like(gate)
     n = out.numel()
     if n:
-        kernel[(triton.cdiv(n, BLOCK),)](gate, up, out, n, fault, BLOCK=BLOCK)
+        kernel[(triton.cdiv(n, BLOCK),)](gate, up, out, n, 1 << 27, fault, BLOCK=BLOCK)
     return out
 
 
@@ -115,5 +117,5 @@ def atomic_sum_mlp(x, wg, wu, wd):
         torch.zeros(parts.shape[0] * parts.shape[1], dtype=torch.float32, device=x.device)
         .index_add(0, rows, parts.reshape(-1).float())
         .view(x.shape)
-        .to(x.dtype)
+        .to(hidden.dtype)
     )

@@ -175,3 +175,14 @@ def another_with_gradients(gate, up):
 def one_tensor_wrong(gate, up):
     """One tensor as both operands is taken for detached."""
     return _forward(gate, up.detach() if up is gate else up)
+
+
+class _BackwardRaises(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up, missing = ctx.saved_tensors
+        return _dgate(dy, gate, up), missing
+
+
+def backward_raises(gate, up):
+    return _BackwardRaises.apply(gate, up)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, Tensor]
 Facts = dict[str, Any]
-Why = Literal["refused", "misused", "memory", "poisoned", "interpreter"]
+Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong"]
 
 
 class Array(Record, frozen=True, kw_only=True):
@@ -70,8 +70,8 @@ class Raw(Record, frozen=True, kw_only=True, tag="raw"):
 class Raised(Record, frozen=True, kw_only=True, tag="raised"):
     """A probe or a load raised.
 
-    `why`: the target "refused" (any exception of its own), was "misused" (it is no target), its device ran out of
-    "memory", the device is "poisoned" by it, or the "interpreter" could not run it.
+    `why`: the target gave something "wrong" (no tensor), it "refused" (any exception of its own), it was "misused" (it
+    is no target), its device ran out of "memory" or is "poisoned" by it, or the "interpreter" could not run it.
     """
 
     why: Why

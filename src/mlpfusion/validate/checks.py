@@ -52,6 +52,8 @@ def carry_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
 
 def raised(error: RaisedError, *, is_asked: bool) -> Found:
     """What it means that the target raised where nothing forbids it: a refusal, unless this dtype was asked for."""
+    if error.why == "wrong":
+        return failed(error.text)
     if error.why == "memory":
         return failed(f"runs out of memory: {error.text}")
     if error.why == "interpreter":

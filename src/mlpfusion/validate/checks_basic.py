@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # No multiple of any tile, a multiple of most, and rows of an odd length.
 WRITTEN: Final = ((257,), (1031,), (7, 127), (2, 2048))
-LAID_OUT: Final = (24, 40)
-PERMUTED: Final = (4, 6, 40)  # 24 rows without one distance between them
+LAID_OUT: Final = (24, 256)
+PERMUTED: Final = (4, 6, 256)  # 24 rows without one distance between them
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -32,7 +32,7 @@ EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
 
 def runs(exam: Exam, dtype: Dtype) -> Found:
     """It returns one tensor of the right shape and dtype."""
-    shape = exam.asked.shapes[0] if exam.asked.shapes else (8, 64)
+    shape = exam.asked.shapes[0] if exam.asked.shapes else exam.plain
     given = exam.operands(dtype, shape, "runs")
     y = exam.forward(given)
     return _misshapen(y, _like(exam, given), dtype) or passed(f"runs; {exam.loaded.described}")
@@ -144,13 +144,13 @@ def _unwritten(fault: Left) -> str:
 
 def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
     """The forward leaves its operands (and weights) as they were, by their bits."""
-    given = exam.operands(dtype, (7, 128), "kept")
+    given = exam.operands(dtype, exam.plain, "kept")
     _, facts = exam.ask("forward", given)
     changed = facts["changed"]
     if not changed and exam.forward_only is None:
         changed = exam.ask("backward", given)[1]["changed"]
     if changed:
-        return failed(f"the forward overwrites {' and '.join(changed)}", (7, 128))
+        return failed(f"the forward overwrites {' and '.join(changed)}", exam.plain)
     return passed("the operands are as they were, by their bits")
 
 
@@ -269,16 +269,16 @@ def _close(a: Tensor, b: Tensor, dtype: Dtype) -> bool:
 
 def deterministic(exam: Exam, dtype: Dtype) -> Found:
     """Three calls on the same operands give the same bits."""
-    _, facts = exam.ask("forward", exam.operands(dtype, (33, 127), "deterministic"), times=3)
+    _, facts = exam.ask("forward", exam.operands(dtype, exam.plain, "deterministic"), times=3)
     if facts["agree"]:
         return passed("three calls give the same bits")
     sentence = "calls on the same operands give different bits"
-    return failed(sentence, (33, 127)) if exam.kind == "act_mul" else reported(sentence)
+    return failed(sentence, exam.plain) if exam.kind == "act_mul" else reported(sentence)
 
 
 def rows_alone(exam: Exam, dtype: Dtype) -> Found:
     """A row gives the same bits alone and among others."""
-    given = exam.operands(dtype, (16, 64), "rows")
+    given = exam.operands(dtype, (16, 256) if exam.kind == "act_mul" else (16,), "rows")
     among = exam.forward(given)
     rows = exam.names if exam.kind == "act_mul" else ("x",)
     alone = exam.forward({**given, **{name: given[name][3:4].clone() for name in rows}})
@@ -286,7 +286,7 @@ def rows_alone(exam: Exam, dtype: Dtype) -> Found:
         return passed("a row gives the same bits alone and among others")
     largest = float((among[3:4].double() - alone.double()).abs().max())
     sentence = f"a row differs by up to {largest:.2g} when it is computed alone"
-    return failed(sentence, (16, 64)) if exam.kind == "act_mul" else reported(sentence + ", by the matrix products")
+    return failed(sentence, (16, 256)) if exam.kind == "act_mul" else reported(sentence + ", by the matrix products")
 
 
 def configurations(exam: Exam, dtype: Dtype) -> Found:
@@ -294,7 +294,8 @@ def configurations(exam: Exam, dtype: Dtype) -> Found:
     count = exam.loaded.configurations
     if not count:
         return passed("no autotuner")
-    given = exam.operands(dtype, (3, 1031), "configurations")
+    shape = (3, 1031)
+    given = exam.operands(dtype, shape, "configurations")
     reference = exam.reference(given)["y"]
     wrong = []
     for index in range(count):
@@ -307,19 +308,19 @@ def configurations(exam: Exam, dtype: Dtype) -> Found:
             wrong.append(f"number {index} ({facts['configuration']}) is wrong")
     exam.ask("forward", given, configuration=0)  # that of all other checks
     if wrong:
-        return failed(f"{len(wrong)} of {count} configurations fail: {'; '.join(wrong)}", (3, 1031))
+        return failed(f"{len(wrong)} of {count} configurations fail: {'; '.join(wrong)}", shape)
     return passed(f"all {count} configurations of the autotuner give right values")
 
 
 def reuse(exam: Exam, dtype: Dtype) -> Found:
     """A result is the caller's to keep: the next call leaves it alone."""
-    given = exam.operands(dtype, (8, 64), "reuse")
-    other = exam.operands(dtype, (8, 64), "reused")
+    given = exam.operands(dtype, exam.plain, "reuse")
+    other = exam.operands(dtype, exam.plain, "reused")
     results, _ = exam.ask("reuse", given | {f"other:{name}": other[name] for name in exam.names})
     if not torch.equal(results["before"].nan_to_num(), results["after"].nan_to_num()):
-        return failed("the next call overwrites an earlier result: both are one buffer", (8, 64))
+        return failed("the next call overwrites an earlier result: both are one buffer", exam.plain)
     if torch.equal(results["before"].nan_to_num(), results["second"].nan_to_num()):
-        return failed("other operands give the earlier result again", (8, 64))
+        return failed("other operands give the earlier result again", exam.plain)
     return passed("an earlier result is left alone by the next call")
 
 
@@ -346,7 +347,7 @@ def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
 
 def mismatched(exam: Exam, dtype: Dtype) -> Found:
     """Operands of different shapes are refused or broadcast as PyTorch does, never read past their end."""
-    given = exam.operands(dtype, (4, 64), "mismatched")
+    given = exam.operands(dtype, (4, 256), "mismatched")
     row = {"gate": given["gate"], "up": given["up"][:1].clone()}
     try:
         y = exam.forward(row)
@@ -354,24 +355,24 @@ def mismatched(exam: Exam, dtype: Dtype) -> Found:
         if not is_refusal(error):
             raise
         return passed(f"a row of up for four of gate is refused: {error}")
-    right = exam.reference({"gate": row["gate"], "up": row["up"].expand(4, 64)})["y"]
+    right = exam.reference({"gate": row["gate"], "up": row["up"].expand(4, 256)})["y"]
     if y.shape == right.shape and _close(y.double(), right, dtype):
         return passed("a row of up for four of gate is broadcast, as PyTorch does")
-    return hazard("takes up of another shape than gate, and silently reads past its end or leaves rows out", (4, 64))
+    return hazard("takes up of another shape than gate, and silently reads past its end or leaves rows out", (4, 256))
 
 
 def aliased(exam: Exam, dtype: Dtype) -> Found:
     """One tensor as both operands gives the sum of both gradients."""
-    given = exam.operands(dtype, (6, 64), "aliased")
+    given = exam.operands(dtype, exam.plain, "aliased")
     results, _ = exam.ask("aliased", given, grad=exam.forward_only is None)
     both = {"gate": given["gate"], "up": given["gate"], "dy": given["dy"]}
     apart, facts = exam.ask("backward" if "d:gate" in results else "forward", both)
     if not _close(results["y"], apart["y"], dtype):
-        return failed("one tensor as both operands gives another result", (6, 64))
+        return failed("one tensor as both operands gives another result", exam.plain)
     if "d:gate" in results and "forward_only" not in facts:
         summed = apart["d:gate"].double() + apart["d:up"].double()
         if not _close(results["d:gate"].double(), summed, dtype):
-            return hazard("one tensor as both operands silently gets a wrong gradient", (6, 64))
+            return hazard("one tensor as both operands silently gets a wrong gradient", exam.plain)
     return passed("one tensor may be both operands")
 
 

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
     from mlpfusion.validate.channel import Tensors
     from mlpfusion.validate.exam import Exam
 
-SHAPE: Final = (6, 64)
-
 
 def compiled(exam: Exam, dtype: Dtype) -> Found:
     """Inside torch.compile(fullgraph=True) it gives the same values and gradients."""
     # The CPU stands for tracing alone; Inductor's C++ would take seconds a target and is not what a GPU runs.
     backend = "inductor" if exam.device == "cuda" else "aot_eager"
-    given = exam.operands(dtype, SHAPE, "compiled")
+    given = exam.operands(dtype, exam.plain, "compiled")
     try:
         results, _ = exam.ask("compiled", given, backend=backend, grad=exam.forward_only is None)
     except RaisedError as raised:
@@ -33,10 +31,10 @@ def compiled(exam: Exam, dtype: Dtype) -> Found:
             raise
         if exam.loaded.interpreted and exam.loaded.kernels:
             return undecided("a launch by Triton's interpreter cannot be traced, as that of a compiled kernel can")
-        return hazard(f"cannot be compiled with fullgraph=True: {raised}", SHAPE)
+        return hazard(f"cannot be compiled with fullgraph=True: {raised}", exam.plain)
     plain, _ = exam.ask("backward" if exam.forward_only is None else "forward", given)
     wrong = _differs(plain, results, dtype)
-    return failed(f"compiled, {wrong}", SHAPE) if wrong else passed(f"right under torch.compile ({backend})")
+    return failed(f"compiled, {wrong}", exam.plain) if wrong else passed(f"right under torch.compile ({backend})")
 
 
 def _differs(right: Tensors, results: Tensors, dtype: Dtype) -> str | None:
@@ -57,7 +55,7 @@ def autocast(exam: Exam, dtype: Dtype) -> Found:
     to = "bfloat16"
     wide, narrow = ("float32",), ("float32", to)
     cases = itertools.product(narrow, repeat=2) if exam.kind == "act_mul" else [wide * 4, (to, *wide * 3)]
-    given = exam.operands("float32", SHAPE, "autocast")
+    given = exam.operands("float32", exam.plain, "autocast")
     refused, other = [], []
     grad = exam.forward_only is None
     for dtypes in cases:
@@ -77,15 +75,15 @@ def autocast(exam: Exam, dtype: Dtype) -> Found:
         }
         wrong = _differs(exam.reference(cast), {"y": results["y"]}, "bfloat16")
         if wrong:
-            return failed(f"under autocast to {to}, operands {named}: {wrong}", SHAPE)
+            return failed(f"under autocast to {to}, operands {named}: {wrong}", exam.plain)
         for name, value in eager.items():
             mine = results.get(name)
             if mine is not None and mine.dtype != value.dtype:
                 other.append(f"{named} gives {name} in {_short(mine.dtype)}, eager in {_short(value.dtype)}")
     if "float32/float32" in refused:
-        return hazard(f"breaks under autocast: refuses {', '.join(refused)}", SHAPE)
+        return hazard(f"breaks under autocast: refuses {', '.join(refused)}", exam.plain)
     if other:
-        return hazard(f"another dtype than eager's under autocast: {'; '.join(other)}", SHAPE)
+        return hazard(f"another dtype than eager's under autocast: {'; '.join(other)}", exam.plain)
     return passed("right under autocast, in eager's dtypes" + (f"; refuses {', '.join(refused)}" if refused else ""))
 
 
@@ -97,19 +95,19 @@ def checkpointed(exam: Exam, dtype: Dtype) -> Found:
     """Checkpointing gives the gradients of a plain backward."""
     if exam.forward_only is not None:
         return undecided(f"forward only: {exam.forward_only}")
-    given = exam.operands(dtype, SHAPE, "checkpointed")
+    given = exam.operands(dtype, exam.plain, "checkpointed")
     try:
         results, _ = exam.ask("checkpointed", given)
     except RaisedError as raised:
         if not is_refusal(raised):
             raise
-        return hazard(f"breaks under checkpointing: {raised}", SHAPE)
+        return hazard(f"breaks under checkpointing: {raised}", exam.plain)
     for prefix, how in (("e", "not reentrant"), ("f", "reentrant")):
         for name in exam.names:
             plain, again = results[f"d:{name}"], results.get(f"{prefix}:{name}")
             near = again is not None and (torch.equal(plain, again) or _near(plain, again, dtype))
             if not near:
-                return failed(f"checkpointing ({how}) changes the gradient of {name}", SHAPE)
+                return failed(f"checkpointing ({how}) changes the gradient of {name}", exam.plain)
     return passed("checkpointing changes no gradient")
 
 
@@ -121,15 +119,17 @@ def _near(plain: torch.Tensor, again: torch.Tensor, dtype: Dtype) -> bool:
 
 def inference(exam: Exam, dtype: Dtype) -> Found:
     """Under inference_mode it gives the same values as under no_grad."""
-    given = exam.operands(dtype, SHAPE, "inference")
+    given = exam.operands(dtype, exam.plain, "inference")
     try:
         y = exam.forward(given, inference=True)
     except RaisedError as raised:
         if not is_refusal(raised):
             raise
-        return hazard(f"breaks under torch.inference_mode: {raised}", SHAPE)
+        return hazard(f"breaks under torch.inference_mode: {raised}", exam.plain)
     wrong = _differs({"y": exam.forward(given)}, {"y": y}, dtype)
-    return failed(f"under torch.inference_mode {wrong}", SHAPE) if wrong else passed("the same under inference mode")
+    return (
+        failed(f"under torch.inference_mode {wrong}", exam.plain) if wrong else passed("the same under inference mode")
+    )
 
 
 CHECKS: Final = (

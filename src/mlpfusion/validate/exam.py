@@ -132,6 +132,11 @@ class Exam:
         return ("gate", "up") if self.kind == "act_mul" else ("x", "wg", "wu", "wd")
 
     @property
+    def plain(self) -> tuple[int, ...]:
+        """A shape that every target takes that takes any: a few rows of 256 columns (MLP: a few rows)."""
+        return (8, 256) if self.kind == "act_mul" else (8, 16)
+
+    @property
     def finest(self) -> Dtype:
         """The dtype in which most can be seen: float32 if it is taken."""
         return "float32" if "float32" in self.dtypes else self.dtypes[0]

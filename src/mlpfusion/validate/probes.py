@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mlpfusion.validate import guard
+from mlpfusion.errors import MlpfusionError
+from mlpfusion.validate import emulation, guard
 from mlpfusion.validate.layouts import LAYOUTS
 from mlpfusion.validate.loader import OPERANDS
 
@@ -94,12 +95,12 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         versions = [leaf._version for leaf in bound.leaves]
         try:
             grads = torch.autograd.grad(y, bound.leaves, dy, allow_unused=True)
-        except NotImplementedError as error:
-            return {"y": y}, {"forward_only": f"its backward says {error}", "changed": changed}
-        except RuntimeError as error:
-            if "not implemented" in str(error) or "backward" not in str(error):
+        except (NotImplementedError, RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            if "CUDA error" in str(error) or isinstance(error, torch.OutOfMemoryError) or emulation.is_limit(error):
                 raise
-            return {"y": y}, {"forward_only": f"its backward says {error}", "changed": changed}
+            silent = isinstance(error, NotImplementedError) or "not implemented" in str(error)
+            said = f"its backward raises {type(error).__name__}: {error}"
+            return {"y": y}, {"forward_only": said, "broken": not silent, "changed": changed, **watched.overwritten()}
         run.synchronize()
     names = OPERANDS[run.target.kind]
     facts = {
@@ -270,9 +271,13 @@ class _Kept:
         return [OPERANDS[run.target.kind][index] for index in self.indices(run)]
 
 
+class NoTensorError(MlpfusionError):
+    """A target returned something else than a tensor."""
+
+
 def _tensor(value: Any) -> Tensor:
     if not isinstance(value, Tensor):
-        raise TypeError(f"it returns a {type(value).__name__} where a tensor is expected")
+        raise NoTensorError(f"it returns a {type(value).__name__} where a tensor is expected")
     return value
 
 

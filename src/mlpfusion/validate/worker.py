@@ -19,7 +19,7 @@ from mlpfusion.device import detect
 from mlpfusion.errors import UsageError
 from mlpfusion.measure.worker import die_with_parent
 from mlpfusion.validate import channel, emulation, loader
-from mlpfusion.validate.probes import PROBES, Run
+from mlpfusion.validate.probes import PROBES, NoTensorError, Run
 from mlpfusion.validate.speed_probes import SPEED_PROBES
 from mlpfusion.validate.tuners import Pins
 
@@ -102,6 +102,8 @@ def _why(error: BaseException) -> channel.Why:
     text = str(error)
     if isinstance(error, UsageError):
         return "misused"
+    if isinstance(error, NoTensorError):
+        return "wrong"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
         return "memory"
     if "CUDA error" in text or "HIP error" in text or type(error).__name__ == "AcceleratorError":
