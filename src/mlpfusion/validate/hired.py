@@ -9,6 +9,8 @@ import sys
 from multiprocessing.connection import Connection, Pipe
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.measure import supervise
 from mlpfusion.validate import channel
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Activation
     from mlpfusion.validate.channel import Facts, Tensors
 
+SCRATCH: Final = "MLPFUSION_SCRATCH"  # a folder of the judge's, which it removes
 START_S: Final = 180.0  # importing torch takes 3 s alone, and a minute on a machine that is busy or cold
 
 
@@ -102,6 +105,9 @@ class Hired:
             answer = channel.decode_answer(self._pipe.recv_bytes())
         except (EOFError, OSError) as error:
             raise DiedError(self._death()) from error
+        except msgspec.MsgspecError as error:
+            self.retire()
+            raise DiedError(f"its answer cannot be read: {error}") from error
         self._fresh = False
         if isinstance(answer, channel.Raised):
             if answer.why == "poisoned":  # nothing that runs on this device in this process can be believed any more
@@ -116,6 +122,7 @@ class Hired:
         if self.device == "cpu":
             environment["TRITON_INTERPRET"] = "1"
             environment.setdefault("OMP_NUM_THREADS", "1")  # the operands are small, and the judge computes beside it
+        environment[SCRATCH] = str(self._log.parent)
         environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes for one kernel
         command = [sys.executable, "-m", "mlpfusion.validate.worker", str(theirs.fileno()), self.device]
         with self._log.open("ab") as log:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import os
 import sys
 import tempfile
 import types
@@ -145,7 +146,8 @@ def _from_hub(path: Path, name: str | None) -> Any:
     if source is not None and not (path / "build").is_dir():
         from mlpfusion.hub_tree import build_hub_tree
 
-        path = build_hub_tree(Path(tempfile.mkdtemp(prefix="mlpfusion-hub-")) / "kernel", package=source.parent)
+        scratch = tempfile.mkdtemp(prefix="hub-", dir=os.environ.get("MLPFUSION_SCRATCH"))
+        path = build_hub_tree(Path(scratch) / "kernel", package=source.parent)
     kernel = get_local_kernel(path)
     if name is not None:
         return _attribute(kernel, f"{path.name}:{name}", name)
