@@ -22,7 +22,7 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 
 # What a module, or all modules of a package, may import of mlpfusion. Data flows one way: leaves know only leaves, the
 # stages (measure, trace, report) do not know each other; `api` puts them together, and `tracing` those of a trace.
-LEAVES = {"errors", "spec", "device", "ledgers", "records", "readings", "tunings"}
+LEAVES = {"errors", "spec", "device", "ledgers", "records", "readings", "tunings", "verdicts"}
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
@@ -31,6 +31,7 @@ ALLOWED = {
     "records": {"errors", "spec", "device", "ledgers"},
     "readings": {"ledgers", "records"},
     "tunings": {"spec", "device", "records"},
+    "verdicts": {"spec", "device", "records"},
     "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
@@ -51,7 +52,10 @@ ALLOWED = {
     "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "regions", "measure"},
     "trace": LEAVES
     | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
-    "validate": LEAVES | {"backend", "module", "reference", "validate"},
+    # It judges with what others measure with: workers, clocks, tracer, the repair of the interpreter.
+    "validate": LEAVES
+    | {"backend", "module", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
+    "testing": {"errors", "verdicts", "report", "validating"},
     "store": LEAVES | {"files"},
     "report": LEAVES | {"report", "store", "models.predict"},  # what a prediction is, only as a type
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
@@ -60,26 +64,40 @@ ALLOWED = {
     "cli_text": {"errors", "cli_streams"},
     "__main__": {"cli"},
 }
+VERBS = {"cli", "cli_traces", "cli_tune", "cli_validate"}
 # May import all of mlpfusion but these.
 EVERYTHING = {
-    "api": {"cli", "cli_traces", "cli_tune", "tracing", "tune"},
-    "tracing": {"cli", "cli_traces", "cli_tune", "api", "tune"},
-    "tune": {"cli", "cli_traces", "cli_tune", "api", "tracing"},
-    "cli_traces": {"cli", "cli_tune", "api", "tune"},
-    "cli_tune": {"cli", "cli_traces", "api", "tracing"},
+    "api": {*VERBS, "tracing", "tune", "validating", "testing"},
+    "tracing": {*VERBS, "api", "tune", "validating", "testing"},
+    "tune": {*VERBS, "api", "tracing", "validating", "testing"},
+    "validating": {*VERBS, "api", "tracing", "tune", "testing"},
+    "cli_traces": (VERBS | {"api", "tune"}) - {"cli_traces"},
+    "cli_tune": (VERBS | {"api", "tracing"}) - {"cli_tune"},
+    "cli_validate": (VERBS | {"api", "tune"}) - {"cli_validate"},
     "cli": set(),
-    "__init__": {"cli", "cli_traces", "cli_tune"},
+    "__init__": VERBS,
 }
 
 # Libraries that only these parts may import, wherever in the file.
 LIBRARIES = {
-    "typer": {"cli", "cli_text", "cli_traces", "cli_tune"},
+    "typer": {"cli", "cli_text", "cli_traces", "cli_tune", "cli_validate"},
     "click": set(),
     "rich": {"cli"},
     "tabulate": {"report"},
     "liger_kernel": {"backends"},
     "quack": {"backends"},
-    "torch": {"device", "environment", "hub_tree", "backend", "module", "backends", "reference", "measure", "api"},
+    "torch": {
+        "device",
+        "environment",
+        "hub_tree",
+        "backend",
+        "module",
+        "backends",
+        "reference",
+        "measure",
+        "validate",
+        "api",
+    },
 }
 LIGHT = {
     "errors",
@@ -100,6 +118,9 @@ LIGHT = {
     "cli_text",
     "cli_traces",
     "cli_tune",
+    "cli_validate",
+    "verdicts",
+    "testing",
     "trace",
     "environment",
 }  # no torch at import

@@ -68,7 +68,7 @@ def card(index: int) -> Card:
     if torch.version.hip is not None:
         raise RuntimeError("gated_mlp has no kernels for AMD GPUs; three linear layers around act_mul run there")
     facts = torch.cuda.get_device_properties(index)
-    shared_bytes: int = facts.shared_memory_per_block_optin
+    shared_bytes: int = facts.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in the stubs
     return Card((facts.major, facts.minor), facts.multi_processor_count, shared_bytes, facts.name)
 
 

@@ -47,21 +47,21 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, befor
         try:
             code = worker.wait(timeout=time_limit_s)
         except subprocess.TimeoutExpired:
-            _end(worker)
+            end(worker)
             return tasks.Broken(kind="failed", reason=f"no answer within {time_limit_s:g} s")
         except BaseException:
-            _end(worker)
+            end(worker)
             raise
-    _end(worker)
+    end(worker)
     if code != 0 or not answer_path.is_file():
-        return tasks.Broken(kind="failed", reason=_death(code, log_path))
+        return tasks.Broken(kind="failed", reason=death(code, log_path))
     try:
         return tasks.decode_answer(answer_path.read_bytes())
     except msgspec.MsgspecError as error:
         return tasks.Broken(kind="failed", reason=f"the worker's answer cannot be read: {error}")
 
 
-def _end(worker: subprocess.Popen[bytes]) -> None:
+def end(worker: subprocess.Popen[bytes]) -> None:
     """End the worker's whole session: politely, then at once."""
     try:
         _signal(worker, signal.SIGTERM)
@@ -78,7 +78,7 @@ def _signal(worker: subprocess.Popen[bytes], number: signal.Signals) -> None:
         os.killpg(worker.pid, number)
 
 
-def _death(code: int, log: Path) -> str:
+def death(code: int, log: Path) -> str:
     """One line on how a worker ended without an answer: the signal or exit code, and the last line it printed."""
     how = f"exited with code {code}"
     if code < 0:

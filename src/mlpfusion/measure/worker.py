@@ -34,7 +34,7 @@ TRACE_WARMUPS: Final = 3
 def main() -> None:
     """Do one task; the process ends with code 0 whenever an answer was written."""
     task_path, answer_path = Path(sys.argv[1]), Path(sys.argv[2])
-    _die_with_parent()
+    die_with_parent()
     task = tasks.decode_task(task_path.read_bytes())
     answer = _answer(task)
     partial = answer_path.with_suffix(".partial")
@@ -47,7 +47,7 @@ def main() -> None:
     os._exit(0)  # a thread that a backend left behind must not keep the process
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """On Linux, have the kernel end this process when its parent ends without saying so."""
     if sys.platform == "linux":
         import ctypes
