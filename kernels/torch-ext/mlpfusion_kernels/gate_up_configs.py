@@ -25,10 +25,10 @@ class Config(NamedTuple):
     """How a kernel runs.
 
     `form` is "pointer", "wide" (by tensor descriptors; in the backward the TMA kernel) or "hopper" (warp-specialised,
-    for compute capability 9.0; it needs a step of the sum for each part of the epilogue). A tile is `block_m` tokens by
-    `block_n` columns of the intermediate, summed in steps of `block_k`, its epilogue in `parts` steps. A "pointer" grid
-    has one program for each tile, a "wide" one `resident` for each multiprocessor, as many as fit there together.
-    `group` rows of tiles are done together.
+    for compute capability 9.0; it needs more steps of the sum than parts of the epilogue). A tile is `block_m` tokens
+    by `block_n` columns of the intermediate, summed in steps of `block_k`, its epilogue in `parts` steps. A "pointer"
+    grid has one program for each tile, a "wide" or "hopper" one `resident` for each multiprocessor, as many as fit there
+    together. `group` rows of tiles are done together.
     """
 
     form: str
@@ -42,8 +42,12 @@ class Config(NamedTuple):
     group: int = 8
 
     def sums_in(self, depth: int) -> bool:
-        """Whether this form can run a sum of that length."""
-        return self.form != "hopper" or -(-depth // self.block_k) >= self.parts
+        """Whether this form can run a sum of that length.
+
+        Each part of a specialised kernel's epilogue waits for the stage after its own step. A tile without a step more
+        than parts would wait in its last part for the next tile, and the last tile for ever.
+        """
+        return self.form != "hopper" or -(-depth // self.block_k) > self.parts
 
     def tiles(self, m: int, intermediate: int) -> tuple[int, int]:
         """Tiles of an [m, intermediate] result: rows of them, and how many are in a row."""
