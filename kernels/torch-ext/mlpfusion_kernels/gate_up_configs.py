@@ -27,8 +27,8 @@ class Config(NamedTuple):
     `form` is "pointer", "wide" (by tensor descriptors; in the backward the TMA kernel) or "hopper" (warp-specialised,
     for compute capability 9.0; it needs more steps of the sum than parts of the epilogue). A tile is `block_m` tokens
     by `block_n` columns of the intermediate, summed in steps of `block_k`, its epilogue in `parts` steps. A "pointer"
-    grid has one program for each tile, a "wide" or "hopper" one `resident` for each multiprocessor, as many as fit there
-    together. `group` rows of tiles are done together.
+    grid has one program for each tile, the others `resident` for each multiprocessor, as many as fit there together.
+    `group` rows of tiles are done together.
     """
 
     form: str
