@@ -22,7 +22,7 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 
 # What a module, or all modules of a package, may import of mlpfusion. Data flows one way: leaves know only leaves, the
 # stages (measure, trace, report) do not know each other; `api` puts them together, and `tracing` those of a trace.
-LEAVES = {"errors", "spec", "device", "records", "readings", "tunings"}
+LEAVES = {"errors", "spec", "device", "records", "readings", "tunings", "proofs"}
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
@@ -30,6 +30,7 @@ ALLOWED = {
     "records": {"errors", "spec", "device"},
     "readings": {"records"},
     "tunings": {"spec", "device", "records"},
+    "proofs": {"spec", "device", "records"},
     "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
@@ -43,6 +44,19 @@ ALLOWED = {
     "trace": LEAVES
     | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
     "validate": LEAVES | {"backend", "module", "reference", "validate"},
+    "models": LEAVES
+    | {
+        "backend",
+        "module",
+        "backends.eager",
+        "reference",
+        "environment",
+        "files",
+        "spread",
+        "measure",
+        "trace",
+        "models",
+    },
     "store": LEAVES | {"files"},
     "report": LEAVES | {"report", "store"},
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
@@ -53,24 +67,37 @@ ALLOWED = {
 }
 # May import all of mlpfusion but these.
 EVERYTHING = {
-    "api": {"cli", "cli_traces", "cli_tune", "tracing", "tune"},
-    "tracing": {"cli", "cli_traces", "cli_tune", "api", "tune"},
-    "tune": {"cli", "cli_traces", "cli_tune", "api", "tracing"},
-    "cli_traces": {"cli", "cli_tune", "api", "tune"},
-    "cli_tune": {"cli", "cli_traces", "api", "tracing"},
+    "api": {"cli", "cli_traces", "cli_tune", "cli_prove", "tracing", "tune"},
+    "tracing": {"cli", "cli_traces", "cli_tune", "cli_prove", "api", "tune"},
+    "tune": {"cli", "cli_traces", "cli_tune", "cli_prove", "api", "tracing"},
+    "cli_traces": {"cli", "cli_tune", "cli_prove", "api", "tune"},
+    "cli_tune": {"cli", "cli_traces", "cli_prove", "api", "tracing"},
+    "cli_prove": {"cli", "cli_traces", "cli_tune", "api", "tracing", "tune"},
     "cli": set(),
-    "__init__": {"cli", "cli_traces", "cli_tune"},
+    "__init__": {"cli", "cli_traces", "cli_tune", "cli_prove"},
 }
 
 # Libraries that only these parts may import, wherever in the file.
 LIBRARIES = {
-    "typer": {"cli", "cli_text", "cli_traces", "cli_tune"},
+    "typer": {"cli", "cli_text", "cli_traces", "cli_tune", "cli_prove"},
     "click": set(),
     "rich": {"cli"},
     "tabulate": {"report"},
     "liger_kernel": {"backends"},
     "quack": {"backends"},
-    "torch": {"device", "environment", "hub_tree", "backend", "module", "backends", "reference", "measure", "api"},
+    "torch": {
+        "device",
+        "environment",
+        "hub_tree",
+        "backend",
+        "module",
+        "backends",
+        "reference",
+        "measure",
+        "models",
+        "api",
+    },
+    "transformers": {"models"},
 }
 LIGHT = {
     "errors",
@@ -91,6 +118,7 @@ LIGHT = {
     "cli_text",
     "cli_traces",
     "cli_tune",
+    "cli_prove",
     "trace",
     "environment",
 }  # no torch at import
