@@ -7,7 +7,7 @@ import io
 import re
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -458,7 +458,7 @@ class Counting:
     """eager, and counts its calls."""
 
     name = "counting"
-    calls: list[int] = []
+    calls: ClassVar[list[int]] = []
 
     def unsupported(self, spec: object, device: object) -> str | None:
         return None
@@ -492,7 +492,7 @@ def test_an_adapter_added_later_takes_part_or_is_refused() -> None:
     model = Plain()
     with swap(model, "fused"):
         model.b = doubled(model.b)
-        with pytest.raises(BackendUnavailableError, match="not a torch.nn.Linear"):
+        with pytest.raises(BackendUnavailableError, match=r"not a torch\.nn\.Linear"):
             model(x)
 
 

@@ -168,6 +168,8 @@ class PackedGatedMLP(GatedMLP):
 
     _PROJECTIONS: ClassVar[tuple[str, ...]] = ("gate_up_proj", "down_proj")
     up_first: bool
+    gate_up_proj: nn.Linear
+    down_proj: nn.Linear
 
     @classmethod
     def around_packed(

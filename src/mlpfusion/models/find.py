@@ -123,9 +123,9 @@ def _linears(module: nn.Module) -> dict[str, tuple[int, int]]:
     found = {}
     for name, child in module._modules.items():
         for out, into in (("out_features", "in_features"), ("nf", "nx")):  # nf, nx: Conv1D of transformers
-            size = (getattr(child, out, None), getattr(child, into, None))
-            if all(isinstance(number, int) and number > 0 for number in size):
-                found[name] = (int(size[0]), int(size[1]))  # type: ignore[call-overload]
+            rows, columns = getattr(child, out, None), getattr(child, into, None)
+            if isinstance(rows, int) and isinstance(columns, int) and rows > 0 and columns > 0:
+                found[name] = (rows, columns)
                 break
     return found
 
@@ -178,7 +178,7 @@ class _Copy:
         self.linears = {name: self._linear(out, into) for name, (out, into) in sizes.items()}
         for name, linear in self.linears.items():
             if getattr(module._modules[name], "bias", None) is None:
-                linear.bias = None
+                linear.register_parameter("bias", None)
         replaced = {id(module._modules[name]): linear for name, linear in self.linears.items()}
         self.module: nn.Module = self._skeleton(module, replaced)
         self.module.__dict__.pop("forward", None)  # one put on the instance is bound to the original

@@ -15,8 +15,11 @@ from mlpfusion.models.swapped import DROPS, FOUND, VIEW, Swapped, skipped_class,
 from mlpfusion.module import GatedMLP, PackedGatedMLP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from torch import Tensor
+
+    from mlpfusion.proofs import Proof
     from mlpfusion.spec import MLPSpec
 
 _SHOWN: Final = 3  # refusals that the message of an error spells out
@@ -99,6 +102,12 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<{len(self.swapped)} modules swapped, {len(self.refused)} refused>"
+
+    def prove(self, inputs: Mapping[str, Any] | Tensor, **options: Any) -> Proof:
+        """What the swap changed for these inputs, in numbers, time, memory and kernels; see `models.prove.prove`."""
+        from mlpfusion.models.prove import prove
+
+        return prove(self, inputs, **options)
 
     @property
     def modules(self) -> list[nn.Module]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor, nn
@@ -61,16 +61,26 @@ class Swapped(nn.Module):
         return _blank, (type(self).__mro__[2],), dict(self.__dict__)
 
 
-@functools.cache
+# A class lives as long as a module has it.
+_MADE: Final[weakref.WeakValueDictionary[tuple[type, str], type[nn.Module]]] = weakref.WeakValueDictionary()
+
+
 def swapped_class(base: type[nn.Module]) -> type[nn.Module]:
     """The class for swapped modules of class `base`; it keeps the name, by which wrapping policies go."""
-    return type(base.__name__, (Swapped, base), {"__module__": base.__module__, "__qualname__": base.__qualname__})
+    return _made(base, "swapped", (Swapped, base), {})
 
 
-@functools.cache
 def skipped_class(base: type[nn.Module]) -> type[nn.Module]:
     """The class of a module that returns its input: what is left of a model's time without its MLPs."""
-    return type(base.__name__, (base,), {"forward": lambda self, x: x})
+    return _made(base, "skipped", (base,), {"forward": lambda self, x: x})
+
+
+def _made(base: type[nn.Module], purpose: str, bases: tuple[type, ...], members: dict[str, Any]) -> type[nn.Module]:
+    found = _MADE.get((base, purpose))
+    if found is None:
+        names = {"__module__": base.__module__, "__qualname__": base.__qualname__}
+        found = _MADE[base, purpose] = type(base.__name__, bases, {**names, **members})
+    return found
 
 
 def _blank(base: type[nn.Module]) -> nn.Module:
