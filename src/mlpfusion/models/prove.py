@@ -308,6 +308,8 @@ class _Proof(NamedTuple):
         def training() -> object:
             with torch.enable_grad():
                 loss = self._cross_entropy(logits_of(model, self.inputs))
+                if not loss.requires_grad:  # a model that is one MLP, left out
+                    return loss
                 return torch.autograd.grad(loss, parameters, allow_unused=True)
 
         return inference if self.mode == "inference" else training
