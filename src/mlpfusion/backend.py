@@ -147,9 +147,20 @@ def bypassed(linear: torch.nn.Module) -> str | None:
     """What a backend that does not call this projection would leave out, or None: hooks, or a replaced forward."""
     if linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks or linear._backward_pre_hooks:
         return "has hooks, which this backend would bypass"
-    if "forward" in linear.__dict__:
+    if "forward" in linear.__dict__ and not only_placed(linear):
         return "has its forward replaced, which this backend would bypass"
     return None
+
+
+def only_placed(module: torch.nn.Module) -> bool:
+    """Whether the forward on an instance is accelerate's, which only moves inputs to where the weights are.
+
+    So it is with a model that a `device_map` spreads over GPUs; one that offloads also moves the weights.
+    """
+    hook: Any = module.__dict__.get("_hf_hook")
+    inner = getattr(module.__dict__.get("_old_forward"), "__func__", None)
+    plain = type(hook).__name__ == "AlignDevicesHook" and not (hook.offload or hook.no_grad)
+    return plain and inner is type(module).forward
 
 
 def not_plain(linear: object) -> str | None:

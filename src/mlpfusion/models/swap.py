@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import types
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import nn
@@ -130,7 +131,7 @@ class Handle:
             if type(seat.module) is not seat.swapped:
                 found = f"{type(seat.module).__module__}.{type(seat.module).__name__}"
                 raise UsageError(f"{what.name!r} is a {found} now, wrapped since the swap; undo that first")
-            if "forward" in seat.module.__dict__:
+            if _replaced(seat.module):
                 raise UsageError(f"the forward of {what.name!r} was replaced since the swap; undo that first")
 
 
@@ -226,8 +227,8 @@ def _view(module: nn.Module, found: Any, backend: str | registry.Backend) -> Gat
 
 def _state(module: nn.Module, found: Found) -> str | None:
     """What a module that computes a gated MLP is in no state for, whatever the backend; or None."""
-    if "forward" in module.__dict__:
-        return "its forward is replaced on the module itself (by device hooks or another library's kernel?)"
+    if _replaced(module):
+        return "its forward is replaced on the module itself (by offloading or another library's kernel?)"
     if found.drops and module.training:
         return "in training it drops out values inside, which no backend does; eval() it or set its dropout to 0"
     weights = {}
@@ -271,5 +272,13 @@ def _nothing(model: nn.Module, where: object, refused: list[RefusedModule]) -> s
     return f"nothing was swapped, {len(refused)} refused: {shown}{more}"
 
 
+def _replaced(module: nn.Module) -> bool:
+    """Whether the module has a forward of its own that more than a `device_map` asks for."""
+    return "forward" in module.__dict__ and not registry.only_placed(module)
+
+
 def _set_class(module: nn.Module, cls: type[nn.Module]) -> None:
+    placed = registry.only_placed(module)
     object.__setattr__(module, "__class__", cls)
+    if placed:  # the hook calls what it has kept of the class
+        module.__dict__["_old_forward"] = types.MethodType(cls.forward, module)
