@@ -13,9 +13,13 @@ if TYPE_CHECKING:
     from mlpfusion.errors import BackendUnavailableError as BackendUnavailableError
     from mlpfusion.errors import MeasurementError as MeasurementError
     from mlpfusion.errors import MlpfusionError as MlpfusionError
+    from mlpfusion.errors import NothingSwappedError as NothingSwappedError
     from mlpfusion.errors import UnknownBackendError as UnknownBackendError
     from mlpfusion.errors import UsageError as UsageError
+    from mlpfusion.models.swap import Handle as Handle
+    from mlpfusion.models.swap import swap as swap
     from mlpfusion.module import GatedMLP as GatedMLP
+    from mlpfusion.module import PackedGatedMLP as PackedGatedMLP
     from mlpfusion.readings import Difference as Difference
     from mlpfusion.readings import Finding as Finding
     from mlpfusion.readings import Reading as Reading
@@ -55,8 +59,16 @@ _HOMES = {
     "api": ("profile",),
     "backend": ("Backend",),
     "device": ("Device",),
-    "errors": ("BackendUnavailableError", "MeasurementError", "MlpfusionError", "UnknownBackendError", "UsageError"),
-    "module": ("GatedMLP",),
+    "errors": (
+        "BackendUnavailableError",
+        "MeasurementError",
+        "MlpfusionError",
+        "NothingSwappedError",
+        "UnknownBackendError",
+        "UsageError",
+    ),
+    "models.swap": ("Handle", "swap"),
+    "module": ("GatedMLP", "PackedGatedMLP"),
     "readings": ("Difference", "Finding", "Reading"),
     "records": (
         "Accuracy",
@@ -102,12 +114,15 @@ __all__ = [
     "Explanation",
     "Finding",
     "GatedMLP",
+    "Handle",
     "Kernel",
     "Launches",
     "MLPSpec",
     "MeasurementError",
     "Memory",
     "MlpfusionError",
+    "NothingSwappedError",
+    "PackedGatedMLP",
     "PreOpParts",
     "PreOps",
     "Profile",
@@ -131,6 +146,7 @@ __all__ = [
     "record",
     "render",
     "save",
+    "swap",
 ]
 
 

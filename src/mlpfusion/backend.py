@@ -7,7 +7,7 @@ import re
 import sys
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
 
@@ -44,7 +44,8 @@ BUILT_IN: Final = (
 class Backend(Protocol):
     """One implementation of the gated MLP.
 
-    `bind` does the one-time work; what happens inside the callable that it returns is what gets measured.
+    `bind` does the one-time work; what happens inside the callable that it returns is what gets measured. One that also
+    runs a `PackedGatedMLP`, whose gate and up are one layer, says so by an attribute `takes_packed = True`.
     """
 
     name: str
@@ -122,23 +123,23 @@ def plain_linears(mlp: GatedMLP, backend: str) -> None:
     """
     import torch
 
-    parts = (("gate_proj", mlp.gate_proj), ("up_proj", mlp.up_proj), ("down_proj", mlp.down_proj))
-    for name, linear in parts:
-        reason = _not_plain(linear)
+    parts: dict[str, Any] = mlp.projections
+    for name, linear in parts.items():
+        reason = not_plain(linear) or bypassed(linear)
         if reason is not None:
             raise BackendUnavailableError(backend, f"{name} {reason}")
-    first = mlp.gate_proj.weight
-    for name, linear in parts:
+    leading, first = next((name, linear.weight) for name, linear in parts.items())
+    for name, linear in parts.items():
         reason, weight = None, linear.weight
         if weight.dtype != first.dtype or weight.device != first.device:
-            reason = f"is {weight.dtype} on {weight.device} where gate_proj is {first.dtype} on {first.device}"
+            reason = f"is {weight.dtype} on {weight.device} where {leading} is {first.dtype} on {first.device}"
         elif weight.device.type == "meta":
             reason = "has no storage (meta device)"
         elif not isinstance(weight, torch.nn.Parameter):
             reason = f"has a weight of type {type(weight).__name__}"
         if reason is not None:
             raise BackendUnavailableError(backend, f"{name} {reason}")
-    if (mlp.gate_proj.bias is None) != (mlp.up_proj.bias is None):
+    if len(parts) == 3 and (parts["gate_proj"].bias is None) != (parts["up_proj"].bias is None):
         raise BackendUnavailableError(backend, "only one of gate_proj and up_proj has a bias")
 
 
@@ -146,20 +147,30 @@ def bypassed(linear: torch.nn.Module) -> str | None:
     """What a backend that does not call this projection would leave out, or None: hooks, or a replaced forward."""
     if linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks or linear._backward_pre_hooks:
         return "has hooks, which this backend would bypass"
-    if "forward" in linear.__dict__:
+    if "forward" in linear.__dict__ and not only_placed(linear):
         return "has its forward replaced, which this backend would bypass"
     return None
 
 
-def _not_plain(linear: object) -> str | None:
-    """What a projection is beyond `torch.nn.Linear` on a strided tensor, or None."""
+def only_placed(module: torch.nn.Module) -> bool:
+    """Whether the forward on an instance is accelerate's, which only moves inputs to where the weights are.
+
+    So it is with a model that a `device_map` spreads over GPUs; one that offloads also moves the weights.
+    """
+    hook: Any = module.__dict__.get("_hf_hook")
+    inner = getattr(module.__dict__.get("_old_forward"), "__func__", None)
+    plain = type(hook).__name__ == "AlignDevicesHook" and not (hook.offload or hook.no_grad)
+    return plain and inner is type(module).forward
+
+
+def not_plain(linear: object) -> str | None:
+    """What a projection is beyond `torch.nn.Linear` on a strided tensor, or None; hooks are left to `bypassed`."""
     import torch
 
     if type(linear) is not torch.nn.Linear:
-        return f"is a {type(linear).__name__}, not a torch.nn.Linear (an adapter or a quantised layer?)"
-    reason = bypassed(linear)
-    if reason is not None:
-        return reason
+        name = type(linear).__name__
+        shown = f"{type(linear).__module__}.{name}" if name == "Linear" else name  # adapters like that name as well
+        return f"is a {shown}, not a torch.nn.Linear (an adapter or a quantised layer?)"
     weight = linear.weight
     if type(weight.data) is not torch.Tensor or weight.layout != torch.strided:
         return f"has a weight of type {type(weight.data).__name__} (sharded or quantised?)"

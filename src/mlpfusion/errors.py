@@ -4,10 +4,13 @@ MlpfusionError
 ├── UsageError            a value the caller gave is wrong; the message names it and the valid ones (exit code 2)
 │   └── UnknownBackendError    no such backend; the message lists those that exist
 ├── BackendUnavailableError    a backend cannot run here or refuses this module; carries the reason
+├── NothingSwappedError    no module of a model was swapped; carries what was refused
 └── MeasurementError           a measurement ran but its result may not be reported
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class MlpfusionError(Exception):
@@ -29,6 +32,14 @@ class BackendUnavailableError(MlpfusionError):
         super().__init__(f"backend {backend!r} is unavailable: {reason}")
         self.backend = backend
         self.reason = reason
+
+
+class NothingSwappedError(MlpfusionError):
+    """No module of a model was swapped. `refused` holds name, class and reason of each that looked like an MLP."""
+
+    def __init__(self, message: str, refused: tuple[Any, ...]) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 class MeasurementError(MlpfusionError):

@@ -1,8 +1,8 @@
-"""`GatedMLP`: one gated MLP whose implementation can be exchanged without touching its weights."""
+"""`GatedMLP` and `PackedGatedMLP`: gated MLPs whose implementation can be exchanged without touching their weights."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 from torch import Tensor, nn
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from mlpfusion import backend as registry
 from mlpfusion.device import describe
 from mlpfusion.errors import BackendUnavailableError, UsageError
-from mlpfusion.spec import DTYPES, MLPSpec, parse_activation
+from mlpfusion.spec import DTYPES, Activation, MLPSpec, parse_activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 # What a bound callable holds on to: a change of one of these binds anew.
-_BOUND: Final = frozenset(("gate_proj", "up_proj", "down_proj", "activation"))
+_BOUND: Final = frozenset(("gate_proj", "up_proj", "gate_up_proj", "down_proj", "activation"))
 
 
 class GatedMLP(nn.Module):
@@ -26,6 +26,8 @@ class GatedMLP(nn.Module):
     x is [..., hidden_size] and so is y. Whatever the backend, the parameters are `gate_proj`, `up_proj` and
     `down_proj`, as in Hugging Face models, and the `state_dict` has the same keys.
     """
+
+    _PROJECTIONS: ClassVar[tuple[str, ...]] = ("gate_proj", "up_proj", "down_proj")
 
     def __init__(
         self,
@@ -44,19 +46,36 @@ class GatedMLP(nn.Module):
         self.down_proj = nn.Linear(h, d, bias=spec.bias, device=device, dtype=dtype)
         self.set_backend(backend)
 
+    @classmethod
+    def around(
+        cls, *, gate: nn.Linear, up: nn.Linear, down: nn.Linear, activation: Activation, backend: str | registry.Backend
+    ) -> GatedMLP:
+        """A gated MLP of three layers that exist: gate and up of weight [H, D], down of [D, H].
+
+        The layers themselves become its projections, so whoever owns them sees every change, and it theirs.
+
+        Raises:
+            BackendUnavailableError: the backend cannot run these layers where they are.
+        """
+        return _assembled(cls, {"gate_proj": gate, "up_proj": up, "down_proj": down}, activation, backend)
+
+    @property
+    def projections(self) -> dict[str, nn.Module]:
+        """The layers that hold the weights, by name."""
+        return {name: getattr(self, name) for name in self._PROJECTIONS}
+
     @property
     def spec(self) -> MLPSpec:
         """What this module computes, read from its live weights (`.half()` changes it, for example)."""
         dtype = str(self._any_parameter().dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise UsageError(f"weights of dtype {dtype!r} are not supported; valid: {', '.join(DTYPES)}")
-        projections = (self.gate_proj, self.up_proj, self.down_proj)
         return MLPSpec(
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
             activation=parse_activation(self.activation),
             dtype=dtype,
-            bias=any(getattr(projection, "bias", None) is not None for projection in projections),
+            bias=any(getattr(projection, "bias", None) is not None for projection in self.projections.values()),
         )
 
     @property
@@ -92,10 +111,8 @@ class GatedMLP(nn.Module):
         return f"activation={self.activation}, backend={self.backend}"
 
     def _bind(self, backend: str | registry.Backend) -> Callable[[Tensor], Tensor]:
-        for projection in ("gate_proj", "up_proj", "down_proj"):
-            getattr(
-                self, projection
-            )  # one that is gone is named here; from a property nn.Module would blame the property
+        for name in self._PROJECTIONS:
+            getattr(self, name)  # one that is gone is named here; from a property nn.Module would blame the property
         made = registry.load(backend) if isinstance(backend, str) else backend
         reason = made.unsupported(self.spec, describe(self._any_parameter().device))
         if reason is not None:
@@ -103,8 +120,9 @@ class GatedMLP(nn.Module):
         return made.bind(self)
 
     def _any_parameter(self) -> Tensor:
-        """A parameter of the gate projection, which may be a wrapper whose weight has another name."""
-        return next(self.gate_proj.parameters())
+        """A parameter of the first projection, which may be a wrapper whose weight has another name."""
+        first: nn.Module = getattr(self, self._PROJECTIONS[0])
+        return next(first.parameters())
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -139,3 +157,73 @@ class GatedMLP(nn.Module):
 
     _call: Callable[[Tensor], Tensor] | None
     _backend: str | registry.Backend
+
+
+class PackedGatedMLP(GatedMLP):
+    """A gated MLP whose gate and up weights are the two halves of one layer, `gate_up_proj` of weight [2H, D].
+
+    A backend that can run it has an attribute `takes_packed` that is true, and its `bind` reads `halves`. `up_first`
+    says that up is the first half.
+    """
+
+    _PROJECTIONS: ClassVar[tuple[str, ...]] = ("gate_up_proj", "down_proj")
+    up_first: bool
+    gate_up_proj: nn.Linear
+    down_proj: nn.Linear
+
+    @classmethod
+    def around_packed(
+        cls,
+        *,
+        gate_up: nn.Linear,
+        down: nn.Linear,
+        activation: Activation,
+        up_first: bool,
+        backend: str | registry.Backend,
+    ) -> PackedGatedMLP:
+        """A gated MLP of two layers that exist: gate and up of one weight [2H, D], down of [D, H].
+
+        Raises:
+            BackendUnavailableError: the backend cannot run these layers, or wants gate and up in two.
+        """
+        made = _assembled(
+            cls, {"gate_up_proj": gate_up, "down_proj": down}, activation, backend, {"up_first": bool(up_first)}
+        )
+        assert isinstance(made, PackedGatedMLP)
+        return made
+
+    def halves(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        """Gate and up [..., H] of what `gate_up_proj` returns, [..., 2H]: views."""
+        first, second = both.chunk(2, dim=-1)
+        return (second, first) if self.up_first else (first, second)
+
+    def weights(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Gate and up weights [H, D] and their biases [H] or None: differentiable views of the one layer's."""
+        first, second = self.gate_up_proj.weight.chunk(2)
+        bias, other = (None, None) if self.gate_up_proj.bias is None else self.gate_up_proj.bias.chunk(2)
+        return (second, first, other, bias) if self.up_first else (first, second, bias, other)
+
+    def _bind(self, backend: str | registry.Backend) -> Callable[[Tensor], Tensor]:
+        made = registry.load(backend) if isinstance(backend, str) else backend
+        if not getattr(made, "takes_packed", False):
+            reason = "it takes gate and up as two layers, and here one layer holds both"
+            raise BackendUnavailableError(made.name, reason)
+        return super()._bind(made)
+
+
+def _assembled(
+    cls: type[GatedMLP],
+    layers: dict[str, nn.Linear],
+    activation: Activation,
+    backend: str | registry.Backend,
+    facts: dict[str, bool] | None = None,
+) -> GatedMLP:
+    """A module of class `cls` of these layers, without making any."""
+    made = cls.__new__(cls)
+    nn.Module.__init__(made)
+    down = layers["down_proj"]
+    made.hidden_size, made.intermediate_size = down.out_features, down.in_features
+    made.activation = parse_activation(activation)
+    for name, value in {**layers, **(facts or {})}.items():
+        setattr(made, name, value)
+    return made.set_backend(backend)

@@ -30,6 +30,7 @@ class Compile:
 
     name = "compile"
     mode: str | None = None
+    takes_packed = True
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """Inductor needs a C++ compiler on the CPU, and Triton on a GPU of compute capability 7.0 or later."""

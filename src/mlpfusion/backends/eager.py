@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from torch.nn import functional
 
+from mlpfusion.module import PackedGatedMLP
 from mlpfusion.spec import Activation, parse_activation
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Eager:
     """Three `nn.Linear` calls, the activation and the product: five kernels on a GPU."""
 
     name = "eager"
+    takes_packed = True
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """Eager PyTorch runs every spec."""
@@ -51,6 +53,15 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 def forward_of(mlp: GatedMLP) -> FunctionType:
     """The eager forward of a module: x [..., hidden_size] -> y [..., hidden_size]."""
     act = activation_function(parse_activation(mlp.activation))
+    if isinstance(mlp, PackedGatedMLP):
+        both, out, halves = mlp.gate_up_proj, mlp.down_proj, mlp.halves
+
+        def packed_forward(x: Tensor) -> Tensor:
+            gate, up = halves(both(x))
+            y: Tensor = out(act(gate) * up)
+            return y
+
+        return cast("FunctionType", packed_forward)
     gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
 
     def forward(x: Tensor) -> Tensor:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion.backend import bypassed, plain_linears
 from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.module import PackedGatedMLP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion_kernels import Weights
     from torch import Tensor
 
     from mlpfusion.device import Device
@@ -25,6 +27,7 @@ class Fused:
     """Our gate/up GEMM with act·mul in its epilogue, down by cuBLAS or, for few tokens, by a kernel of our own."""
 
     name = "fused"
+    takes_packed = True
 
     def __init__(self, *, recompute: bool = False) -> None:
         """With `recompute` only x is kept for the backward, which computes gate and up once more."""
@@ -54,13 +57,13 @@ class Fused:
             BackendUnavailableError: projections that are more than linear layers on plain weights, rows of a weight
                 that are not adjacent or not at multiples of 16 bytes, or gate and up in one tensor.
         """
-        from mlpfusion_kernels import Weights, gated_mlp, unreadable
+        from mlpfusion_kernels import gated_mlp, unreadable
 
         plain_linears(mlp, self.name)
-        projections = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        gate, up, down = projections
+        projections = tuple(mlp.projections.values())
         activation, recompute = mlp.spec.activation, self.recompute
-        reason = unreadable(Weights(gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias))
+        weights = _weights(mlp)
+        reason = unreadable(weights())
         if reason is not None:
             raise BackendUnavailableError(self.name, reason)
 
@@ -69,8 +72,23 @@ class Fused:
                 reason = bypassed(projection)
                 if reason is not None:
                     raise BackendUnavailableError(Fused.name, f"a projection {reason}")
-            weights = Weights(gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias)
-            y: Tensor = gated_mlp(x, weights, activation, recompute=recompute)
+            y: Tensor = gated_mlp(x, weights(), activation, recompute=recompute)
             return y
 
         return forward
+
+
+def _weights(mlp: GatedMLP) -> Callable[[], Weights]:
+    """A function that reads the weights and biases where they lie at that moment."""
+    from mlpfusion_kernels import Weights
+
+    if isinstance(mlp, PackedGatedMLP):
+        out, packed = mlp.down_proj, mlp
+
+        def halves() -> Weights:
+            gate, up, gate_bias, up_bias = packed.weights()
+            return Weights(gate, up, out.weight, gate_bias, up_bias, out.bias)
+
+        return halves
+    gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
+    return lambda: Weights(gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias)

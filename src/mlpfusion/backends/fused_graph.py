@@ -85,7 +85,7 @@ class FusedGraph:
             if torch.compiler.is_compiling() or x.get_device() != index or _elsewhere():
                 return plain(x)
             if any(hooks) or "forward" in gate or "forward" in up or "forward" in down:
-                raise BackendUnavailableError(FusedGraph.name, _hooked(mlp))
+                _refuse_bypassed(projections)
             if torch.is_grad_enabled() and (x.requires_grad or _trainable(tables)):
                 raise BackendUnavailableError(
                     FusedGraph.name,
@@ -122,9 +122,11 @@ def _trainable(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> bool
     return any(one is not None and one.requires_grad for table in tables for one in table.values())
 
 
-def _hooked(mlp: GatedMLP) -> str:
-    found = (bypassed(projection) for projection in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
-    return f"a projection {next(reason for reason in found if reason is not None)}"
+def _refuse_bypassed(projections: tuple[torch.nn.Module, ...]) -> None:
+    for projection in projections:
+        reason = bypassed(projection)
+        if reason is not None:
+            raise BackendUnavailableError(FusedGraph.name, f"a projection {reason}")
 
 
 def _make_room(graphs: dict[Key, Graph], key: Key, device: torch.device) -> None:

@@ -13,8 +13,9 @@ from torch.nn import functional
 
 from mlpfusion.backend import bypassed, plain_linears
 from mlpfusion.backends.adjacent import Pair, joined
-from mlpfusion.backends.triton import act_mul_unsupported
+from mlpfusion.backends.triton import Triton, act_mul_unsupported
 from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.module import PackedGatedMLP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ class Packed:
     """One gate/up GEMM and act·mul reading its halves in place, down by cuBLAS: three kernels."""
 
     name = "packed"
+    takes_packed = True
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """The limits of our act·mul kernel."""
@@ -37,8 +39,10 @@ class Packed:
         """Moves gate and up next to each other in one buffer; both parameters keep their identity, as views of it.
 
         An optimiser step, `load_state_dict` or any other in-place update is seen by the next call. The move copies both
-        weights once.
+        weights once. Where one layer holds both already, nothing moves and this is what `triton` does.
         """
+        if isinstance(mlp, PackedGatedMLP):
+            return Triton().bind(mlp)
         from mlpfusion_kernels import act_mul
 
         plain_linears(mlp, self.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlpfusion.module import PackedGatedMLP
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,16 +20,25 @@ class Triton:
     """gate and up by cuBLAS, activation and product in one Triton kernel, down by cuBLAS: four kernels."""
 
     name = "triton"
+    takes_packed = True
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """Triton needs a GPU, or its interpreter; bfloat16 needs compute capability 8.0."""
         return act_mul_unsupported(spec, device)
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
-        """Calls the three projections as modules, so that hooks and adapters on them take part."""
+        """Calls the projections as modules, so that hooks and adapters on them take part."""
         from mlpfusion_kernels import act_mul
 
         activation = mlp.spec.activation
+        if isinstance(mlp, PackedGatedMLP):
+            both, out, halves = mlp.gate_up_proj, mlp.down_proj, mlp.halves
+
+            def packed_forward(x: Tensor) -> Tensor:
+                y: Tensor = out(act_mul(*halves(both(x)), activation))
+                return y
+
+            return packed_forward
         gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
 
         def forward(x: Tensor) -> Tensor:

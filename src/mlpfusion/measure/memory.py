@@ -27,7 +27,7 @@ def measure(call: Callable[[Tensor], Tensor], step: Callable[[], object], case: 
         saved = saved_bytes(call, case)
     peak = None
     if device.kind == "cuda":
-        peak = _peak_bytes(step)
+        peak = peak_bytes(step)
         if peak == 0:
             peak, reasons["peak_bytes"] = None, "a replayed CUDA graph allocates nothing; its pool was reserved before"
     else:
@@ -53,7 +53,8 @@ def saved_bytes(call: Callable[[Tensor], Tensor], case: Case) -> int:
     return total
 
 
-def _peak_bytes(step: Callable[[], object]) -> int:
+def peak_bytes(step: Callable[[], object]) -> int:
+    """Bytes of GPU memory that one call needs at its peak above what was allocated before it."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

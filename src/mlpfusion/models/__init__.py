@@ -1,1 +1,1 @@
-"""What is told of a user's model or of a card without running on it."""
+"""What concerns a user's model: its gated MLPs found and swapped, what that changed proved, times predicted."""

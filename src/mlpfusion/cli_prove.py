@@ -1,0 +1,69 @@
+"""The verb of the command line that swaps a backend into a model and proves what that changes: prove."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlpfusion.cli_streams import write_out
+from mlpfusion.cli_text import FAILED, OK, Text, path_in, say, size
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Dtype, Mode
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give the command line this verb."""
+    app.command("prove")(_prove)
+
+
+def _prove(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's directory, or its config.json.")],
+    *,
+    backend: Annotated[str, typer.Option(metavar="NAME", help="Backend by name or ./file.py:Class.")],
+    batch: Annotated[str, typer.Option(metavar="N", help="Sequences in a batch.")] = "1",
+    seq: Annotated[str, typer.Option(metavar="N", help="Tokens in a sequence.")] = "128",
+    layers: Annotated[Text, typer.Option(metavar="N", help="Build only the first layers, with random weights.")] = None,
+    dtype: Annotated[Text, typer.Option(metavar="NAME", help="Element type; the config's.")] = None,
+    mode: Annotated[str, typer.Option(metavar="inference|training", help="What is timed and traced.")] = "inference",
+    rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the clocks; 0 for none.")] = "30",
+    fp64: Annotated[bool, typer.Option("--fp64/--no-fp64", help="Compare with the whole model in fp64.")] = True,
+    trace: Annotated[
+        bool, typer.Option("--trace/--no-trace", help="Trace a call of the model for its kernels.")
+    ] = True,
+    where: Annotated[Text, typer.Option(metavar="PATTERN", help="Only modules whose names match.")] = None,
+    device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")] = None,
+    json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
+    fmt: Annotated[str, typer.Option("--format", metavar="text|github|json", help="What stdout gets.")] = "text",
+) -> int:
+    """Swap a backend into a model: compare logits, gradients, time, memory and kernels with and without it."""
+    from mlpfusion import backend as registry
+    from mlpfusion import device as devices
+    from mlpfusion import files, spec, store
+    from mlpfusion.report import proof as report
+
+    spec.one_of("format", fmt, report.FORMATS)
+    registry.check_name(backend)
+    asked: Dtype | None = None if dtype is None else spec.parse_dtype(dtype)
+    asked_mode: Mode = spec.one_of("mode", mode, spec.MODES)
+    sizes = {"batch": size("--batch", batch) or 0, "seq": size("--seq", seq) or 0}
+    number_of_layers = size("--layers", layers)
+    number_of_rounds = 0 if rounds == "0" else size("--rounds", rounds) or 0
+    target = None if json is None else store.check_file(path_in("--json", json), kind="proof")
+    here = devices.detect(device)
+    from mlpfusion.models import load, swap
+    from mlpfusion.models.prove import prove
+
+    made = load.load_model(path_in("MODEL", model), device=here.kind, dtype=asked, layers=number_of_layers, seed=0)
+    say(f"prove: built {type(made).__name__} on {here.name}", sys.stderr)
+    handle = swap.swap(made, backend, where=where)
+    say(f"prove: {len(handle.swapped)} swapped, {len(handle.refused)} refused", sys.stderr)
+    inputs = load.random_inputs(made, **sizes, device=here.kind, seed=0)
+    found = prove(handle, inputs, mode=asked_mode, rounds=number_of_rounds, fp64=fp64, trace=trace)
+    if target is not None:
+        files.write_whole("result file", target, report.render(found, "json").encode())
+        say(f"saved in {json}", sys.stderr)
+    write_out(report.render(found, fmt))
+    return OK if found.holds else FAILED

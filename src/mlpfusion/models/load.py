@@ -1,0 +1,94 @@
+"""Builds the model that a config describes, with the weights beside it or with random ones."""
+
+from __future__ import annotations
+
+from importlib import metadata, util
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from mlpfusion.backend import first_line
+from mlpfusion.errors import MlpfusionError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor, nn
+
+    from mlpfusion.spec import Dtype
+
+REQUIREMENT: Final = "transformers>=5,<6"
+_WEIGHTS: Final = ("*.safetensors", "*.safetensors.index.json")
+
+
+def load_model(path: Path, *, device: str, dtype: Dtype | None, layers: int | None, seed: int) -> nn.Module:
+    """The language model in a directory, or of one `config.json`, in eval mode; nothing is downloaded.
+
+    Weights are read where the directory holds some and `layers` is not given; else they are random, and `layers` limits
+    how many layers are built. Of a model with several parts only the text part is built.
+
+    Raises:
+        UsageError: no such file, no config, or a kind of model that is no language model.
+        MlpfusionError: transformers is missing, or of a version that is not supported.
+    """
+    check_transformers()
+    if not path.exists():
+        raise UsageError(f"model {str(path)!r} does not exist; valid: a config.json, or a directory with one")
+    folder = path if path.is_dir() else path.parent
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise UsageError(f"model {str(path)!r} has no config.json")
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(file, local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"model {str(path)!r}: its config cannot be read: {first_line(error)}") from None
+    config = config.get_text_config()
+    if layers is not None:
+        _shorten(config, layers)
+    kinds = (
+        transformers.AutoModelForCausalLM,
+        transformers.AutoModelForSeq2SeqLM,
+        transformers.AutoModelForMaskedLM,
+    )
+    auto = next((kind for kind in kinds if type(config) in kind._model_mapping), None)
+    if auto is None:
+        raise UsageError(f"model {str(path)!r} is a {config.model_type!r}, which is no language model")
+    wanted = None if dtype is None else getattr(torch, dtype)
+    read = layers is None and path.is_dir() and any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
+    torch.manual_seed(seed)
+    if read:
+        made: Any = auto.from_pretrained(folder, config=config, dtype=wanted, local_files_only=True).to(device)
+    else:
+        with torch.device(device):
+            made = auto.from_config(config, dtype=wanted or config.dtype or torch.float32)
+    model: nn.Module = made.to(device).eval()
+    return model
+
+
+def random_inputs(model: Any, *, batch: int, seq: int, device: str, seed: int) -> dict[str, Tensor]:
+    """Random token ids [batch, seq] for a language model, also for its decoder where it has one."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    ids = torch.randint(model.config.get_text_config().vocab_size, (batch, seq), generator=generator).to(device)
+    return {"input_ids": ids} | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})
+
+
+def check_transformers() -> None:
+    """Raise a `MlpfusionError` unless transformers is installed in a version that is supported."""
+    if util.find_spec("transformers") is None:
+        raise MlpfusionError("transformers is not installed (pip install 'mlpfusion[transformers]')")
+    version = metadata.version("transformers")
+    if version.split(".")[0] != "5":
+        raise MlpfusionError(f"transformers {version} is installed, need {REQUIREMENT}")
+
+
+def _shorten(config: Any, layers: int) -> None:
+    """Keep the first `layers` layers of a config, and what it says of each layer."""
+    had = config.num_hidden_layers
+    if layers > had:
+        raise UsageError(f"--layers is {layers}, and the model has {had}")
+    for name, value in list(vars(config).items()):
+        if isinstance(value, list) and len(value) == had:
+            setattr(config, name, value[:layers])
+    config.num_hidden_layers = layers

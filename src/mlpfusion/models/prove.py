@@ -1,0 +1,370 @@
+"""Proves what a swap changed: composes comparisons, clocks and traces of a model with and without it."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mlpfusion import environment
+from mlpfusion.backend import first_line
+from mlpfusion.device import describe
+from mlpfusion.errors import BackendUnavailableError, UsageError
+from mlpfusion.models import compare, cost
+from mlpfusion.proofs import (
+    SCHEMA,
+    Gradients,
+    KernelCount,
+    LayerProof,
+    Layers,
+    LeftAlone,
+    Logits,
+    Loss,
+    Proof,
+    Speed,
+)
+from mlpfusion.spec import MODES, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mlpfusion.device import Device
+    from mlpfusion.models.swap import Handle
+
+Part = TypeVar("Part")
+
+POLICY: Final = (
+    "against fp64 the swapped model, its gradients and each of its MLPs may have at most twice the largest and twice "
+    "the rms error of the unswapped one in the same dtype (four times below 10000 elements, where the largest of few "
+    "errors is mostly luck). Source: right bf16 matrix products of four shapes and six seeds made 0.33 to 1.46 times "
+    "eager's error, right backends on 10000 elements or more stayed within 2; a fixed tolerance passes wrong kernels "
+    "or fails right ones"
+)
+ROUNDS: Final = 30
+LAYER_ROWS: Final = 1024  # tokens of each MLP that are compared with fp64
+
+
+class _Run(NamedTuple):
+    """A model's logits [..., V] for one set of inputs, its loss, and the gradients of all parameters by name."""
+
+    logits: Tensor
+    loss: float | None
+    gradients: dict[str, Tensor]
+
+
+def prove(
+    handle: Handle,
+    inputs: Mapping[str, Any] | Tensor,
+    *,
+    mode: str = "inference",
+    rounds: int = ROUNDS,
+    fp64: bool = True,
+    trace: bool = True,
+    seed: int = 0,
+) -> Proof:
+    """Compare a swapped model with itself unswapped, and both with fp64, on `inputs` (keyword arguments, or a tensor).
+
+    Logits, loss and gradients are those of eval mode; in `mode` "training" the clocks time forward and backward. The
+    loss is the cross entropy to random targets. `.grad` of no parameter is touched. With `fp64` false, or where it does
+    not fit into memory, each MLP is still judged against its own fp64; `rounds` 0 leaves the clocks out, and `trace`
+    false the kernels.
+
+    Raises:
+        UsageError: a bad argument, a handle that was restored, or a model that returns no logits.
+    """
+    one_of("mode", mode, MODES)
+    if not handle.modules:
+        raise UsageError("the handle has nothing swapped: it was restored")
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
+        raise UsageError(f"rounds must be 0 or a positive integer, got {rounds!r}")
+    made = _Proof(handle, inputs if not isinstance(inputs, Tensor) else {"": inputs}, mode, seed, {}, [])
+    was_training = handle.model.training
+    handle.model.eval()
+    try:
+        return made.prove(rounds, fp64=fp64, trace=trace)
+    finally:
+        handle.model.train(was_training)
+
+
+class _Proof(NamedTuple):
+    """One proof under way: what was asked, the reasons for absent parts, and what breaks the policy."""
+
+    handle: Handle
+    inputs: Mapping[str, Any]
+    mode: Any
+    seed: int
+    reasons: dict[str, str]
+    failures: list[str]
+
+    @property
+    def device(self) -> Device:
+        """Where the first swapped module is."""
+        return describe(next(self.handle.modules[0].parameters()).device)
+
+    def prove(self, rounds: int, *, fp64: bool, trace: bool) -> Proof:
+        """All parts, one after another."""
+        handle = self.handle
+        with handle.paused():
+            original = self._run(handle.model)
+            captured = self._capture()
+        swapped = self._run(handle.model)
+        wide = self._fp64() if fp64 else None
+        if not fp64:
+            self.reasons["fp64"] = cost.NOT_ASKED
+        layers = self._layers(captured)
+        for each in layers:
+            self._judge(each.name, each.accuracy)
+        call = self._call()
+        emulated = cost.emulated(handle, self.device)
+        version = "transformers" in sys.modules and metadata.version("transformers")
+        return Proof(
+            schema=SCHEMA,
+            kind="proof",
+            mlpfusion=metadata.version("mlpfusion"),
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            device=self.device,
+            environment=environment.collect(self.device),
+            transformers=version or None,
+            model=type(handle.model).__name__,
+            parameters=sum(value.numel() for value in handle.model.parameters()),
+            backend=handle.swapped[0].backend,
+            mode=self.mode,
+            inputs={name: _described(value) for name, value in self.inputs.items()},
+            swapped=tuple(
+                Layers(name=one.name, kind=one.kind, spec=one.spec, layers=one.layers) for one in handle.swapped
+            ),
+            refused=tuple(LeftAlone(name=one.name, kind=one.kind, reason=one.reason) for one in handle.refused),
+            logits=self._logits(original.logits, swapped.logits, wide and wide.logits),
+            loss=self._loss(original, swapped, wide),
+            gradients=self._gradients(original.gradients, swapped.gradients, wide and wide.gradients),
+            layers=layers,
+            speed=self._part("speed", lambda: self._speed(call, rounds, emulated)),
+            memory=self._part("memory", lambda: cost.memory(handle, call, self.device)),
+            kernels=self._kernels(call, emulated, wanted=trace),
+            policy=POLICY,
+            failures=tuple(self.failures),
+            reasons=self.reasons,
+        )
+
+    # -- numbers
+
+    def _run(self, model: nn.Module, inputs: Mapping[str, Any] | None = None) -> _Run:
+        """Logits and, where the model can be differentiated, loss and gradients."""
+        given = self.inputs if inputs is None else inputs
+        parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        try:
+            with torch.enable_grad():
+                logits = logits_of(model, given)
+                if not parameters or not logits.requires_grad:
+                    raise BackendUnavailableError("-", "no parameter of the model requires a gradient")
+                loss = self._cross_entropy(logits)
+                found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        except BackendUnavailableError as error:
+            self.reasons["gradients"] = error.reason
+            with torch.no_grad():
+                logits = logits_of(model, given)
+                return _Run(logits, float(self._cross_entropy(logits)), {})
+        gradients = {name: each.detach() for name, each in zip(parameters, found, strict=True) if each is not None}
+        return _Run(logits.detach(), loss.item(), gradients)
+
+    def _cross_entropy(self, logits: Tensor) -> Tensor:
+        generator = torch.Generator("cpu").manual_seed(self.seed)
+        rows = logits.flatten(0, -2)
+        targets = torch.randint(rows.shape[-1], (rows.shape[0],), generator=generator).to(rows.device)
+        return functional.cross_entropy(rows if rows.dtype == torch.float64 else rows.float(), targets)
+
+    def _fp64(self) -> _Run | None:
+        """The unswapped model in fp64, on a copy; None with the reason where that cannot be."""
+        parameters = sum(value.numel() for value in self.handle.model.parameters())
+        free, needed = (
+            self.device.free_bytes or 0,
+            24 * parameters,
+        )  # weights, gradients, and as much for what is between
+        if needed > free:
+            self.reasons["fp64"] = f"a copy in fp64 needs about {needed / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free"
+            return None
+        try:
+            with self.handle.paused() as model:
+                wide = copy.deepcopy(model).double()
+            inputs = {
+                name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+                for name, value in self.inputs.items()
+            }
+            return self._run(wide, inputs)
+        except (RuntimeError, TypeError, ValueError) as error:
+            self.reasons["fp64"] = f"the model does not run in fp64: {type(error).__name__}: {first_line(error)}"
+            return None
+
+    def _logits(self, original: Tensor, swapped: Tensor, wide: Tensor | None) -> Logits:
+        apart = compare.divergence(original, swapped)
+        width = original.shape[-1]
+        found = Logits(
+            positions=original.numel() // width,
+            vocabulary=width,
+            difference=compare.errors(swapped, original).deviation,
+            top1=apart.top1,
+            kl_mean=apart.mean,
+            kl_max=apart.largest,
+        )
+        if wide is None:
+            return found
+        accuracy = compare.judged(compare.errors(swapped, wide), compare.errors(original, wide), width=width)
+        self._judge("logits", accuracy)
+        return msgspec.structs.replace(
+            found,
+            accuracy=accuracy,
+            top1_fp64=compare.divergence(wide, swapped).top1,
+            top1_fp64_original=compare.divergence(wide, original).top1,
+        )
+
+    @staticmethod
+    def _loss(original: _Run, swapped: _Run, wide: _Run | None) -> Loss | None:
+        if original.loss is None or swapped.loss is None:
+            return None
+        return Loss(original=original.loss, swapped=swapped.loss, fp64=None if wide is None else wide.loss)
+
+    def _gradients(
+        self, original: dict[str, Tensor], swapped: dict[str, Tensor], wide: dict[str, Tensor] | None
+    ) -> Gradients | None:
+        if not original or not swapped:
+            return None
+        if original.keys() != swapped.keys():
+            lost = ", ".join(sorted(original.keys() ^ swapped.keys())[:3])
+            self.failures.append(f"gradients: not the same parameters get one: {lost}")
+        names = [name for name in original if name in swapped]
+        each = {name: compare.errors(swapped[name], original[name]) for name in names}
+        worst = max(names, key=lambda name: _size(each[name]))
+        accuracy = None
+        if wide:
+            accuracy = compare.judged(
+                compare.total(compare.errors(swapped[name], wide[name]) for name in names),
+                compare.total(compare.errors(original[name], wide[name]) for name in names),
+                width=1,
+            )
+            self._judge("gradients", accuracy)
+        return Gradients(
+            tensors=len(names),
+            difference=compare.total(each.values()).deviation,
+            worst=worst,
+            worst_difference=each[worst].deviation,
+            accuracy=accuracy,
+        )
+
+    def _capture(self) -> dict[str, Tensor]:
+        """The first rows of what each swapped module gets in the unswapped model, [rows, hidden_size]."""
+        captured: dict[str, Tensor] = {}
+
+        def keep(name: str) -> Callable[..., None]:
+            def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+                captured.setdefault(name, args[0].detach().flatten(0, -2)[:LAYER_ROWS].clone())
+
+            return hook
+
+        hooks = [
+            module.register_forward_pre_hook(keep(one.name))
+            for one, module in zip(self.handle.swapped, self.handle.modules, strict=True)
+        ]
+        try:
+            with torch.no_grad():
+                logits_of(self.handle.model, self.inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return captured
+
+    def _layers(self, captured: dict[str, Tensor]) -> tuple[LayerProof, ...]:
+        """Each swapped module against its own fp64, and the unswapped module as well."""
+        found = []
+        for one, module in zip(self.handle.swapped, self.handle.modules, strict=True):
+            if one.name not in captured:
+                self.reasons[one.name] = "it was not called for these inputs"
+                continue
+            x = captured[one.name]
+            with torch.no_grad():
+                mine = module(x)
+                with self.handle.paused():
+                    theirs = module(x)
+                    wide = copy.deepcopy(module).double()(x.double())
+            accuracy = compare.judged(compare.errors(mine, wide), compare.errors(theirs, wide), width=x.shape[-1])
+            found.append(LayerProof(name=one.name, accuracy=accuracy))
+        return tuple(found)
+
+    def _call(self) -> Callable[[], object]:
+        """One call of the model as it is timed and traced."""
+        model = self.handle.model
+        parameters = [value for value in model.parameters() if value.requires_grad]
+
+        def inference() -> object:
+            with torch.no_grad():
+                return logits_of(model, self.inputs)
+
+        def training() -> object:
+            with torch.enable_grad():
+                loss = self._cross_entropy(logits_of(model, self.inputs))
+                if not loss.requires_grad:  # a model that is one MLP, left out
+                    return loss
+                return torch.autograd.grad(loss, parameters, allow_unused=True)
+
+        return inference if self.mode == "inference" else training
+
+    def _part(self, name: str, measured: Callable[[], Part]) -> Part | None:
+        """One part of what a model costs, or None and the reason."""
+        try:
+            return measured()
+        except cost.NotMeasuredError as error:
+            self.reasons[name] = str(error)
+            return None
+
+    def _speed(self, call: Callable[[], object], rounds: int, emulated: bool) -> Speed:
+        return cost.speed(self.handle, call, self.device, rounds=rounds, seed=self.seed, is_emulated=emulated)
+
+    def _kernels(self, call: Callable[[], object], emulated: bool, *, wanted: bool) -> tuple[KernelCount, ...]:
+        if not wanted:
+            self.reasons["kernels"] = cost.NOT_ASKED
+            return ()
+        found = self._part("kernels", lambda: cost.kernels(self.handle, call, emulated)) or ()
+        backend = self.handle.swapped[0].backend
+        if found and backend != "eager" and all(each.original == each.swapped for each in found):
+            self.failures.append(f"kernels: the trace shows the same ones with {backend!r} as before")
+        return found
+
+    def _judge(self, what: str, accuracy: Any) -> None:
+        if accuracy.ratio > accuracy.limit:
+            self.failures.append(
+                f"{what}: {accuracy.ratio:.3g} times the unswapped error, more than {accuracy.limit:g}"
+            )
+
+
+def logits_of(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """The logits [..., V] that a model returns, or the one tensor; `inputs` under the name "" go by position.
+
+    Raises:
+        UsageError: it returns neither.
+    """
+    named = {name: value for name, value in inputs.items() if name}
+    output = model(*([inputs[""]] if "" in inputs else []), **named)
+    for name in ("logits", "last_hidden_state"):
+        found = getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
+    if not isinstance(output, Tensor):
+        raise UsageError(f"the model returns a {type(output).__name__}; valid: a tensor, or an output with logits")
+    return output
+
+
+def _size(errors: compare.Sum) -> float:
+    rms = errors.deviation.rms_error
+    return float("inf") if rms is None else rms
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return type(value).__name__

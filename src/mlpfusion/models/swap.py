@@ -1,0 +1,284 @@
+"""Runs the gated MLPs of a model by a backend, module by module and reversibly."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import types
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from torch import nn
+
+from mlpfusion import backend as registry
+from mlpfusion.errors import BackendUnavailableError, MlpfusionError, NothingSwappedError, UsageError
+from mlpfusion.models.find import Found, probe
+from mlpfusion.models.swapped import DROPS, FOUND, VIEW, Swapped, skipped_class, swapped_class
+from mlpfusion.module import GatedMLP, PackedGatedMLP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import Tensor
+
+    from mlpfusion.proofs import Proof
+    from mlpfusion.spec import MLPSpec
+
+_SHOWN: Final = 3  # refusals that the message of an error spells out
+
+
+class SwappedModule(NamedTuple):
+    """A module that a backend runs: its name in the model, its class, what it computes and from which layers."""
+
+    name: str
+    kind: str
+    spec: MLPSpec
+    layers: dict[str, str]
+    backend: str
+
+
+class RefusedModule(NamedTuple):
+    """A module that looks like an MLP and was left as it is: its name in the model, its class and the reason."""
+
+    name: str
+    kind: str
+    reason: str
+
+
+class _Seat(NamedTuple):
+    """One swapped module, and the classes it has as it was, as it is and when it is left out."""
+
+    module: nn.Module
+    own: type[nn.Module]
+    swapped: type[nn.Module]
+
+
+class Handle:
+    """What `swap` did to a model, and the way back; as a context manager it restores at the end."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        seats: list[_Seat],
+        swapped: tuple[SwappedModule, ...],
+        refused: tuple[RefusedModule, ...],
+    ) -> None:
+        self.model = model
+        self.swapped = swapped
+        self.refused = refused
+        self._seats = seats
+
+    def restore(self) -> None:
+        """Give every module its own forward back; a second call does nothing.
+
+        Raises:
+            UsageError: a module was wrapped since, by something that still relies on the swapped one.
+        """
+        self._check_classes()
+        for seat in self._seats:
+            _set_class(seat.module, seat.own)
+            for name in (VIEW, FOUND, DROPS):
+                seat.module.__dict__.pop(name, None)
+        self._seats = []
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[nn.Module]:
+        """The model as it was, for the time of a `with` block."""
+        with self._as([seat.own for seat in self._seats]):
+            yield self.model
+
+    @contextlib.contextmanager
+    def skipped(self) -> Iterator[nn.Module]:
+        """The model with each swapped module returning its input, for the time of a `with` block.
+
+        What it computes is meaningless; how long it takes bounds what any MLP could give.
+        """
+        with self._as([skipped_class(seat.own) for seat in self._seats]):
+            yield self.model
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.restore()
+
+    def __repr__(self) -> str:
+        return f"<{len(self.swapped)} modules swapped, {len(self.refused)} refused>"
+
+    def prove(self, inputs: Mapping[str, Any] | Tensor, **options: Any) -> Proof:
+        """What the swap changed for these inputs, in numbers, time, memory and kernels; see `models.prove.prove`."""
+        from mlpfusion.models.prove import prove
+
+        return prove(self, inputs, **options)
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The swapped modules, in the order of `swapped`; none once restored."""
+        return [seat.module for seat in self._seats]
+
+    @contextlib.contextmanager
+    def _as(self, classes: list[type[nn.Module]]) -> Iterator[None]:
+        self._check_classes()
+        try:
+            for seat, each in zip(self._seats, classes, strict=True):
+                _set_class(seat.module, each)
+            yield
+        finally:
+            for seat in self._seats:
+                _set_class(seat.module, seat.swapped)
+
+    def _check_classes(self) -> None:
+        for seat, what in zip(self._seats, self.swapped, strict=False):
+            if type(seat.module) is not seat.swapped:
+                found = f"{type(seat.module).__module__}.{type(seat.module).__name__}"
+                raise UsageError(f"{what.name!r} is a {found} now, wrapped since the swap; undo that first")
+            if _replaced(seat.module):
+                raise UsageError(f"the forward of {what.name!r} was replaced since the swap; undo that first")
+
+
+def swap(
+    model: nn.Module,
+    backend: str | registry.Backend,
+    *,
+    where: str | Callable[[str, nn.Module], bool] | None = None,
+) -> Handle:
+    """Run every gated MLP of `model` by `backend`, in place; each is judged for itself, by what its forward computes.
+
+    Modules, parameters, their names, hooks, devices and dtypes stay what they are; only the forward changes. `where`
+    limits it to some modules: a pattern for names (`model.layers.1?.*`), or a function of name and module.
+
+    Returns:
+        A handle that tells what was swapped, what was refused and why, and restores.
+
+    Raises:
+        UnknownBackendError: no backend has this name.
+        NothingSwappedError: no module was swapped; the message gives the reasons.
+    """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model must be a torch.nn.Module, got a {type(model).__name__}")
+    if not isinstance(backend, str | registry.Backend):
+        raise UsageError(f"backend must be a name or a Backend, got {backend!r}")
+    made = registry.load(backend) if isinstance(backend, str) else backend
+    seats, swapped, refused = [], [], []
+    for name, module, found in _candidates(model, where):
+        kind = type(module).__name__
+        try:
+            view = _view(module, found, made if not isinstance(backend, str) else backend)
+        except _RefusalError as refusal:
+            refused.append(RefusedModule(name, kind, str(refusal)))
+            continue
+        assert isinstance(found, Found)
+        own = type(module)
+        seats.append((_Seat(module, own, swapped_class(own)), view, found))
+        swapped.append(SwappedModule(name, kind, view.spec, found.layers, made.name))
+    if not seats:
+        raise NothingSwappedError(_nothing(model, where, refused), tuple(refused))
+    for seat, view, found in seats:  # all views are bound by now: nothing below fails half-way
+        seat.module.__dict__.update({VIEW: view, FOUND: found, DROPS: found.drops})
+        _set_class(seat.module, seat.swapped)
+    return Handle(model, [seat for seat, _, _ in seats], tuple(swapped), tuple(refused))
+
+
+class _RefusalError(MlpfusionError):
+    """Why one module is left as it is."""
+
+
+def _candidates(
+    model: nn.Module, where: str | Callable[[str, nn.Module], bool] | None
+) -> Iterator[tuple[str, nn.Module, Any]]:
+    """Name, module and what probing says of it, for each that is an MLP of some kind and is asked for."""
+    inside: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        if inside and name.startswith(inside):
+            continue
+        asked = where is None or (fnmatch.fnmatch(name, where) if isinstance(where, str) else where(name, module))
+        if not asked:
+            continue
+        found = None if isinstance(module, Swapped) else probe(module)
+        if isinstance(module, Swapped) or found is not None:
+            inside = (*inside, f"{name}." if name else "")
+            yield name, module, found
+
+
+def _view(module: nn.Module, found: Any, backend: str | registry.Backend) -> GatedMLP:
+    """A bound GatedMLP of the module's own layers.
+
+    Raises:
+        _RefusalError: the module is none that may be swapped, or the backend refuses it.
+    """
+    if isinstance(module, Swapped):
+        raise _RefusalError(f"it is swapped already, to {module._mlpfusion_view.backend!r}; restore that first")
+    if not isinstance(found, Found):
+        raise _RefusalError(found.reason)
+    reason = _state(module, found)
+    if reason is not None:
+        raise _RefusalError(reason)
+    layers: dict[str, Any] = {role: module._modules[name] for role, name in found.layers.items()}
+    try:
+        if "gate_up" in layers:
+            return PackedGatedMLP.around_packed(
+                **layers, activation=found.activation, up_first=found.up_first, backend=backend
+            )
+        return GatedMLP.around(**layers, activation=found.activation, backend=backend)
+    except BackendUnavailableError as error:
+        raise _RefusalError(f"backend {error.backend!r}: {_renamed(error.reason, found)}") from error
+    except UsageError as error:
+        raise _RefusalError(str(error)) from error
+
+
+def _state(module: nn.Module, found: Found) -> str | None:
+    """What a module that computes a gated MLP is in no state for, whatever the backend; or None."""
+    if _replaced(module):
+        return "its forward is replaced on the module itself (by offloading or another library's kernel?)"
+    if found.drops and module.training:
+        return "in training it drops out values inside, which no backend does; eval() it or set its dropout to 0"
+    weights = {}
+    for name in found.layers.values():
+        layer: Any = module._modules[name]
+        reason = registry.not_plain(layer)
+        if reason is not None:
+            return f"{name} {reason}"
+        weights[name] = layer.weight
+    first, leading = next(iter(weights.items()))
+    for name, weight in weights.items():
+        if not isinstance(weight, nn.Parameter):
+            return f"{name} has a weight that is no Parameter (flattened or sharded by a wrapper?)"
+        if weight.is_meta:
+            return f"{name} has no storage: it is on the meta device (offloaded, or not loaded yet)"
+        if weight.dtype != leading.dtype:
+            return f"its dtypes are mixed: {name} is {_short(weight.dtype)} where {first} is {_short(leading.dtype)}"
+        if weight.device != leading.device:
+            return f"its layers are on two devices: {name} is on {weight.device} where {first} is on {leading.device}"
+    return None
+
+
+def _short(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _renamed(reason: str, found: Found) -> str:
+    """A backend's reason with the module's own names for its layers."""
+    for role, name in found.layers.items():
+        reason = reason.replace(f"{role}_proj ", f"{name} ")
+    return reason
+
+
+def _nothing(model: nn.Module, where: object, refused: list[RefusedModule]) -> str:
+    """One line on why no module was swapped."""
+    if not refused:
+        among = "" if where is None else f" among those that where={where!r} leaves"
+        return f"nothing was swapped: {type(model).__name__} has no gated MLP{among}"
+    shown = "; ".join(f"{each.name or 'the model itself'} ({each.kind}): {each.reason}" for each in refused[:_SHOWN])
+    more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+    return f"nothing was swapped, {len(refused)} refused: {shown}{more}"
+
+
+def _replaced(module: nn.Module) -> bool:
+    """Whether the module has a forward of its own that more than a `device_map` asks for."""
+    return "forward" in module.__dict__ and not registry.only_placed(module)
+
+
+def _set_class(module: nn.Module, cls: type[nn.Module]) -> None:
+    placed = registry.only_placed(module)
+    object.__setattr__(module, "__class__", cls)
+    if placed:  # the hook calls what it has kept of the class
+        module.__dict__["_old_forward"] = types.MethodType(cls.forward, module)

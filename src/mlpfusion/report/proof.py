@@ -1,0 +1,185 @@
+"""A proof as text, Markdown or JSON: the verdict, errors by part, time with the MLPs' share, kernels, and reasons."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion.report import units
+from mlpfusion.report.grid import markdown, printable, shorten, tabulated, titled
+from mlpfusion.report.units import ABSENT
+from mlpfusion.spec import one_of
+
+if TYPE_CHECKING:
+    from mlpfusion.proofs import Deviation, Proof, Speed
+    from mlpfusion.records import Accuracy, Clock
+
+FORMATS: Final = ("text", "github", "json")
+_ERROR_HEADS: Final = ("part", "elements", "max error", "unswapped", "rms error", "unswapped", "ratio", "limit")
+
+
+def render(proof: Proof, fmt: str = "text") -> str:
+    """A proof in one of FORMATS; ends with a newline.
+
+    Raises:
+        UsageError: no such format.
+    """
+    one_of("format", fmt, FORMATS)
+    if fmt == "json":
+        return json.dumps(msgspec.to_builtins(proof), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    github = fmt == "github"
+    blocks = [_pairs(_header(proof), github), _verdict(proof, github)]
+    rows = [_error(name, accuracy) for name, accuracy in _judged(proof)]
+    if rows:
+        table = tabulated(rows, list(_ERROR_HEADS), [False] + [True] * 7, github=github)
+        blocks.append(titled("Errors against fp64", table, github=github))
+    blocks.append(titled("Swapped against unswapped", _pairs(_apart(proof), github), github=github))
+    if proof.speed is not None:
+        blocks.append(titled("Time of the whole model", _speed(proof.speed, github), github=github))
+    if proof.kernels:
+        blocks.append(titled("Kernels of one call whose number changed", _kernels(proof, github), github=github))
+    notes = [f"{each.name} ({each.kind}) was left as it was: {each.reason}" for each in proof.refused]
+    notes += [f"no {part}: {reason}" for part, reason in proof.reasons.items()]
+    if notes:
+        blocks.append("\n".join(f"- {markdown(note)}" if github else note for note in notes))
+    return printable("\n\n".join(blocks) + "\n")
+
+
+def _header(proof: Proof) -> list[tuple[str, str]]:
+    where = proof.environment
+    specs = {
+        (one.spec.hidden_size, one.spec.intermediate_size, one.spec.activation, one.spec.dtype): one
+        for one in proof.swapped
+    }
+    shapes = "; ".join(f"{d} x {h}, {act}, {dtype}" for d, h, act, dtype in specs)
+    inputs = ", ".join(f"{name} {text}".strip() for name, text in proof.inputs.items())
+    versions = f"mlpfusion {proof.mlpfusion}, torch {where.torch}, triton {where.triton}"
+    if proof.transformers is not None:
+        versions += f", transformers {proof.transformers}"
+    return [
+        ("model", f"{proof.model}, {proof.parameters:,} parameters"),
+        ("swapped", f"{len(proof.swapped)} gated MLPs to {proof.backend}: {shapes}"),
+        ("inputs", f"{inputs}; {proof.mode}"),
+        ("device", proof.device.name),
+        ("versions", f"{versions}, driver {where.driver or 'unknown'}"),
+        ("measured", proof.created),
+        ("policy", proof.policy),
+    ]
+
+
+def _verdict(proof: Proof, github: bool) -> str:
+    if proof.holds:
+        judged = len(_judged(proof))
+        return f"holds: {judged} part{'' if judged == 1 else 's'} judged, none beyond its limit"
+    lines = [f"fails: {failure}" for failure in proof.failures]
+    return "\n".join(f"- {markdown(line)}" if github else line for line in lines)
+
+
+def _judged(proof: Proof) -> list[tuple[str, Accuracy]]:
+    """Every part that was compared with fp64, the layer with the largest share of its limit marked."""
+    found = [("logits", proof.logits.accuracy)]
+    found.append(("gradients", None if proof.gradients is None else proof.gradients.accuracy))
+    if proof.layers:
+        worst = max(proof.layers, key=lambda each: each.accuracy.ratio / each.accuracy.limit)
+        found += [(f"{each.name}{' (worst)' if each is worst else ''}", each.accuracy) for each in proof.layers]
+    return [(name, accuracy) for name, accuracy in found if accuracy is not None]
+
+
+def _error(name: str, accuracy: Accuracy) -> list[str]:
+    return [
+        name,
+        str(accuracy.elements),
+        _small(accuracy.max_error),
+        _small(accuracy.eager_max_error),
+        _small(accuracy.rms_error),
+        _small(accuracy.eager_rms_error),
+        units.times(accuracy.ratio),
+        f"{accuracy.limit:g}x",
+    ]
+
+
+def _apart(proof: Proof) -> list[tuple[str, str]]:
+    logits, loss, gradients = proof.logits, proof.loss, proof.gradients
+    lines = [
+        ("logits", f"{_deviation(logits.difference)}, {logits.positions} positions of {logits.vocabulary}"),
+        ("top-1", f"{logits.top1:.2%} of positions agree{_against_fp64(proof)}"),
+        ("KL", f"mean {_small(logits.kl_mean)}, max {_small(logits.kl_max)} nats"),
+    ]
+    if loss is not None:
+        wide = "" if loss.fp64 is None else f", {loss.fp64:.7g} in fp64"
+        lines.append(("loss", f"{loss.swapped:.7g}, unswapped {loss.original:.7g}{wide}"))
+    if gradients is not None:
+        lines.append(("gradients", f"{_deviation(gradients.difference)}, {gradients.tensors} tensors"))
+        lines.append(("most apart", f"{gradients.worst}: {_deviation(gradients.worst_difference)}"))
+    if proof.memory is not None:
+        peaks = proof.memory
+        lines.append(("peak memory", f"{units.megabytes(peaks.swapped)}, unswapped {units.megabytes(peaks.original)}"))
+    return lines
+
+
+def _against_fp64(proof: Proof) -> str:
+    mine, theirs = proof.logits.top1_fp64, proof.logits.top1_fp64_original
+    return "" if mine is None or theirs is None else f"; with fp64 {mine:.2%}, unswapped {theirs:.2%}"
+
+
+def _speed(speed: Speed, github: bool) -> str:
+    heads = ["model", f"{speed.clock.removesuffix('_us')} µs [p20–p80]", "ratio to unswapped"]
+    rows = [
+        ["unswapped", _time(speed.original), "baseline"],
+        ["swapped", _time(speed.swapped), _ratio(speed.swapped)],
+        ["MLPs that do nothing", _time(speed.without), _ratio(speed.without)],
+    ]
+    table = tabulated(rows, heads, [False, True, True], github=github)
+    return f"{table}\n\n{_share(speed)}"
+
+
+def _share(speed: Speed) -> str:
+    """What the best possible MLP would give, by Amdahl: one that takes no time at all."""
+    share, rounds = speed.share, speed.original.n
+    if share is None:
+        return f"n = {rounds}: too few rounds for an interval, so no share of the MLPs is given"
+    part = f"{100 * share.median:.1f}% [{100 * share.low:.1f}–{100 * share.high:.1f}]"
+    if share.low <= 0:
+        return f"the MLPs' share of the time, {part}, is within the noise of {rounds} rounds"
+    best = units.ratio(1 / (1 - share.median), 1 / (1 - share.low), 1 / (1 - share.high))
+    return (
+        f"the MLPs take {part} of the time, so that the best possible MLP would make the model {best} as fast; "
+        f"{rounds} interleaved rounds, {share.confidence:.0%} intervals"
+    )
+
+
+def _kernels(proof: Proof, github: bool) -> str:
+    changed = [each for each in proof.kernels if each.original != each.swapped]
+    same = [each for each in proof.kernels if each.original == each.swapped]
+    rows = [[shorten(each.name), str(each.original), str(each.swapped)] for each in changed]
+    table = tabulated(rows, ["kernel", "unswapped", "swapped"], [False, True, True], github=github)
+    return f"{table}\n\n{sum(each.swapped for each in same)} more, of {len(same)} names, are the same in both"
+
+
+def _pairs(lines: list[tuple[str, str]], github: bool) -> str:
+    if github:
+        return "\n".join(f"- **{name}**: {markdown(text)}" for name, text in lines)
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
+
+
+def _deviation(deviation: Deviation) -> str:
+    return f"max {_small(deviation.max_error)}, rms {_small(deviation.rms_error)} of the values' own rms"
+
+
+def _small(value: float | None) -> str:
+    """A relative error: three digits with an exponent."""
+    return "nan or inf" if value is None else "0" if value == 0 else f"{value:.2e}"
+
+
+def _time(clock: Clock) -> str:
+    if clock.p20 is None or clock.p80 is None:
+        return ABSENT
+    return units.with_spread(clock.median, clock.p20, clock.p80)
+
+
+def _ratio(clock: Clock) -> str:
+    ratio = clock.ratio_to_eager
+    return ABSENT if ratio is None else units.ratio(ratio.median, ratio.low, ratio.high)
