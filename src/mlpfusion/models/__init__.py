@@ -1,0 +1,1 @@
+"""What a user's model is, and which backend is for it."""
