@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -30,7 +31,7 @@ def parsed(config, **options):
     return configs.parse(config, name="model", source="config.json", **options)
 
 
-# ---- the library's own behaviour ---------------------------------------------------------------------------------------
+# ---- the library's own behaviour -------------------------------------------------------------------------------------
 
 
 def library():
@@ -41,22 +42,32 @@ def library():
     return CONFIG_MAPPING, AutoModel
 
 
-def built_mlp(auto_model, config):
-    """The first gated MLP of the model that the library builds: hidden size, inner size, activation, bias."""
+# Where the whole model is not needed, or cannot be built from a configuration of defaults.
+ALONE = {
+    "gemma3n_text": ("gemma3n", "Gemma3nTextMLP"),
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", "HunYuanDenseV1MLP"),
+    "ministral": ("ministral", "MinistralMLP"),
+    "mllama_text_model": ("mllama", "MllamaTextMLP"),
+}
+
+
+def built_mlp(auto_model, kind, config):
+    """The first gated MLP that the library builds: the module, its hidden and its inner size, and whether it has biases."""
     import torch
     from torch import nn
 
     with torch.device("meta"):
-        model = auto_model.from_config(config)
+        if kind in ALONE:
+            folder, name = ALONE[kind]
+            model = getattr(importlib.import_module(f"transformers.models.{folder}.modeling_{folder}"), name)(config)
+        else:
+            model = auto_model.from_config(config)
     for module in model.modules():
         linears = [child for child in module.children() if type(child) is nn.Linear]
-        if len(linears) == 3 and "MLP" in type(module).__name__ + "MLP" * hasattr(module, "wi_1"):
-            first, second, down = sorted(linears, key=lambda one: one.weight.shape == linears[-1].weight.shape)
-            if first.weight.shape == second.weight.shape == down.weight.shape[::-1]:
-                return module, first.in_features, first.out_features, first.bias is not None
-            first, down, second = linears  # w1, w3, w2 by any other order
-            widths = {one.out_features for one in linears} - {first.in_features}
-            return module, first.in_features, widths.pop(), first.bias is not None
+        shapes = [tuple(one.weight.shape) for one in linears]
+        if len(linears) == 3 and len({tuple(sorted(shape)) for shape in shapes}) == 1 and len(set(shapes)) == 2:
+            up = next(one for one, shape in zip(linears, shapes, strict=True) if shapes.count(shape) == 2)
+            return module, up.in_features, up.out_features, up.bias is not None
         if len(linears) == 2 and linears[0].out_features == 2 * linears[1].in_features:
             return module, linears[0].in_features, linears[1].in_features, linears[0].bias is not None
     raise AssertionError("the library built no gated MLP")
@@ -76,7 +87,7 @@ def agrees_with_the_library(kind, changes):
 
     mapping, auto_model = library()
     config = mapping[kind](**changes)
-    module, hidden, inner, bias = built_mlp(auto_model, config)
+    module, hidden, inner, bias = built_mlp(auto_model, kind, config)
     mine = parsed({"model_type": kind, **changes}, dtype="float32").spec
     assert (mine.hidden_size, mine.intermediate_size, mine.bias) == (hidden, inner, bias)
     theirs = activation_of(module)
@@ -125,7 +136,7 @@ def test_t5s_projections(projection):
 
 
 @pytest.mark.parametrize("adjust", [True, False])
-@pytest.mark.parametrize("factor", [1.0, 1.3, None])
+@pytest.mark.parametrize("factor", [1.0, 1.3])
 def test_lfm2_computes_its_width(adjust, factor):
     changes = {"block_auto_adjust_ff_dim": adjust, "block_ffn_dim_multiplier": factor, "block_ff_dim": 6656}
     agrees_with_the_library("lfm2", {**changes, **FEW})
@@ -150,7 +161,7 @@ def test_an_older_file_without_that_part():
     assert (mine.hidden_size, mine.intermediate_size) == (inner.hidden_size, inner.intermediate_size) == (1536, 8960)
 
 
-# ---- without the library -----------------------------------------------------------------------------------------------
+# ---- without the library ---------------------------------------------------------------------------------------------
 
 
 def test_the_first_gemmas_gelu_is_tanh():
@@ -209,11 +220,10 @@ def test_a_model_without_one_gated_mlp(kind):
     assert REFUSED[kind] in str(caught.value)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=5,
+LEAVES = st.sampled_from(
+    [None, True, False, 0, 1, -3, 16, 2**70, 0.5, float("inf"), float("nan"), "", "gelu", "bfloat16"]
 )
+JSON = LEAVES | st.lists(LEAVES, max_size=3) | st.dictionaries(st.sampled_from(["model_type", "x"]), LEAVES, max_size=2)
 KEYS = sorted(
     {family.activation_key for family in FAMILIES.values()}
     | {"hidden_size", "intermediate_size", "d_model", "d_ff", "dtype", "torch_dtype", "text_config", "num_experts"}
@@ -230,12 +240,12 @@ def test_whatever_a_file_holds_it_is_read_or_refused(kind, values):
     try:
         model = parsed({"model_type": kind, **values})
     except UsageError as error:
-        assert "\n" not in str(error).replace(repr(kind), "")
+        assert len(str(error).splitlines()) == 1  # noqa: PT017
     else:
         assert model.spec.hidden_size > 0
 
 
-# ---- where it comes from -----------------------------------------------------------------------------------------------
+# ---- where it comes from ---------------------------------------------------------------------------------------------
 
 
 def test_a_file_or_its_directory(tmp_path):
@@ -252,7 +262,7 @@ def test_a_known_name_is_not_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("gemma-2b").mkdir()
     assert known.find("gemma-2b").spec.intermediate_size == 16384
-    with pytest.raises(UsageError, match="'gemma-2b/config.json' does not exist"):
+    with pytest.raises(UsageError, match=r"'gemma-2b/config.json' does not exist"):
         known.find("./gemma-2b")
 
 
@@ -274,7 +284,7 @@ def test_a_file_that_is_none(tmp_path, text, said):
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UsageError, match="unknown model 'gemma-9t'.*article, gemma-2b, .*smollm2-1.7b"):
+    with pytest.raises(UsageError, match=r"unknown model 'gemma-9t'.*article, gemma-2b, .*smollm2-1.7b"):
         known.find("gemma-9t")
 
 

@@ -9,12 +9,14 @@ TYPE_CHECKING = False  # type checkers read it as true; importing `typing` for i
 if TYPE_CHECKING:
     from mlpfusion.api import profile as profile
     from mlpfusion.backend import Backend as Backend
+    from mlpfusion.choices import Choice as Choice
     from mlpfusion.device import Device as Device
     from mlpfusion.errors import BackendUnavailableError as BackendUnavailableError
     from mlpfusion.errors import MeasurementError as MeasurementError
     from mlpfusion.errors import MlpfusionError as MlpfusionError
     from mlpfusion.errors import UnknownBackendError as UnknownBackendError
     from mlpfusion.errors import UsageError as UsageError
+    from mlpfusion.models.choose import choose as choose
     from mlpfusion.module import GatedMLP as GatedMLP
     from mlpfusion.readings import Difference as Difference
     from mlpfusion.readings import Finding as Finding
@@ -54,8 +56,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": ("profile",),
     "backend": ("Backend",),
+    "choices": ("Choice",),
     "device": ("Device",),
     "errors": ("BackendUnavailableError", "MeasurementError", "MlpfusionError", "UnknownBackendError", "UsageError"),
+    "models.choose": ("choose",),
     "module": ("GatedMLP",),
     "readings": ("Difference", "Finding", "Reading"),
     "records": (
@@ -93,6 +97,7 @@ __all__ = [
     "Backend",
     "BackendUnavailableError",
     "Bound",
+    "Choice",
     "Clock",
     "Clocks",
     "Decoded",
@@ -121,6 +126,7 @@ __all__ = [
     "UsageError",
     "Workload",
     "__version__",
+    "choose",
     "diff",
     "explain",
     "findings",

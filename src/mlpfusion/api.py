@@ -25,7 +25,7 @@ from mlpfusion.trace import analyse, kineto
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mlpfusion.device import Device
     from mlpfusion.records import Environment
@@ -66,9 +66,12 @@ def profile(
     rounds: int = 60,
     time_limit_s: float = 600.0,
     seed: int = 0,
+    finished: Sequence[Row] = (),
     on_event: Callable[[Progress], None] | None = None,
 ) -> Profile:
     """Qualify each backend in a process of its own, then race the good ones against each other in one.
+
+    `finished` are rows of an earlier run of this workload on this machine; their backends are raced, not qualified again.
 
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
     goes. An interrupt ends the workers; what is finished stays in the files.
@@ -82,7 +85,7 @@ def profile(
         raise UsageError(f"time_limit_s must be a positive number of seconds, got {time_limit_s!r}")
     folder, file = (None if path is None else Path(path) for path in (out, json))
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
-    _check_memory(workload, here, len(names))
+    check_memory(workload, here, len(names))
     if folder is not None:
         store.check_directory(folder)
     if file is not None:
@@ -103,7 +106,7 @@ def profile(
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             rows={},
         )
-        return run.profile(names)
+        return run.profile(names, {row.backend: row for row in finished})
 
 
 class _Run(NamedTuple):
@@ -122,11 +125,11 @@ class _Run(NamedTuple):
     created: str
     rows: dict[str, Row]
 
-    def profile(self, names: Sequence[str]) -> Profile:
+    def profile(self, names: Sequence[str], finished: Mapping[str, Row]) -> Profile:
         """All rows, in the order of `names`."""
         for name in names:
             self.tell(Progress("qualify", name, "…"))
-            self.rows[name] = row = self._qualify(name)
+            self.rows[name] = row = finished[name] if name in finished else self._qualify(name)
             self.tell(Progress("qualify", name, _said(row)))
             self._save(complete=False)
         self._race([name for name in names if self.rows[name].status == "ok" and not self.rows[name].emulated])
@@ -300,7 +303,8 @@ def _checked_names(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _check_memory(workload: Workload, here: Device, count: int) -> None:
+def check_memory(workload: Workload, here: Device, count: int) -> None:
+    """Raise a UsageError if `count` backends cannot have this workload in the device's memory at once."""
     needed = workload.resident_bytes + (count - 1) * workload.spec.weight_bytes
     if here.free_bytes is not None and needed > here.free_bytes:
         raise UsageError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import cli_streams, cli_traces, cli_tune
+from mlpfusion import cli_choose, cli_streams, cli_traces, cli_tune
 from mlpfusion.cli_text import (
     FAILED,
     INTERRUPTED,
@@ -169,6 +169,7 @@ def _table(
 
 cli_traces.add_to(app)
 cli_tune.add_to(app)
+cli_choose.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

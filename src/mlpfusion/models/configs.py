@@ -119,10 +119,14 @@ def _intermediate(kind: str, config: Config, family: Family, notes: list[str]) -
     if kind == "gemma3n_text":
         sparse = [share for share in config.get("activation_sparsity_pattern") or () if share]
         if sparse:
-            notes.append(f"{len(sparse)} layers drop activations (activation_sparsity_pattern); they keep their own MLP")
+            notes.append(
+                f"{len(sparse)} layers drop activations (activation_sparsity_pattern); they keep their own MLP"
+            )
         if isinstance(value, list):
             if len(set(map(str, value))) != 1:
-                raise UsageError(f"its layers have several sizes, {key} {sorted(set(map(str, value)))}; give one by --dim")
+                raise UsageError(
+                    f"its layers have several sizes, {key} {sorted(set(map(str, value)))}; give one by --dim"
+                )
             return spec.positive(key, value[0])
     if config.get("use_double_wide_mlp"):
         notes.append("use_double_wide_mlp: layers that share keys and values are twice as wide; this is the others")

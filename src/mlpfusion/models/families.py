@@ -29,7 +29,14 @@ def _gemma(hidden: int, intermediate: int) -> Family:
 
 def _t5(hidden: int, intermediate: int, projection: str) -> Family:
     return Family(
-        hidden, intermediate, projection, "feed_forward_proj", "d_model", "d_ff", dropout_key="dropout_rate", dropout=0.1
+        hidden,
+        intermediate,
+        projection,
+        "feed_forward_proj",
+        "d_model",
+        "d_ff",
+        dropout_key="dropout_rate",
+        dropout=0.1,
     )
 
 
@@ -69,9 +76,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "hunyuan_v1_dense": Family(4096, 11008),
     "falcon_h1": Family(4096, 14336, bias_key="mlp_bias"),
     "lfm2": Family(2560, 12288, activation_key=""),  # silu, whatever the file says
-    "modernbert": Family(
-        768, 1152, "gelu", "hidden_activation", bias_key="mlp_bias", dropout_key="mlp_dropout"
-    ),
+    "modernbert": Family(768, 1152, "gelu", "hidden_activation", bias_key="mlp_bias", dropout_key="mlp_dropout"),
 }
 
 # What the language model inside a model of several parts is, where its own part does not say.
