@@ -71,7 +71,7 @@ def profile(
 ) -> Profile:
     """Qualify each backend in a process of its own, then race the good ones against each other in one.
 
-    `finished` are rows of an earlier run of this workload on this machine; their backends are raced, not qualified again.
+    `finished` are rows of an earlier run of this workload here; their backends are raced, not qualified again.
 
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
     goes. An interrupt ends the workers; what is finished stays in the files.

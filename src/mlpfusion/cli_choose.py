@@ -41,7 +41,7 @@ def add_to(app: typer.Typer) -> None:
 
 def _choose(
     model: Annotated[
-        Text, typer.Argument(metavar="[MODEL]", help="A known name, a config.json or its directory.")
+        Text, typer.Argument(metavar="MODEL", help="A known name, a config.json or its directory.")
     ] = None,
     *,
     dim: Annotated[Text, typer.Option(metavar="N", help="hidden_size, in place of MODEL.")] = None,

@@ -84,7 +84,9 @@ def choose(
         )
 
     profiles = [measured(each) if each in missing else found for each, found in before.items()]
-    choice = _choice(asked, tp, judged_by, rounds, here, [each for each in profiles if each is not None])
+    choice = _choice(
+        [each for each in profiles if each is not None], here, model=asked, tp=tp, clock=judged_by, rounds=rounds
+    )
     if folder is not None:
         choice_file.save(choice, folder / rows.CHOICE_NAME)
     return choice
@@ -95,7 +97,9 @@ def _plan(made: MLPSpec, rounds: int, names: Sequence[str], here: Device) -> Pla
     return Plan(schema=SCHEMA, kind="choice plan", spec=made, rounds=rounds, holds=holds)
 
 
-def _choice(model: Model, tp: int, clock: ClockName, rounds: int, here: Device, profiles: Sequence[Profile]) -> Choice:
+def _choice(
+    profiles: Sequence[Profile], here: Device, *, model: Model, tp: int, clock: ClockName, rounds: int
+) -> Choice:
     """What the profiles of one MLP say, in all."""
     wrong = decide.disqualified(profiles)
     points = tuple(decide.point(profile, clock, wrong) for profile in profiles)
@@ -144,7 +148,8 @@ def device_of(asked: str | None) -> Device:
     here = replace(devices.detect(), interpreted=False)
     if not _parts(asked) <= _parts(here.name):
         raise UsageError(
-            f"device {asked!r} ({' or '.join(cards)}) is not here, and this version predicts no times; here: {here.name}"
+            f"device {asked!r} ({' or '.join(cards)}) is not here, and this version predicts no times; "
+            f"here: {here.name}"
         )
     return here
 

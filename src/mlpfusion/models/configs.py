@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -11,6 +10,9 @@ from mlpfusion import files, spec
 from mlpfusion.choices import Model
 from mlpfusion.errors import UsageError
 from mlpfusion.models.families import EXPERT_KEYS, EXPERTS, FAMILIES, FLAT, REFUSED, TEXT_OF, Family
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIG: Final = "config.json"
 _MOST_BYTES: Final = 2**24

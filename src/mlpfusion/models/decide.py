@@ -1,4 +1,4 @@
-"""Decides: which backend wins each measured number of tokens, why the others did not, and for which ranges that holds."""
+"""Which backend wins each measured number of tokens, why the others did not, and for which ranges that holds."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _contender(row: Row, clock: Clock, ratio: Ratio | None, winner: Row, *, tied
 
 
 def _why_slower(row: Row, winner: Row) -> str:
-    """What of a slower row is more than the winner's: host time, kernels, bytes; else its kernels are slower."""
+    """What of a slower row is more than the winner's: host time, kernels, bytes."""
     said = []
     if row.bound is not None and row.bound.by == "cpu":
         said.append(f"bound by the host, which takes {units.times(row.bound.margin)} the device's time")
@@ -119,7 +119,7 @@ def _why_slower(row: Row, winner: Row) -> str:
     mine, theirs = (each.traffic.derived_bytes if each.traffic is not None else None for each in (row, winner))
     if mine is not None and theirs is not None and mine > theirs:
         said.append(f"moves {units.megabytes(mine)} against {units.megabytes(theirs)}")
-    return ", ".join(said) or "its kernels take longer"
+    return ", ".join(said) or "slower with no more kernels or bytes"
 
 
 def _left_out(row: Row, clock: ClockName, wrong: Mapping[str, str]) -> Contender:

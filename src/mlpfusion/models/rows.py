@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from mlpfusion import choice_file, files, holding, spec, store
-from mlpfusion.choices import Plan
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from mlpfusion.choices import Plan
     from mlpfusion.records import Profile, Row
     from mlpfusion.spec import Workload
 
