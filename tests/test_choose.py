@@ -183,10 +183,7 @@ def test_phases():
     def phases(*points):
         return [each.phase for each in decide.ranges(points)]
 
-    assert phases(measured(1, {"a": 1.0, "b": 2.0}), measured(4096, {"a": 1.0, "b": 0.5})) == [
-        "decode",
-        "decode and prefill",
-    ]
+    assert phases(measured(1, {"a": 1.0, "b": 2.0}), measured(4096, {"a": 1.0, "b": 0.5})) == ["decode", "prefill"]
     assert phases(measured(1, {"a": 1.0}), measured(16, {"b": 1.0}), measured(4096, {"a": 1.0}))[1:] == [
         "decode and prefill",
         "prefill",
@@ -583,7 +580,7 @@ def test_auto_and_a_choice_go_together():
 def test_reports_say_it_in_four_formats():
     made = a_choice(part("eager", 1, 8), part("compile", 9))
     text = report.render(made)
-    for said in ("1 to 8", "9 and more", "130", "1.300x", "slower with no more kernels or bytes", "16x32-gelu_tanh"):
+    for said in ("1 to 8", "9 and more", "130", "1.30x", "slower with no more kernels or bytes", "16x32-gelu_tanh"):
         assert said in text
     markdown = report.render(made, "github")
     assert "| inference |" in markdown

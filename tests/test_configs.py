@@ -52,7 +52,7 @@ ALONE = {
 
 
 def built_mlp(auto_model, kind, config):
-    """The first gated MLP that the library builds: the module, its hidden and its inner size, and whether it has biases."""
+    """The first gated MLP that the library builds: the module, hidden and inner size, whether it has biases."""
     import torch
     from torch import nn
 

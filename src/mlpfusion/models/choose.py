@@ -62,13 +62,15 @@ def choose(
     work = _workloads(asked, tokens, modes, tp)
     for each in work:
         api.check_memory(each, here, len(names))
-    judged_by = _clock(clock, here)
-    folder = None if out is None else Path(out)
+    judged_by, folder = _clock(clock, here), None if out is None else Path(out)
     if folder is not None:
         rows.prepare(folder, _plan(work[0].spec, spec.positive("rounds", rounds), names, here), fresh=fresh)
     before = {each: rows.earlier(folder, each) for each in work}
-    new = {each: frozenset(names) - {row.backend for row in rows.finished(found)} for each, found in before.items()}
-    missing = {each: new[each] for each in work if not rows.is_whole(before[each], names)}
+    missing = {
+        each: frozenset(names) - {row.backend for row in rows.finished(found)}
+        for each, found in before.items()
+        if not rows.is_whole(found, names)
+    }
     left = TimeLeft(missing, on_event or (lambda event: None))
 
     def measured(each: Workload) -> Profile:
@@ -84,9 +86,8 @@ def choose(
         )
 
     profiles = [measured(each) if each in missing else found for each, found in before.items()]
-    choice = _choice(
-        [each for each in profiles if each is not None], here, model=asked, tp=tp, clock=judged_by, rounds=rounds
-    )
+    whole = [each for each in profiles if each is not None]
+    choice = _choice(whole, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
     if folder is not None:
         choice_file.save(choice, folder / rows.CHOICE_NAME)
     return choice
