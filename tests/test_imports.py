@@ -22,7 +22,18 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 
 # What a module, or all modules of a package, may import of mlpfusion. Data flows one way: leaves know only leaves, the
 # stages (measure, trace, report) do not know each other; `api` puts them together, and `tracing` those of a trace.
-LEAVES = {"errors", "spec", "device", "ledgers", "records", "readings", "tunings", "verdicts", "proofs"}
+LEAVES = {
+    "errors",
+    "spec",
+    "device",
+    "ledgers",
+    "records",
+    "readings",
+    "tunings",
+    "verdicts",
+    "proofs",
+    "choices",
+}
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
@@ -33,6 +44,7 @@ ALLOWED = {
     "tunings": {"spec", "device", "records"},
     "verdicts": {"spec", "device", "records"},
     "proofs": {"spec", "device", "records"},
+    "choices": {"errors", "spec", "device", "records"},
     "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
@@ -46,7 +58,10 @@ ALLOWED = {
     "environment": LEAVES,
     "hub_tree": LEAVES,
     "backend": LEAVES | {"module"},  # the module only as a type
-    "module": LEAVES | {"backend"},
+    "holding": LEAVES | {"backend"},
+    "choice_file": LEAVES | {"files"},
+    "auto": LEAVES | {"backend", "holding", "choice_file", "module"},  # the module only as a type
+    "module": LEAVES | {"backend", "auto"},
     "backends": LEAVES | {"backend", "module", "backends"},
     "reference": LEAVES | {"module", "backends.eager"},
     "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "regions", "measure"},
@@ -56,38 +71,27 @@ ALLOWED = {
     "validate": LEAVES
     | {"backend", "module", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
     "testing": {"errors", "verdicts", "report", "validating"},
-    "models": LEAVES
-    | {
-        "backend",
-        "module",
-        "backends.eager",
-        "reference",
-        "environment",
-        "files",
-        "spread",
-        "measure",
-        "trace",
-        "models",
-    },
     "store": LEAVES | {"files"},
-    "report": LEAVES | {"report", "store", "models.predict"},  # what a prediction is, only as a type
+    "report": LEAVES | {"report", "store", "choice_file", "models.predict"},  # what a prediction is, only as a type
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
     "perfetto": {"errors"},
     "cli_streams": {"errors"},
     "cli_text": {"errors", "cli_streams"},
     "__main__": {"cli"},
 }
-VERBS = {"cli", "cli_traces", "cli_tune", "cli_validate", "cli_prove"}
+VERBS = {"cli", "cli_traces", "cli_tune", "cli_validate", "cli_prove", "cli_choose"}
 # May import all of mlpfusion but these.
 EVERYTHING = {
-    "api": {*VERBS, "tracing", "tune", "validating", "testing"},
-    "tracing": {*VERBS, "api", "tune", "validating", "testing"},
-    "tune": {*VERBS, "api", "tracing", "validating", "testing"},
-    "validating": {*VERBS, "api", "tracing", "tune", "testing"},
+    "api": {*VERBS, "models", "tracing", "tune", "validating", "testing"},
+    "tracing": {*VERBS, "models", "api", "tune", "validating", "testing"},
+    "tune": {*VERBS, "models", "api", "tracing", "validating", "testing"},
+    "validating": {*VERBS, "models", "api", "tracing", "tune", "testing"},
+    "models": {*VERBS, "tracing", "tune", "validating", "testing"},
     "cli_traces": (VERBS | {"api", "tune"}) - {"cli_traces"},
     "cli_tune": (VERBS | {"api", "tracing"}) - {"cli_tune"},
     "cli_validate": (VERBS | {"api", "tune"}) - {"cli_validate"},
-    "cli_prove": (VERBS | {"api", "tracing", "tune"}) - {"cli_prove"},
+    "cli_prove": (VERBS | {"api", "tracing", "tune"}) - {"cli_prove", "cli_choose"},
+    "cli_choose": (VERBS | {"tracing", "tune"}) - {"cli_choose"},
     "cli": set(),
     "__init__": VERBS,
 }
@@ -112,6 +116,8 @@ LIBRARIES = {
         "validate",
         "models",
         "api",
+        "auto",
+        "holding",
     },
     "transformers": {"models"},
 }
@@ -122,6 +128,9 @@ LIGHT = {
     "records",
     "readings",
     "tunings",
+    "choices",
+    "choice_file",
+    "holding",
     "backend",
     "store",
     "files",
@@ -138,6 +147,7 @@ LIGHT = {
     "verdicts",
     "testing",
     "cli_prove",
+    "cli_choose",
     "trace",
     "environment",
 }  # no torch at import
@@ -220,7 +230,12 @@ def test_imports_point_one_way(path: Path) -> None:
 
 @each_module
 def test_what_is_imported_only_as_a_type_stays_so(path: Path) -> None:
-    only_typing = {("backend", "module"), ("raced", "measure.tasks"), ("report.predicted", "models.predict")}
+    only_typing = {
+        ("auto", "module"),
+        ("backend", "module"),
+        ("raced", "measure.tasks"),
+        ("report.predicted", "models.predict"),
+    }
     for found in imports(path):
         if (module_name(path), own(found.name)) in only_typing:
             assert found.typing, f"{shown(path)}:{found.line}"

@@ -8,6 +8,7 @@ import hashlib
 import signal
 import tempfile
 import threading
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,7 +25,7 @@ from mlpfusion.trace import analyse_work, kineto
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mlpfusion.device import Device
     from mlpfusion.ledgers import Ceilings
@@ -67,9 +68,12 @@ def profile(
     time_limit_s: float = 600.0,
     seed: int = 0,
     counters: bool = False,
+    finished: Sequence[Row] = (),
     on_event: Callable[[Progress], None] | None = None,
 ) -> Profile:
     """Qualify each backend in a process of its own, then race the good ones against each other in one.
+
+    `finished` are rows of an earlier run of this workload here; their backends are raced, not qualified again.
 
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
     goes. An interrupt ends the workers; what is finished stays in the files. With `counters` each backend runs twice
@@ -84,7 +88,7 @@ def profile(
         raise UsageError(f"time_limit_s must be a positive number of seconds, got {time_limit_s!r}")
     folder, file = (None if path is None else Path(path) for path in (out, json))
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
-    _check_memory(workload, here, len(names))
+    check_memory(workload, here, len(names))
     if folder is not None:
         store.check_directory(folder)
     if file is not None:
@@ -106,7 +110,7 @@ def profile(
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             rows={},
         )
-        return run.profile(names)
+        return run.profile(names, {row.backend: row for row in finished})
 
 
 class _Run(NamedTuple):
@@ -126,11 +130,11 @@ class _Run(NamedTuple):
     created: str
     rows: dict[str, Row]
 
-    def profile(self, names: Sequence[str]) -> Profile:
+    def profile(self, names: Sequence[str], finished: Mapping[str, Row]) -> Profile:
         """All rows, in the order of `names`."""
         for name in names:
             self.tell(Progress("qualify", name, "…"))
-            self.rows[name] = row = self._qualify(name)
+            self.rows[name] = row = finished[name] if name in finished else self._qualify(name)
             self.tell(Progress("qualify", name, _said(row)))
             self._save(complete=False)
         self._race([name for name in names if self.rows[name].status == "ok" and not self.rows[name].emulated])
@@ -282,7 +286,7 @@ class _Run(NamedTuple):
         result = Profile(
             schema=SCHEMA,
             kind="profile",
-            mlpfusion=_own_version(),
+            mlpfusion=metadata.version("mlpfusion"),
             created=self.created,
             workload=self.workload,
             device=self.here,
@@ -324,7 +328,8 @@ def _checked_names(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _check_memory(workload: Workload, here: Device, count: int) -> None:
+def check_memory(workload: Workload, here: Device, count: int) -> None:
+    """Raise a UsageError if `count` backends cannot have this workload in the device's memory at once."""
     needed = workload.resident_bytes + (count - 1) * workload.spec.weight_bytes
     if here.free_bytes is not None and needed > here.free_bytes:
         raise UsageError(
@@ -391,9 +396,3 @@ def _stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _own_version() -> str:
-    from importlib.metadata import version
-
-    return version("mlpfusion")

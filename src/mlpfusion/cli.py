@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import cli_prove, cli_streams, cli_traces, cli_tune, cli_validate
+from mlpfusion import cli_choose, cli_prove, cli_streams, cli_traces, cli_tune, cli_validate
 from mlpfusion.cli_text import (
     FAILED,
     INTERRUPTED,
@@ -192,6 +192,7 @@ cli_traces.add_to(app)
 cli_tune.add_to(app)
 cli_validate.add_to(app)
 cli_prove.add_to(app)
+cli_choose.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,1 +1,1 @@
-"""What concerns a user's model: its gated MLPs found and swapped, what that changed proved, times predicted."""
+"""What concerns a user's model: its gated MLPs found, swapped and chosen for, the change proved, times predicted."""
