@@ -521,6 +521,16 @@ def test_it_survives_copies_and_has_the_same_state(recorders):
             assert list(other.state_dict()) == list(GatedMLP(RELU).state_dict())
 
 
+def test_it_compiles_whole():
+    mlp = GatedMLP(SPEC, backend="auto", choice=a_choice(part("eager", 1, 8), part("eager", 9, 64)))
+    torch.compiler.reset()
+    compiled = torch.compile(mlp, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        for tokens in (2, 20, 4):
+            x = torch.randn(tokens, 16)
+            torch.testing.assert_close(compiled(x), mlp(x))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -11,10 +10,11 @@ from mlpfusion import backend as registry
 from mlpfusion import choice_file, holding
 from mlpfusion.choices import Choice
 from mlpfusion.errors import BackendUnavailableError, UsageError
+from mlpfusion.spec import MODES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -67,15 +67,20 @@ class Auto:
             BackendUnavailableError: a backend refuses the module; later, a call for which nothing was measured.
         """
         calls = {name: registry.load(name).bind(mlp) for name in self.backends}
-        modes: tuple[Mode, ...] = ("inference", "training")
-        tables = {mode: [each for each in self.choice.ranges if each.mode == mode] for mode in modes}
+        inference, training = (
+            [(each.first, each.last, calls[each.backend]) for each in self.choice.ranges if each.mode == mode]
+            for mode in MODES
+        )
         width = self.choice.spec.hidden_size
         parameters = tuple(mlp.parameters())
 
         def forward(x: Tensor) -> Tensor:
-            wanted = torch.is_grad_enabled() and (x.requires_grad or any(each.requires_grad for each in parameters))
-            mode: Mode = "training" if wanted else "inference"
-            return calls[_backend(tables[mode], x.numel() // width, mode)](x)
+            trains = torch.is_grad_enabled() and (x.requires_grad or any(each.requires_grad for each in parameters))
+            tokens = x.numel() // width
+            for first, last, call in training if trains else inference:  # a loop that torch.compile can follow
+                if max(tokens, 1) >= first and (last is None or tokens <= last):
+                    return call(x)
+            raise _unmeasured(self.choice.ranges, tokens, "training" if trains else "inference")
 
         return forward
 
@@ -93,17 +98,12 @@ def of(backend: object, choice: Choice | str | os.PathLike[str] | None) -> Auto:
     return Auto(choice)
 
 
-def _backend(ranges: list[Range], tokens: int, mode: str) -> str:
-    """The backend for this many tokens; a call without any goes with those of one."""
-    place = bisect_right(ranges, max(tokens, 1), key=lambda each: each.first) - 1
-    found = ranges[place] if place >= 0 else None
-    if found is None or (found.last is not None and tokens > found.last):
-        measured = ", ".join(f"{each.first} to {each.last or 'any'}" for each in ranges) or "none"
-        under = " (under torch.no_grad() it would be inference)" if mode == "training" else ""
-        raise BackendUnavailableError(
-            NAME, f"the choice names nothing for {tokens} tokens in {mode}{under}; it does for: {measured}"
-        )
-    return found.backend
+def _unmeasured(ranges: Sequence[Range], tokens: int, mode: Mode) -> BackendUnavailableError:
+    measured = ", ".join(f"{each.first} to {each.last or 'any'}" for each in ranges if each.mode == mode) or "none"
+    under = " (under torch.no_grad() it would be inference)" if mode == "training" else ""
+    return BackendUnavailableError(
+        NAME, f"the choice names nothing for {tokens} tokens in {mode}{under}; it does for: {measured}"
+    )
 
 
 def _shape(spec: MLPSpec) -> str:

@@ -47,14 +47,12 @@ def choose(
 ) -> Choice:
     """The fastest right backend for each number of tokens, in ranges.
 
-    `model` is a known name, a config.json or its directory, or the sizes; `tp` cards share its intermediate size.
-    `clock` is event_us on a GPU and wall_us on a CPU unless another one is to decide. With `out` each row is written to
-    that folder as it finishes and a later call goes on where this one ended, and choice.json is written at the end;
-    `fresh` measures everything again.
+    `model` is a known name, a config.json or its directory, or the sizes; `tp` cards share its intermediate size. The
+    `clock` that decides is event_us on a GPU and wall_us on a CPU. With `out` each row is written there as it finishes,
+    choice.json at the end, and a later call goes on where this one ended; `fresh` measures everything again.
 
     Raises:
-        UsageError: a bad value; a model that is refused; a workload that does not fit; rows in `out` that were
-            measured elsewhere or for something else.
+        UsageError: a bad value, a refused model, a workload that does not fit, or rows in `out` of something else.
     """
     asked = _asked(model, dtype)
     here = device_of(device)
