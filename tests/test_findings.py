@@ -375,32 +375,3 @@ def test_any_trace_has_findings(kernels: Any, host: Any, calls: int, asked: Any)
         found = findings(read(made.write(Path(folder))), asked=asked)
         assert len({each.id for each in found}) == len(found)
         assert all(each.seen and each.means and each.do for each in found)
-
-
-# ---- recorded traces -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("h200_eager", {"gpu_bound", "memset_before_gemm", "fusable_kernels"}),
-        ("h200_compile", {"bound_unclear", "memset_before_gemm", "already_fused"}),
-        ("h200_compile_cudagraphs", {"bound_unclear", "memset_before_gemm", "extra_copies", "already_fused"}),
-        ("h200_triton", {"bound_unclear", "memset_before_gemm", "already_fused"}),
-        ("h200_eager_training", {"bound_unclear", "memset_before_gemm", "fusable_kernels"}),
-        ("h200_eager_one_token", {"overhead_bound", "fusable_kernels"}),
-        ("cpu_eager", set()),
-        ("cpu_compile", set()),
-    ],
-)
-def test_recorded_traces(name: str, expected: set[str]) -> None:
-    reading = read(HERE / "data" / f"{name}.json.gz")
-    assert {finding.id for finding in findings(reading)} == expected
-
-
-def test_recorded_traces_ran_what_was_asked_for() -> None:
-    for name, asked in (("h200_compile", "compile"), ("h200_compile_cudagraphs", "cudagraphs")):
-        found = findings(read(HERE / "data" / f"{name}.json.gz"), asked=asked)
-        assert not {"eager_fallback", "no_cuda_graph"} & {finding.id for finding in found}
-    found = findings(read(HERE / "data" / "h200_eager.json.gz"), asked="compile")
-    assert "eager_fallback" in {finding.id for finding in found}
