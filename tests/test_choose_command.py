@@ -1,0 +1,108 @@
+"""What `mlpfusion choose` prints, in four formats, what it writes and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from mlpfusion import GatedMLP, choice_file
+from mlpfusion.__main__ import main as run_main
+from mlpfusion.errors import UsageError
+from mlpfusion.report import choice as report
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
+
+made_here = runpy.run_path(str(Path(__file__).with_name("choices_made.py")))
+SPEC, Bench, a_choice, part = (made_here[name] for name in ("SPEC", "Bench", "a_choice", "part"))
+
+
+def test_reports_say_it_in_four_formats():
+    made = a_choice(part("eager", 1, 8), part("compile", 9))
+    text = report.render(made)
+    for said in ("1 to 8", "9 and more", "130", "1.30x", "slower with no more kernels or bytes", "16x32-gelu_tanh"):
+        assert said in text
+    markdown = report.render(made, "github")
+    assert "| inference |" in markdown
+    assert "**Ranges**" in markdown
+    assert json.loads(report.render(made, "json"))["kind"] == "choice"
+    lines = list(csv.DictReader(io.StringIO(report.render(made, "csv"))))
+    assert [(line["backend"], line["chosen"], line["verdict"]) for line in lines] == [
+        ("eager", "True", "won"),
+        ("compile", "False", "slower"),
+    ]
+    with pytest.raises(UsageError, match="unknown format 'html'"):
+        report.render(made, "html")
+
+
+def cli(monkeypatch, *arguments):
+    monkeypatch.setattr("sys.argv", ["mlpfusion", "choose", *arguments])
+    return run_main()
+
+
+def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "model_type": "gemma",
+        "hidden_size": 16,
+        "intermediate_size": 64,
+        "hidden_act": "gelu",
+        "dtype": "float32",
+    }
+    Path("tiny").mkdir()
+    Path("tiny", "config.json").write_text(json.dumps(config), encoding="utf-8")
+    asked = ("tiny", "--tp", "2", "--tokens", "1,4", "--backends", "eager,fused", "--rounds", "20", "--device", "cpu")
+    assert cli(monkeypatch, *asked) == 0
+    out, err = capsys.readouterr()
+    assert "stands for tanh-GELU" in out
+    assert "steps, about" in err
+    path = Path("choices", "tiny-float32-tp2", "choice.json")
+    made = choice_file.load(path)
+    assert (made.spec, made.tp, made.clock) == (replace(SPEC, intermediate_size=32), 2, "wall_us")
+    assert [(each.backend, each.first, each.last) for each in made.ranges] == [("eager", 1, None)]
+    mlp, x = GatedMLP(made.spec, backend="auto", choice=path), torch.randn(3, 16)
+    with torch.no_grad():
+        assert torch.equal(mlp(x), copy.deepcopy(mlp).set_backend("eager")(x))
+    assert cli(monkeypatch, *asked, "--format", "csv") == 0
+    out, err = capsys.readouterr()
+    assert "qualify" not in err
+    assert out.startswith("model,device,torch,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "no model: give a config.json, its directory, --dim and --hidden, or article, gemma-2b"),
+        (("--dim", "64"), "--dim needs --hidden too, or name a model"),
+        (("gemma-2b", "--hidden", "64"), "--hidden does not go with a model"),
+        (("nowhere",), "unknown model 'nowhere'"),
+        (("article", "--tokens", "1,,2"), "--tokens '1,,2' has an empty name"),
+        (("article", "--tokens", "0"), "--tokens must be a positive integer, got '0'"),
+        (("article", "--mode", "decode"), "unknown mode 'decode'"),
+        (("article", "--device", "a100-80gb"), "is not here, and this version predicts no times"),
+        (("article", "--format", "html"), "unknown format 'html'"),
+    ],
+)
+def test_a_bad_command_is_one_line_and_writes_nothing(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert cli(monkeypatch, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_command_says_what_is_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Bench(monkeypatch, stop_after=(1, "eager"))
+    asked = ("--dim", "16", "--hidden", "32", "--tokens", "1", "--backends", "eager,compile", "--device", "cpu")
+    assert cli(monkeypatch, *asked) == 130
+    assert "what was finished is in choices/16x32-gelu_tanh-bfloat16" in capsys.readouterr().err
