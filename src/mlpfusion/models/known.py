@@ -79,7 +79,7 @@ def of_sizes(made: spec.MLPSpec) -> Model:
 def _changed(model: Model, dtype: spec.Dtype) -> Model:
     if model.spec.dtype == dtype:
         return model
-    note = f"{dtype} as asked; its configuration says {model.spec.dtype}"
+    note = f"{dtype} as asked instead of {model.spec.dtype}"
     return msgspec.structs.replace(
         model, spec=msgspec.structs.replace(model.spec, dtype=dtype), notes=(*model.notes, note)
     )
