@@ -295,7 +295,7 @@ def test_every_known_model_has_a_source():
         assert model.spec.hidden_size % 16 == model.spec.intermediate_size % 16 == 0
 
 
-# The library's conversion script takes its defaults for Gemma 7B; its documentation says that Mistral's are those of 7B.
+# The library's conversion script takes its defaults for Gemma 7B; its documentation names Mistral 7B for Mistral's.
 @pytest.mark.parametrize(("name", "kind"), [("gemma-7b", "gemma"), ("mistral-7b", "mistral")])
 def test_a_known_model_that_is_the_librarys_default(name, kind):
     mapping, _ = library()
