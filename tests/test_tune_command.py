@@ -1,0 +1,202 @@
+"""What `mlpfusion tune` prints, saves and refuses."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import msgspec
+import pytest
+from mlpfusion_kernels import gate_up_tuned
+
+from mlpfusion import cli, tune, tunings
+from mlpfusion.errors import MeasurementError, UsageError
+from mlpfusion.records import Environment
+from mlpfusion.report import tuning as report
+
+made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
+GPU, HERE, SPEC = (made_here[name] for name in ("GPU", "HERE", "SPEC"))
+SHIPPED, FAST, SLOW, EVEN, WRONG = (made_here[name] for name in ("SHIPPED", "FAST", "SLOW", "EVEN", "WRONG"))
+file, forward = (made_here[name] for name in ("file", "forward"))
+Fake, searched = (made_here[name] for name in ("Fake", "searched"))
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
+
+def told(file: Path) -> tunings.Tuning:
+    asked = tune.questions(SPEC, [64, 256, 4096, 8192], "inference")
+    broken = Fake({SHIPPED: 100.0, FAST: 90.0})
+    broken.interrupt = MeasurementError("no\ngraph")
+    benches = (
+        Fake({SHIPPED: 100.0, FAST: 90.0, WRONG: 1.0}, {WRONG: "wrong: by far"}),
+        Fake({SHIPPED: 100.0, EVEN: 99.5}, noise=0.03),
+        Fake({SHIPPED: 100.0, SLOW: 120.0}),
+        broken,
+    )
+    answers = searched(file, *benches, asked=asked)
+    absent = dict.fromkeys(("liger_kernel", "kernels", "cuda", "driver", "sm_clock_mhz", "memory_clock_mhz"))
+    where = Environment(
+        python="3.11", platform="Linux", torch="2.11", triton="3.6", float32_matmul_precision="highest", **absent
+    )
+    return tunings.Tuning(
+        schema=1,
+        kind="tuning",
+        created="2026-01-01T00:00:00+00:00",
+        device=GPU,
+        environment=where,
+        file="tuned.json",
+        answers=tuple(answers),
+    )
+
+
+def test_the_table_shows_shipped_best_and_their_ratio(file: Path) -> None:
+    text = report.render(told(file))
+    lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("forward  ")}
+    assert "0.900x [0.900–0.900]" in lines["64"]
+    assert lines["64"].endswith("best")
+    assert lines["256"].endswith("shipped")
+    assert lines["4096"].endswith("–  shipped")
+    assert lines["8192"].endswith("–")
+    for wanted in (HERE.name, "torch 2.11", "L2 cold", "95%", f"left out: {tune.describe(WRONG)}: wrong: by far"):
+        assert wanted in text
+    assert "forward, 8192 tokens: failed: no graph" in text
+
+
+def test_the_other_formats_hold_the_same(file: Path) -> None:
+    tuning = told(file)
+    assert msgspec.json.decode(report.render(tuning, "json"), type=tunings.Tuning) == tuning
+    rows = report.render(tuning, "csv").splitlines()
+    assert len(rows) == 5
+    assert rows[0].startswith("device,torch,triton,created,direction,tokens")
+    assert "| forward" in report.render(tuning, "github")
+    with pytest.raises(UsageError, match="unknown format 'pdf'"):
+        report.render(tuning, "pdf")
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    code = cli.main(("tune", *args))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
+    """A GPU that is not there, and what it measures for each number of tokens."""
+    benches: dict[str, Fake] = {}
+    monkeypatch.setattr("mlpfusion.device.detect", lambda kind: GPU)
+    monkeypatch.setattr("mlpfusion.environment._nvidia_smi", lambda device: (None, None, None))
+    monkeypatch.setattr(tune, "_bench", lambda question, device: benches[str(question.tokens)])
+    return benches
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "tune times kernels on a GPU; this run is on the CPU"),
+        (["--device", "cuda"], "device 'cuda' is not here: torch sees no GPU"),
+        (["--device", "cpu"], "tune times kernels on a GPU"),
+        (["--device", "tpu"], "unknown device 'tpu'; valid: cuda, cpu"),
+        (["--dim", "0"], "--dim must be a positive integer, got '0'"),
+        (["--hidden", "many"], "--hidden must be a positive integer, got 'many'"),
+        (["--activation", "geglu"], "unknown activation 'geglu'; valid: gelu_tanh"),
+        (["--dtype", "int8"], "unknown dtype 'int8'; valid: bfloat16"),
+        (["--tokens", "1,,2"], "--tokens '1,,2' has an empty name"),
+        (["--tokens", "1,x"], "--tokens must be a positive integer, got 'x'"),
+        (["--tokens", "256,256"], "--tokens names '256' twice"),
+        (["--mode", "both"], "unknown mode 'both'; valid: inference, training"),
+        (["--limit", "0"], "--limit must be a positive number of seconds, got '0'"),
+        (["--format", "pdf"], "unknown format 'pdf'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_tuned_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    args: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, out, err = run(capsys, *args)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--dim", "100"], "the fused kernels do not run here: hidden_size must be a multiple of 16, got 100"),
+        (["--tokens", "100,128"], "tokens 100 and 128 share one configuration"),
+    ],
+)
+def test_what_the_kernels_do_not_run_is_refused(
+    capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], args: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, *args)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_a_file_that_is_none_of_ours_is_not_overwritten(
+    capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], file: Path
+) -> None:
+    file.parent.mkdir()
+    file.write_text("notes")
+    code, out, err = run(capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "is none: it is no JSON" in err
+    assert "move it away or delete it" in err
+    assert file.read_text() == "notes"
+
+
+def test_a_folder_that_cannot_be_is_one_line(
+    capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], file: Path
+) -> None:
+    file.parent.write_text("a file in its place")
+    code, _, err = run(capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "its directory cannot be made" in err
+
+
+def test_a_run_prints_its_table_and_says_what_was_saved(
+    capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], file: Path
+) -> None:
+    gpu |= {"256": Fake({SHIPPED: 100.0, FAST: 90.0}), "8192": Fake({SHIPPED: 100.0, SLOW: 120.0})}
+    code, out, err = run(capsys, "--tokens", "256,8192")
+    assert code == 0
+    assert tune.describe(FAST) in out
+    assert err.splitlines()[-1] == f"1 faster configuration saved in {file}"
+    assert forward(m=256) == FAST
+
+
+def test_a_failed_search_fails_the_run(capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake]) -> None:
+    gpu["8192"] = Fake({SHIPPED: 100.0, FAST: 90.0})
+    gpu["8192"].interrupt = MeasurementError("no graph")
+    code, out, _ = run(capsys, "--tokens", "8192")
+    assert code == 1
+    assert "failed: no graph" in out
+
+
+def test_an_interrupt_prints_what_is_finished(
+    capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], file: Path
+) -> None:
+    gpu |= {"256": Fake({SHIPPED: 100.0, FAST: 90.0}), "8192": Fake({SHIPPED: 100.0, SLOW: 120.0})}
+    gpu["8192"].interrupt = KeyboardInterrupt()
+    code, out, err = run(capsys, "--tokens", "256,8192")
+    assert code == 130
+    assert tune.describe(FAST) in out
+    last = err.splitlines()[-1]
+    assert last == f"mlpfusion: interrupted; 1 of 2 searches had finished; 1 faster configuration saved in {file}"
+    assert gate_up_tuned.entry_of(gate_up_tuned.parse(file.read_bytes())[0]).config == FAST
+
+
+def test_nothing_is_tuned_by_a_call() -> None:
+    """No module that a call goes through imports the search."""
+    package = Path(gate_up_tuned.__file__).parent
+    importing = {path.name for path in package.glob("*.py") if "gate_up_search" in path.read_text(encoding="utf-8")}
+    assert importing == set()
