@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
-import subprocess
+import runpy
 import sys
-import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mlpfusion_kernels.gate_up_configs import Card, Config
+
+NO_CARD = runpy.run_path(str(Path(__file__).with_name("no_card.py")))
 
 # The architecture as the compiler numbers it: its multiprocessors (of an A100, A40, H100 and B200), the shared memory
 # that one program may have and that a multiprocessor has (CUDA C++ Programming Guide, technical specifications).
@@ -42,20 +42,8 @@ def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from mlpfusion_kernels.cached_kernel import CachedKernel
     from mlpfusion_kernels.described_kernel import DescribedKernel
     from mlpfusion_kernels.gate_up_configs import Card
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
 
-    class NoCard:
-        def get_current_target(self) -> GPUTarget:
-            return GPUTarget("cuda", arch, 32)
-
-        def get_current_device(self) -> int:
-            return 0
-
-        def get_current_stream(self, device: int) -> int:
-            return 0
-
-    driver.set_active(NoCard())
+    NO_CARD["install"](arch)
     compiled: list[Any] = []
 
     def compile_cached(self: CachedKernel, key: Any, programs: int, tensors: Any, rest: Any, warps: int, *more: Any):  # type: ignore[no-untyped-def]
@@ -98,14 +86,8 @@ def launch(case: dict[str, Any]) -> None:
 
 
 def inspect(compiled: Any) -> dict[str, Any]:
-    """Counts in the machine code. `compiled.asm["sass"]` stops after 4096 instructions, so it is not used."""
-    from triton import knobs
-
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(compiled.asm["cubin"])
-        file.flush()
-        command = [knobs.nvidia.cuobjdump.path, "-res-usage", "-sass", file.name]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    """Counts in the machine code."""
+    text = NO_CARD["machine_code"](compiled)
     usage = re.search(r"REG:(\d+) STACK:(\d+)", text)
     threads = re.search(r"\.(?:req|max)ntid (\d+)", compiled.asm["ptx"])
     assert usage is not None, text[:2000]
@@ -246,20 +228,8 @@ def faults(arch: int, case: Case, found: dict[str, Any]) -> list[str]:
 
 
 def compile_for(arch: int, cases: list[Case]) -> list[dict[str, Any]]:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__)), str(arch)],
-        input=json.dumps([case._asdict() for case in cases]),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=560,
-    )
-    assert run.returncode == 0, run.stderr
-    result: list[dict[str, Any]] = json.loads(run.stdout)
-    return result
+    found: list[dict[str, Any]] = NO_CARD["compile_for"](__file__, arch, [case._asdict() for case in cases], 560)
+    return found
 
 
 @pytest.fixture(scope="module")
