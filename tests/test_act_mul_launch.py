@@ -201,7 +201,7 @@ def test_what_keeps_a_call_from_the_direct_way(monkeypatch: pytest.MonkeyPatch) 
             return self.zero
 
     # Through sys.modules: the package's attribute of this name is the function.
-    monkeypatch.setattr(sys.modules["mlpfusion_kernels.act_mul"], "_PLAIN", frozenset((Cuda,)))
+    monkeypatch.setattr(sys.modules["mlpfusion_kernels.act_mul"], "PLAIN", frozenset((Cuda,)))
     plain: Any = Cuda()
     assert _is_plain_cuda(plain, plain)
     subclass: Any = x.as_subclass(Looks)

@@ -18,8 +18,8 @@ from .activations import ACTIVATIONS, activate_backward_reference, activate_refe
 # own: torch.library overwrites an operator of the same name silently, for every caller.
 NAMESPACE: str = re.sub(r"\W", "_", __package__ or __name__)
 
-_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 _NO_FORWARD_MODE = (
     f"{NAMESPACE}::act_mul has no forward-mode derivative as a custom operator; call act_mul outside torch.compile"
@@ -71,6 +71,17 @@ def act_mul_reference(gate: torch.Tensor, up: torch.Tensor, activation: str) -> 
     return (activate_reference(gate.to(inner), activation) * up.to(inner)).to(dtype)
 
 
+def is_unwatched() -> bool:
+    """Whether no mode, functorch transform, forward-mode level or tracer wants to see calls."""
+    return (
+        not _dispatch_modes()
+        and not _function_modes()
+        and _functorch_level() is None
+        and forward_ad._current_level < 0
+        and _tracing_state() is None
+    )
+
+
 def _is_plain_cuda(gate: torch.Tensor, up: torch.Tensor) -> bool:
     """Whether nothing but autograd, autocast and saved-tensor hooks can be watching a call on these operands.
 
@@ -79,14 +90,10 @@ def _is_plain_cuda(gate: torch.Tensor, up: torch.Tensor) -> bool:
     (a pending negation, a symbolic zero) all need the operator.
     """
     return (
-        type(gate) in _PLAIN
-        and type(up) in _PLAIN
+        type(gate) in PLAIN
+        and type(up) in PLAIN
         and gate.is_cuda
-        and not _dispatch_modes()
-        and not _function_modes()
-        and _functorch_level() is None
-        and forward_ad._current_level < 0
-        and _tracing_state() is None
+        and is_unwatched()
         and not (gate.is_neg() or up.is_neg() or gate._is_zerotensor() or up._is_zerotensor())
     )
 
@@ -108,7 +115,7 @@ def _check(gate: torch.Tensor, up: torch.Tensor, activation: str) -> None:
         raise ValueError(f"gate and up must have one shape, got {tuple(gate.shape)} and {tuple(up.shape)}")
     if gate.device != up.device:
         raise ValueError(f"gate and up must be on one device, got {gate.device} and {up.device}")
-    if gate.dtype not in _DTYPES or up.dtype not in _DTYPES:
+    if gate.dtype not in DTYPES or up.dtype not in DTYPES:
         raise TypeError(f"gate and up must be float32, float16 or bfloat16, got {gate.dtype} and {up.dtype}")
     if activation not in ACTIVATIONS:
         raise ValueError(unknown_activation(activation))

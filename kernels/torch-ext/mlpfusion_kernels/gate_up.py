@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from .act_mul import NAMESPACE
+from .act_mul import DTYPES, NAMESPACE, PLAIN, is_unwatched
 from .activations import ACTIVATIONS, unknown_activation
 from .gate_up_launch import gate_up_backward, mlp_forward, preactivations
 from .gate_up_weights import Weights
 
-_DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _DEVICES = frozenset(("cuda", "cpu", "meta"))  # PyTorch calls a ROCm GPU "cuda" too
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _NAMES = ("x", "gate_weight", "up_weight", "down_weight", "gate_bias", "up_bias", "down_bias")
 
 _NO_TRANSFORMS = (
@@ -26,10 +24,7 @@ _NO_TRANSFORMS = (
 )
 _NO_SECOND_ORDER = "gated_mlp has no second derivative; three linear layers around act_mul have"
 
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
 _functorch_level = torch._C._functorch.peek_interpreter_stack
-_tracing_state = torch._C._get_tracing_state
 
 
 def gated_mlp(x: torch.Tensor, weights: Weights, activation: str, *, recompute: bool = False) -> torch.Tensor:
@@ -81,13 +76,9 @@ def _is_plain_cuda(x: torch.Tensor, weights: Weights) -> bool:
     """Whether nothing but autograd and saved-tensor hooks can be watching; see `act_mul`."""
     return (
         x.is_cuda
-        and type(x) in _PLAIN
-        and all(weight is None or type(weight) in _PLAIN for weight in weights)
-        and not _dispatch_modes()
-        and not _function_modes()
-        and _functorch_level() is None
-        and forward_ad._current_level < 0
-        and _tracing_state() is None
+        and type(x) in PLAIN
+        and all(weight is None or type(weight) in PLAIN for weight in weights)
+        and is_unwatched()
         and not (x.is_neg() or x._is_zerotensor())
     )
 
@@ -96,7 +87,7 @@ def check(x: torch.Tensor, weights: Weights, activation: str) -> None:
     """Raise ValueError or TypeError, with the value at fault, for operands that `gated_mlp` does not take."""
     if activation not in ACTIVATIONS:
         raise ValueError(unknown_activation(activation))
-    if x.dtype not in _DTYPES:
+    if x.dtype not in DTYPES:
         raise TypeError(f"x must be float32, float16 or bfloat16, got {x.dtype}")
     if x.device.type not in _DEVICES:
         raise ValueError(f"x must be on a CUDA or ROCm GPU or, in Triton's interpreter, on the CPU, got {x.device}")
@@ -221,7 +212,7 @@ class _Fused(torch.autograd.Function):
 def _gradients(wanted: _Wanted, activation: str, *tensors: Any) -> tuple[torch.Tensor | None, ...]:
     """Gradients from (dy, x, *weights, gate, up), by the operator where a mode or another kind of tensor came in."""
     dy, x, weights, (gate, up) = tensors[0], tensors[1], Weights(*tensors[2:8]), tensors[8:]
-    if _is_plain_cuda(dy, weights) and type(x) in _PLAIN:
+    if _is_plain_cuda(dy, weights) and type(x) in PLAIN:
         return _backward(dy, x, gate, up, weights, activation, wanted)
     found = _mlp_backward_op(dy, x, gate, up, *weights, activation, list(wanted))
     return tuple(each if want else None for each, want in zip(found, wanted, strict=True))

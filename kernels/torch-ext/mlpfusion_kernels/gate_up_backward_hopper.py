@@ -18,7 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .activations import activate_and_slope
 from .gate_up_backward_kernels import gate_up_backward_cost
-from .gate_up_hopper import eighths, halves, joined, pack_pairs, place_of, unpack_pairs, zero_from_here
+from .gate_up_hopper import eighths, halves, joined, pack_pairs, unpack_pairs, zero_from_here
+from .gate_up_kernels import tile_of
 
 # The epilogue's steps: each takes an eighth of a tile's columns.
 PIECES = gl.constexpr(8)
@@ -67,7 +68,7 @@ def _produce(
     last_column = 0
     i = 0
     for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
-        row_tile, column_tile = place_of(tile, row_tiles, column_tiles, GROUP)
+        row_tile, column_tile = tile_of(tile, row_tiles, column_tiles, GROUP)
         row = row_tile * ROWS
         column = column_tile * COLUMNS
         for k in range(steps):
@@ -219,7 +220,7 @@ def _consume(
             acc = warpgroup_mma_wait(1, deps=(token,))  # one step stays in flight; the one before has left its stage
             mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
             i += 1
-        row_tile, column_tile = place_of(tile, row_tiles, column_tiles, GROUP)
+        row_tile, column_tile = tile_of(tile, row_tiles, column_tiles, GROUP)
         out_row = row_tile * ROWS
         out_column = column_tile * COLUMNS
         acc = warpgroup_mma_wait(0, deps=(acc,))

@@ -120,7 +120,6 @@ _SM80_FORWARD = (
 )
 SM80 = Table(_SM80_FORWARD, _SM80_FORWARD, _PORTABLE_BACKWARD)
 
-# Tried on an H200; for the smallest tile, timed.
 _SM90_LARGE = (
     Config("wide", 128, 128, 64, 2, 8, 4, 1),
     Config("wide", 64, 64, 64, 2, 4, 4, 2),

@@ -17,17 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .activations import activate
-from .gate_up_kernels import gate_up_cost
-
-
-@gluon.jit
-def place_of(tile, row_tiles, column_tiles, GROUP: gl.constexpr):
-    """Row and column of a tile: GROUP row tiles by all column tiles, rows fastest, so that L2 holds what is shared."""
-    width = GROUP * column_tiles
-    first = tile // width * GROUP
-    rows = gl.minimum(row_tiles - first, GROUP)
-    local = tile % width
-    return first + local % rows, local // rows
+from .gate_up_kernels import gate_up_cost, tile_of
 
 
 @gluon.jit
@@ -112,7 +102,7 @@ def _produce(
     stage_bytes: gl.constexpr = (2 * ROWS + 2 * COLUMNS) * DEPTH * 2
     i = 0
     for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
-        row, column = place_of(tile, row_tiles, column_tiles, GROUP)
+        row, column = tile_of(tile, row_tiles, column_tiles, GROUP)
         for k in range(steps):
             s = i % STAGES
             ready = full.index(s)
@@ -228,7 +218,7 @@ def _consume(
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
     PIECES: gl.constexpr,
-    TOGETHER: gl.constexpr,
+    UNROLL: gl.constexpr,
     ACTIVATION: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     STORE_PREACT: gl.constexpr,
@@ -236,9 +226,8 @@ def _consume(
     """One warpgroup: ROWS rows of every tile. A tile's epilogue runs in pieces under the next tile's products.
 
     At a tile's end its accumulators are rounded and packed, gate beside up, into half as many registers, and the next
-    tile's products are issued at once; each of their first k-steps then hides one piece of the activation. TOGETHER
-    pieces are written out, the rest is a loop: code that does not fit the instruction cache takes longer to fetch than
-    to run.
+    tile's products are issued at once; each of their first k-steps then hides one piece of the activation. UNROLL
+    pieces are written out, the rest is a loop, since the code of a long epilogue would not fit the instruction cache.
     """
     outputs: gl.constexpr = 3 if STORE_PREACT else 1
     accumulator: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 2 * COLUMNS, 16])
@@ -249,7 +238,7 @@ def _consume(
     column_tiles = gl.cdiv(columns, COLUMNS)
     steps = gl.cdiv(depth, DEPTH)
     # The compiler must not see how often the pieces' loop goes round, or it writes all of them out.
-    turns = gl.minimum(steps, PIECES) // TOGETHER
+    turns = gl.minimum(steps, PIECES) // UNROLL
     acc = gl.zeros((ROWS, 2 * COLUMNS), gl.float32, accumulator)
     left, right = halves(acc)
     both = pack_pairs(left, right, product.dtype)
@@ -260,8 +249,8 @@ def _consume(
     for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
         mbarrier.wait(full.index(i % STAGES), (i // STAGES) & 1)
         for turn in range(turns):
-            for j in gl.static_range(TOGETHER):
-                piece = turn * TOGETHER + j
+            for j in gl.static_range(UNROLL):
+                piece = turn * UNROLL + j
                 s = i % STAGES
                 operand = weight_ring.index(s).permute((1, 0))
                 # A tile's first product ignores the accumulator: zeroing it would cost 128 register moves.
@@ -285,7 +274,7 @@ def _consume(
                     STORE_PREACT,
                 )
                 i += 1
-            waiting = turned(waiting, TOGETHER)
+            waiting = turned(waiting, UNROLL)
         for _ in range(PIECES, steps):
             s = i % STAGES
             mbarrier.wait(full.index(s), (i // STAGES) & 1)
@@ -294,7 +283,7 @@ def _consume(
             acc = warpgroup_mma_wait(1, deps=(token,))  # one step stays in flight; the one before has left its stage
             mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
             i += 1
-        row, column = place_of(tile, row_tiles, column_tiles, GROUP)
+        row, column = tile_of(tile, row_tiles, column_tiles, GROUP)
         out_row = (row * 2 + WARPGROUP) * ROWS
         out_column = column * COLUMNS
         acc = warpgroup_mma_wait(0, deps=(acc,))
@@ -308,12 +297,12 @@ def _consume(
         both = pack_pairs(left, right, product.dtype)
         waiting = quarters(both) if PIECES == 4 else eighths(both)
     for turn in range(turns):
-        for j in gl.static_range(TOGETHER):
+        for j in gl.static_range(UNROLL):
             y = _activated(waiting[j], ACTIVATION, dtype)
-            column = out_column + (turn * TOGETHER + j) * box
+            column = out_column + (turn * UNROLL + j) * box
             buffer = (WARPGROUP * 2 + j % 2) * outputs
             _store_box(y, waiting[j], product, gate, up, staging, out_row, column, buffer, STORE_PREACT)
-        waiting = turned(waiting, TOGETHER)
+        waiting = turned(waiting, UNROLL)
     tma.store_wait(0)
 
 
@@ -336,7 +325,7 @@ def gate_up_hopper_kernel(
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
     PIECES: gl.constexpr,
-    TOGETHER: gl.constexpr,
+    UNROLL: gl.constexpr,
     ACTIVATION: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     STORE_PREACT: gl.constexpr,
@@ -363,10 +352,10 @@ def gate_up_hopper_kernel(
     gl.warp_specialize(
         [
             (_consume, (0, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, TOGETHER,
+                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
                         ACTIVATION, HAS_BIAS, STORE_PREACT)),
             (_consume, (1, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, TOGETHER,
+                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
                         ACTIVATION, HAS_BIAS, STORE_PREACT)),
             (_produce, (x, gate_weight, up_weight, x_ring, weight_ring, full, empty, rows, columns, depth,
                         ROWS, COLUMNS, DEPTH, STAGES, GROUP)),

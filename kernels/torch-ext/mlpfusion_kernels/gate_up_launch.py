@@ -185,9 +185,9 @@ def _launch_hopper(
     )
     boxes = (*inputs, *(box_of(each, rows, columns // config.parts) for each in outputs))
     has_bias = weights.gate_bias is not None
-    # Pieces of the epilogue that are written out. More code than the instruction cache holds is slower than a loop.
-    together = min(config.parts, 4) if keep or activation == "gelu" else config.parts
-    tile = (rows, columns, config.block_k, config.stages, config.group, config.parts, together)
+    # A long epilogue is a loop over half of its pieces: all of them are more code than the instruction cache holds.
+    unroll = min(config.parts, 4) if keep or activation == "gelu" else config.parts
+    tile = (rows, columns, config.block_k, config.stages, config.group, config.parts, unroll)
     constants = (*tile, activation, has_bias, keep)
     programs = config.programs(m, h, here.multiprocessors)
     key = (x.get_device(), x.dtype, constants)
