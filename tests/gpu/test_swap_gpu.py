@@ -1,4 +1,4 @@
-"""`swap` and `prove` on a GPU: real kernels in a model's layers, their trace and their times; two GPUs where there are."""
+"""`swap` and `prove` on a GPU: real kernels in a model, their trace and their times; on two GPUs where there are."""
 
 from __future__ import annotations
 
