@@ -31,7 +31,8 @@ profile: $(USER_READY)
 	$(PY) -m mlpfusion profile --out results $(ARGS)
 
 test: $(DEV_READY)
-	$(PY) -m pytest --ignore=tests/gpu $(ARGS)
+	@$(PY) -c 'import sys; from importlib.util import find_spec as f; f("xdist") or sys.exit("make: $(PY) lacks pytest-xdist: install mlpfusion[dev] there")'
+	$(PY) -m pytest -n auto --dist loadfile --ignore=tests/gpu $(ARGS)
 
 gpu-test: $(DEV_READY)
 	@$(PY) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make: gpu-test needs a GPU; torch sees none")'

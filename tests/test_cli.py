@@ -193,6 +193,7 @@ def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: Simp
         "7",
         "--time-limit",
         "2.5",
+        "--counters",
     ]
     files = ["--json", str(tmp_path / "r.json"), "--out", str(tmp_path / "out")]
     code, out, err = run(capsys, "profile", *args, *more, *files)
@@ -207,6 +208,7 @@ def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: Simp
         "json": tmp_path / "r.json",
         "rounds": 7,
         "time_limit_s": 2.5,
+        "counters": True,
     }
     assert "CPU run" in out
     assert "qualify eager: ok in 0.1 s\n" in err

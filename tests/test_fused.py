@@ -50,6 +50,7 @@ def test_it_is_a_backend() -> None:
         ({"hidden_size": 760}, cuda(9, 0), ["hidden_size must be a multiple of 16, got 760"]),
         ({"intermediate_size": 3080}, cuda(9, 0), ["intermediate_size must be a multiple of 16, got 3080"]),
         ({"hidden_size": 1}, EMULATED, ["hidden_size must be a multiple of 16, got 1"]),
+        ({}, cuda(9, 4, runtime="rocm"), ["not written for AMD GPUs"]),
         ({}, cuda(7, 5), ["compute capability 8.0 or later; a GPU has (7, 5)"]),
         ({"dtype": "float16"}, CPU, ["need a GPU; this run is on the CPU", "TRITON_INTERPRET=1"]),
         ({}, CPU, ["need a GPU", "interpreter computes bfloat16 matrix products wrongly", "float16 and float32"]),
@@ -69,7 +70,7 @@ def test_limits_are_told_in_one_line_with_their_numbers(
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "silu", "relu"])
 def test_what_the_kernels_can_run_is_supported(activation: Any, dtype: Any) -> None:
-    for device in (cuda(8, 0), cuda(8, 6), cuda(8, 9), cuda(9, 0), cuda(10, 0), cuda(9, 4, runtime="rocm")):
+    for device in (cuda(8, 0), cuda(8, 6), cuda(8, 9), cuda(9, 0), cuda(10, 0), cuda(12, 0)):
         assert Fused().unsupported(spec(activation=activation, dtype=dtype, bias=True), device) is None
     if dtype != "bfloat16":
         assert Fused().unsupported(spec(activation=activation, dtype=dtype), EMULATED) is None
@@ -185,7 +186,9 @@ def test_what_is_kept_for_backward(recompute: bool, kept: int) -> None:
 
 def near_eager(mlp: GatedMLP) -> None:
     x = torch.randn(3, 16)
-    torch.testing.assert_close(mlp(x), Eager().bind(mlp)(x))
+    expected = Eager().bind(mlp)(x)
+    # Sums that cancel keep the error of their terms, so it is the largest output that counts.
+    assert (mlp(x) - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 def test_weights_that_change_are_seen_by_the_next_call() -> None:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mlpfusion_kernels import gate_up_configs as configs
-from mlpfusion_kernels.gate_up_configs import Card, choose, choose_backward
+from mlpfusion_kernels.gate_up_configs import Card, Config, choose, choose_backward
 
 KIB = 1024
 A100 = Card((8, 0), 108, 163 * KIB)
@@ -60,6 +60,16 @@ def test_descriptors_are_for_the_cards_and_dtypes_that_have_them(
     assert {forward.form != "pointer", backward.form != "pointer"} == {by_descriptors}
     if card is not H100:
         assert "hopper" not in {forward.form, backward.form}
+
+
+@pytest.mark.parametrize(("hidden", "parts"), [(256, None), (272, 4), (512, 4), (528, 8), (4096, 8)])
+def test_a_specialised_kernel_has_more_steps_than_parts(hidden: int, parts: int | None) -> None:
+    # With as many, the last part of the last tile would wait for a stage that nobody fills: the kernel would hang.
+    chosen = choose(H100, torch.bfloat16, 8192, hidden, 8192)
+    assert (chosen.parts if chosen.form == "hopper" else None) == parts
+    assert not Config("hopper", 128, 128, 64, 4, 4, 4, 1).sums_in(256)
+    backward = choose_backward(H100, torch.bfloat16, 8192, hidden, 8192)
+    assert (backward.form == "hopper") == (hidden > 512)
 
 
 @pytest.mark.parametrize("card", [card for card in CARDS if card is not INTERPRETER])

@@ -22,64 +22,83 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 
 # What a module, or all modules of a package, may import of mlpfusion. Data flows one way: leaves know only leaves, the
 # stages (measure, trace, report) do not know each other; `api` puts them together, and `tracing` those of a trace.
-LEAVES = {"errors", "spec", "device", "records", "readings", "tunings", "proofs"}
+LEAVES = {
+    "errors",
+    "spec",
+    "device",
+    "ledgers",
+    "records",
+    "readings",
+    "tunings",
+    "verdicts",
+    "proofs",
+    "choices",
+}
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
     "device": {"errors"},
-    "records": {"errors", "spec", "device"},
-    "readings": {"records"},
+    "ledgers": set(),
+    "records": {"errors", "spec", "device", "ledgers"},
+    "readings": {"ledgers", "records"},
     "tunings": {"spec", "device", "records"},
+    "verdicts": {"spec", "device", "records"},
     "proofs": {"spec", "device", "records"},
+    "choices": {"errors", "spec", "device", "records"},
     "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
+    "moved": LEAVES | {"aligned", "roundtrips"},
+    "roofline": LEAVES,
+    "counted": LEAVES | {"measure.counters", "measure.supervise", "measure.tasks"},
+    "weighing": LEAVES | {"counted", "roofline", "trace", "measure.supervise", "measure.tasks"},
+    "regions": {"ledgers"},
+    "roundtrips": {"ledgers", "regions"},
+    "aligned": {"ledgers"},
     "environment": LEAVES,
     "hub_tree": LEAVES,
     "backend": LEAVES | {"module"},  # the module only as a type
-    "module": LEAVES | {"backend"},
+    "holding": LEAVES | {"backend"},
+    "choice_file": LEAVES | {"files"},
+    "auto": LEAVES | {"backend", "holding", "choice_file", "module"},  # the module only as a type
+    "module": LEAVES | {"backend", "auto"},
     "backends": LEAVES | {"backend", "module", "backends"},
     "reference": LEAVES | {"module", "backends.eager"},
-    "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "measure"},
+    "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "regions", "measure"},
     "trace": LEAVES
     | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
-    "validate": LEAVES | {"backend", "module", "reference", "validate"},
-    "models": LEAVES
-    | {
-        "backend",
-        "module",
-        "backends.eager",
-        "reference",
-        "environment",
-        "files",
-        "spread",
-        "measure",
-        "trace",
-        "models",
-    },
+    # It judges with what others measure with: workers, clocks, tracer, the repair of the interpreter.
+    "validate": LEAVES
+    | {"backend", "module", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
+    "testing": {"errors", "verdicts", "report", "validating"},
     "store": LEAVES | {"files"},
-    "report": LEAVES | {"report", "store"},
+    "report": LEAVES | {"report", "store", "choice_file", "models.predict"},  # what a prediction is, only as a type
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
     "perfetto": {"errors"},
     "cli_streams": {"errors"},
     "cli_text": {"errors", "cli_streams"},
     "__main__": {"cli"},
 }
+VERBS = {"cli", "cli_traces", "cli_tune", "cli_validate", "cli_prove", "cli_choose"}
 # May import all of mlpfusion but these.
 EVERYTHING = {
-    "api": {"cli", "cli_traces", "cli_tune", "cli_prove", "tracing", "tune"},
-    "tracing": {"cli", "cli_traces", "cli_tune", "cli_prove", "api", "tune"},
-    "tune": {"cli", "cli_traces", "cli_tune", "cli_prove", "api", "tracing"},
-    "cli_traces": {"cli", "cli_tune", "cli_prove", "api", "tune"},
-    "cli_tune": {"cli", "cli_traces", "cli_prove", "api", "tracing"},
-    "cli_prove": {"cli", "cli_traces", "cli_tune", "api", "tracing", "tune"},
+    "api": {*VERBS, "models", "tracing", "tune", "validating", "testing"},
+    "tracing": {*VERBS, "models", "api", "tune", "validating", "testing"},
+    "tune": {*VERBS, "models", "api", "tracing", "validating", "testing"},
+    "validating": {*VERBS, "models", "api", "tracing", "tune", "testing"},
+    "models": {*VERBS, "tracing", "tune", "validating", "testing"},
+    "cli_traces": (VERBS | {"api", "tune"}) - {"cli_traces"},
+    "cli_tune": (VERBS | {"api", "tracing"}) - {"cli_tune"},
+    "cli_validate": (VERBS | {"api", "tune"}) - {"cli_validate"},
+    "cli_prove": (VERBS | {"api", "tracing", "tune"}) - {"cli_prove", "cli_choose"},
+    "cli_choose": (VERBS | {"tracing", "tune"}) - {"cli_choose"},
     "cli": set(),
-    "__init__": {"cli", "cli_traces", "cli_tune", "cli_prove"},
+    "__init__": VERBS,
 }
 
 # Libraries that only these parts may import, wherever in the file.
 LIBRARIES = {
-    "typer": {"cli", "cli_text", "cli_traces", "cli_tune", "cli_prove"},
+    "typer": {"cli", "cli_text", *VERBS},
     "click": set(),
     "rich": {"cli"},
     "tabulate": {"report"},
@@ -94,8 +113,11 @@ LIBRARIES = {
         "backends",
         "reference",
         "measure",
+        "validate",
         "models",
         "api",
+        "auto",
+        "holding",
     },
     "transformers": {"models"},
 }
@@ -106,6 +128,9 @@ LIGHT = {
     "records",
     "readings",
     "tunings",
+    "choices",
+    "choice_file",
+    "holding",
     "backend",
     "store",
     "files",
@@ -118,7 +143,11 @@ LIGHT = {
     "cli_text",
     "cli_traces",
     "cli_tune",
+    "cli_validate",
+    "verdicts",
+    "testing",
     "cli_prove",
+    "cli_choose",
     "trace",
     "environment",
 }  # no torch at import
@@ -201,7 +230,12 @@ def test_imports_point_one_way(path: Path) -> None:
 
 @each_module
 def test_what_is_imported_only_as_a_type_stays_so(path: Path) -> None:
-    only_typing = {("backend", "module"), ("raced", "measure.tasks")}
+    only_typing = {
+        ("auto", "module"),
+        ("backend", "module"),
+        ("raced", "measure.tasks"),
+        ("report.predicted", "models.predict"),
+    }
     for found in imports(path):
         if (module_name(path), own(found.name)) in only_typing:
             assert found.typing, f"{shown(path)}:{found.line}"

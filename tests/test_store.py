@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from mlpfusion import store
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
+from mlpfusion.ledgers import Ceilings, CopyRate, Intermediate, ProductRate, Role, Step
 from mlpfusion.records import (
     Accuracy,
     Bound,
@@ -30,7 +31,6 @@ from mlpfusion.records import (
     PreOps,
     Profile,
     Ratio,
-    Role,
     Row,
     Setup,
     Traffic,
@@ -90,6 +90,32 @@ CLOCK = st.builds(
     samples=some(TIMES, 30),
 )
 CLOCKS = st.builds(Clocks, wall_us=maybe(CLOCK), event_us=maybe(CLOCK), reasons=REASONS)
+INTERMEDIATES = st.builds(
+    Intermediate,
+    role=st.sampled_from(["gate", "product", "other"]),
+    bytes=COUNTS,
+    moved_bytes=COUNTS,
+    written_by=WORDS,
+    read_by=some(WORDS),
+    saved=st.booleans(),
+)
+STEPS = st.builds(
+    Step,
+    op=WORDS,
+    source=st.sampled_from(["operator", "triton"]),
+    read_bytes=COUNTS,
+    write_bytes=COUNTS,
+    flops=maybe(COUNTS),
+    kernels=some(COUNTS),
+    time_us=maybe(TIMES),
+    above=maybe(WORDS),
+)
+CEILINGS = st.builds(
+    Ceilings,
+    dtype=WORDS,
+    copies=some(st.builds(CopyRate, bytes=COUNTS, bytes_per_second=TIMES, n=COUNTS)),
+    products=some(st.builds(ProductRate, m=SIZES, n=SIZES, k=SIZES, flops_per_second=TIMES, samples=COUNTS)),
+)
 ROWS = st.builds(
     Row,
     backend=WORDS,
@@ -114,7 +140,21 @@ ROWS = st.builds(
     pre_ops=maybe(PRE_OPS),
     clocks=maybe(CLOCKS),
     bound=maybe(st.builds(Bound, by=st.sampled_from(["cpu", "gpu"]), margin=TIMES, host_us=TIMES, device_us=TIMES)),
-    traffic=maybe(st.builds(Traffic, minimum_bytes=COUNTS, derived_bytes=maybe(COUNTS), reasons=REASONS)),
+    traffic=maybe(
+        st.builds(
+            Traffic,
+            minimum_bytes=COUNTS,
+            derived_bytes=maybe(COUNTS),
+            round_trips=maybe(COUNTS),
+            intermediates=some(INTERMEDIATES),
+            steps=some(STEPS),
+            other=some(WORDS),
+            captured=st.booleans(),
+            measured_bytes=maybe(COUNTS),
+            explained=maybe(WORDS),
+            reasons=REASONS,
+        )
+    ),
     memory=maybe(st.builds(Memory, peak_bytes=maybe(COUNTS), reasons=REASONS)),
     trace_file=maybe(WORDS),
     notes=some(WORDS),

@@ -170,8 +170,8 @@ def test_a_row_carries_its_spread_its_ratio_and_its_bound() -> None:
     assert line(host, "eager") == "eager 238.0 [237.3–238.8] 5 104.8 [103.9–106.1] gpu 2.31x 31.5 – –"
     assert line(host, "compile") == "compile – 4 104.8 [103.9–106.1] gpu 2.31x 80.5 22.5 9.10"
     memory = text.split("\nMemory, accuracy, setup\n")[1]
-    assert line(memory, "eager") == "eager 39.0 455 151 1.00 / 1.00 <0.001 s + 0.250 s"
-    assert line(memory, "compile").split(" ", 4)[4] == "0.980 / 1.10 <0.001 s + 0.250 s"
+    assert line(memory, "eager") == "eager 39.0 / 455 / – 1912 [1905–1917] 151 1.00 / 1.00 <0.001 s + 0.250 s"
+    assert line(memory, "compile").split(" ", 8)[8] == "0.980 / 1.10 <0.001 s + 0.250 s"
 
 
 def test_kernels_are_listed_in_order_with_their_decoded_names() -> None:

@@ -347,7 +347,7 @@ def test_a_hopper_tile_is_one_that_is_shipped_with_no_more_stages() -> None:
         (shipped._replace(warps=8), False),
     ]:
         assert (refusal(config, card, BF16, "forward", 768) is None) == fine
-    assert "fewer steps" in str(refusal(shipped, card, BF16, "forward", 64))
+    assert "needs more steps" in str(refusal(shipped, card, BF16, "forward", 64))
 
 
 json_values = st.recursive(

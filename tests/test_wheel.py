@@ -31,10 +31,11 @@ def source_files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder.parent)) for path in found}
 
 
-def test_it_holds_both_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+def test_it_holds_both_packages_the_controls_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     wanted = source_files(ROOT / "src" / "mlpfusion") | source_files(
         ROOT / "kernels" / "torch-ext" / "mlpfusion_kernels"
     )
+    wanted |= {f"mlpfusion/{name}" for name in source_files(ROOT / "tests" / "controls")}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == wanted
     assert "mlpfusion/py.typed" in held

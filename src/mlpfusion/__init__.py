@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # type checkers read it as true; importing `typing` for i
 if TYPE_CHECKING:
     from mlpfusion.api import profile as profile
     from mlpfusion.backend import Backend as Backend
+    from mlpfusion.choices import Choice as Choice
     from mlpfusion.device import Device as Device
     from mlpfusion.errors import BackendUnavailableError as BackendUnavailableError
     from mlpfusion.errors import MeasurementError as MeasurementError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from mlpfusion.errors import NothingSwappedError as NothingSwappedError
     from mlpfusion.errors import UnknownBackendError as UnknownBackendError
     from mlpfusion.errors import UsageError as UsageError
+    from mlpfusion.models.choose import choose as choose
     from mlpfusion.models.swap import Handle as Handle
     from mlpfusion.models.swap import swap as swap
     from mlpfusion.module import GatedMLP as GatedMLP
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": ("profile",),
     "backend": ("Backend",),
+    "choices": ("Choice",),
     "device": ("Device",),
     "errors": (
         "BackendUnavailableError",
@@ -67,6 +70,7 @@ _HOMES = {
         "UnknownBackendError",
         "UsageError",
     ),
+    "models.choose": ("choose",),
     "models.swap": ("Handle", "swap"),
     "module": ("GatedMLP", "PackedGatedMLP"),
     "readings": ("Difference", "Finding", "Reading"),
@@ -105,6 +109,7 @@ __all__ = [
     "Backend",
     "BackendUnavailableError",
     "Bound",
+    "Choice",
     "Clock",
     "Clocks",
     "Decoded",
@@ -136,6 +141,7 @@ __all__ = [
     "UsageError",
     "Workload",
     "__version__",
+    "choose",
     "diff",
     "explain",
     "findings",

@@ -8,6 +8,7 @@ import hashlib
 import signal
 import tempfile
 import threading
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,19 +16,19 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import environment, raced, store
-from mlpfusion.derived import traffic
+from mlpfusion import environment, moved, raced, store, weighing
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.measure import supervise, tasks
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload, positive
-from mlpfusion.trace import analyse, kineto
+from mlpfusion.trace import analyse_work, kineto
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mlpfusion.device import Device
+    from mlpfusion.ledgers import Ceilings
     from mlpfusion.records import Environment
 
 TRACED_CALLS: Final = 20
@@ -66,12 +67,17 @@ def profile(
     rounds: int = 60,
     time_limit_s: float = 600.0,
     seed: int = 0,
+    counters: bool = False,
+    finished: Sequence[Row] = (),
     on_event: Callable[[Progress], None] | None = None,
 ) -> Profile:
     """Qualify each backend in a process of its own, then race the good ones against each other in one.
 
+    `finished` are rows of an earlier run of this workload here; their backends are raced, not qualified again.
+
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
-    goes. An interrupt ends the workers; what is finished stays in the files.
+    goes. An interrupt ends the workers; what is finished stays in the files. With `counters` each backend runs twice
+    more under Nsight Compute; where that cannot be, the rows say why.
 
     Raises:
         UsageError: a bad name or number, a duplicate, or a workload that does not fit into memory.
@@ -82,7 +88,7 @@ def profile(
         raise UsageError(f"time_limit_s must be a positive number of seconds, got {time_limit_s!r}")
     folder, file = (None if path is None else Path(path) for path in (out, json))
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
-    _check_memory(workload, here, len(names))
+    check_memory(workload, here, len(names))
     if folder is not None:
         store.check_directory(folder)
     if file is not None:
@@ -98,12 +104,13 @@ def profile(
             rounds=rounds,
             time_limit_s=time_limit_s,
             seed=seed,
+            counters=counters,
             tell=on_event or (lambda event: None),
             environment=environment.collect(here),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             rows={},
         )
-        return run.profile(names)
+        return run.profile(names, {row.backend: row for row in finished})
 
 
 class _Run(NamedTuple):
@@ -117,20 +124,22 @@ class _Run(NamedTuple):
     rounds: int
     time_limit_s: float
     seed: int
+    counters: bool
     tell: Callable[[Progress], None]
     environment: Environment
     created: str
     rows: dict[str, Row]
 
-    def profile(self, names: Sequence[str]) -> Profile:
+    def profile(self, names: Sequence[str], finished: Mapping[str, Row]) -> Profile:
         """All rows, in the order of `names`."""
         for name in names:
             self.tell(Progress("qualify", name, "…"))
-            self.rows[name] = row = self._qualify(name)
+            self.rows[name] = row = finished[name] if name in finished else self._qualify(name)
             self.tell(Progress("qualify", name, _said(row)))
             self._save(complete=False)
         self._race([name for name in names if self.rows[name].status == "ok" and not self.rows[name].emulated])
-        return self._save(complete=True)
+        found = self._weigh([name for name in names if self.rows[name].status == "ok" and not self.rows[name].emulated])
+        return self._save(complete=True, ceilings=found)
 
     # -- qualification: one process per backend
 
@@ -181,6 +190,7 @@ class _Run(NamedTuple):
             tokens=tokens,
             accuracy=answer.accuracy,
             clocks=Clocks(reasons=nothing),
+            traffic=moved.emulated(self.workload, tokens, answer.ledger, no_ledger=answer.no_ledger),
             notes=answer.notes,
         )
 
@@ -197,7 +207,7 @@ class _Run(NamedTuple):
         trace = self.scratch / f"qualify-{_file_name(name)}.trace.json"
         wrong = _wrong(answer) or _fell_back(name, answer)
         try:
-            analysis = analyse(kineto.read(trace), device=self.here.kind)
+            analysis, work = analyse_work(kineto.read(trace), device=self.here.kind)
             file_name = None
             if self.out is not None:
                 self.out.mkdir(parents=True, exist_ok=True)
@@ -217,7 +227,7 @@ class _Run(NamedTuple):
             launches=analysis.launches,
             pre_ops=analysis.pre_ops,
             clocks=raced.before_the_race(name, analysis, self.here, failed=bool(wrong)),
-            traffic=traffic(self.workload, analysis.kernels),
+            traffic=moved.traffic(self.workload, answer.ledger, analysis.kernels, work, no_ledger=answer.no_ledger),
             trace_file=file_name,
             notes=(*row.notes, *analysis.notes, *_graph_notes(name, analysis.launches.runtime_launches)),
         )
@@ -255,11 +265,28 @@ class _Run(NamedTuple):
             then = "racing again without it" if names else "nobody is left to race"
             self.tell(Progress("race", culprit or None, f"failed: {answer.reason}; {then}"))
 
-    def _save(self, *, complete: bool) -> Profile:
+    # -- what the card can do, and what its counters say
+
+    def _weigh(self, names: list[str]) -> Ceilings | None:
+        """Puts measured bytes and limits on the rows; returns what the card was measured to reach."""
+        rows, found = weighing.weighed(
+            [self.rows[name] for name in names],
+            self.workload,
+            self.here,
+            counters=self.counters,
+            folder=self.scratch,
+            seed=self.seed,
+            time_limit_s=self.time_limit_s,
+            tell=lambda stage, text: self.tell(Progress(stage, None, text)),
+        )
+        self.rows.update((row.backend, row) for row in rows)
+        return found
+
+    def _save(self, *, complete: bool, ceilings: Ceilings | None = None) -> Profile:
         result = Profile(
             schema=SCHEMA,
             kind="profile",
-            mlpfusion=_own_version(),
+            mlpfusion=metadata.version("mlpfusion"),
             created=self.created,
             workload=self.workload,
             device=self.here,
@@ -267,6 +294,7 @@ class _Run(NamedTuple):
             environment=environment.collect(self.here) if complete else self.environment,
             rows=tuple(self.rows.values()),
             complete=complete,
+            ceilings=ceilings,
         )
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -300,7 +328,8 @@ def _checked_names(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _check_memory(workload: Workload, here: Device, count: int) -> None:
+def check_memory(workload: Workload, here: Device, count: int) -> None:
+    """Raise a UsageError if `count` backends cannot have this workload in the device's memory at once."""
     needed = workload.resident_bytes + (count - 1) * workload.spec.weight_bytes
     if here.free_bytes is not None and needed > here.free_bytes:
         raise UsageError(
@@ -367,9 +396,3 @@ def _stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _own_version() -> str:
-    from importlib.metadata import version
-
-    return version("mlpfusion")

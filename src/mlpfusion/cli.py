@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import cli_prove, cli_streams, cli_traces, cli_tune
+from mlpfusion import cli_choose, cli_prove, cli_streams, cli_traces, cli_tune, cli_validate
 from mlpfusion.cli_text import (
     FAILED,
     INTERRUPTED,
@@ -53,6 +53,7 @@ Bias = Annotated[bool, typer.Option("--bias/--no-bias", help="Whether the three 
 Dim = Annotated[Text, typer.Option(metavar="N", help="hidden_size, the width of the model.")]
 Hidden = Annotated[Text, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")]
 DeviceKind = Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
+Counters = Annotated[bool, typer.Option("--counters", help="Read hardware counters too, by Nsight Compute.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -83,6 +84,7 @@ def _profile(
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race.")] = "60",
     time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
+    counters: Counters = False,
     fmt: Format = "text",
 ) -> int:
     """Measure backends on one workload; sizes not given are the default workload's."""
@@ -116,6 +118,7 @@ def _profile(
                 json=json_file,
                 rounds=number_of_rounds or 60,
                 time_limit_s=limit,
+                counters=counters,
                 on_event=on_event,
             )
     except KeyboardInterrupt:
@@ -167,9 +170,29 @@ def _table(
     return OK
 
 
+@app.command("predict")
+def _predict(
+    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`.")],
+    card: Annotated[Text, typer.Option(metavar="NAME", help="A known card; the tutorial's A100-SXM4-80GB.")] = None,
+    fmt: Format = "text",
+) -> int:
+    """Predict the times of a profile's backends on a card that is not here, from their ledgers."""
+    from mlpfusion import spec, store
+    from mlpfusion.models import predict
+    from mlpfusion.report import predicted
+
+    spec.one_of("format", fmt, ("text", "github"))
+    named = predict.REFERENCE_CARD if card is None else card
+    predict.peaks_of(named)
+    cli_streams.write_out(predicted.render(predict.predict(store.load(result), named), fmt))
+    return OK
+
+
 cli_traces.add_to(app)
 cli_tune.add_to(app)
+cli_validate.add_to(app)
 cli_prove.add_to(app)
+cli_choose.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Bytes that a call must move through device memory, summed over its kernels by what each of them does.
+"""Bytes that a call must move through device memory by the roles of its kernels, for a trace without a ledger.
 
 Each role reads its operands and writes its result once; see `_ELEMENTS`. For the usual backends the sums are, in
 elements, eager 3DH + 3MD + 8MH, one fused act·mul kernel 3DH + 3MD + 6MH, packed 3DH + 2MD + 6MH.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records import Role, Traffic
+from mlpfusion.records import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mlpfusion.ledgers import Role
     from mlpfusion.records import Kernel
     from mlpfusion.spec import Workload
 

@@ -13,7 +13,10 @@ from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.spec import DTYPES, Activation, MLPSpec, parse_activation
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
+
+    from mlpfusion.choices import Choice
 
 
 # What a bound callable holds on to: a change of one of these binds anew.
@@ -34,8 +37,10 @@ class GatedMLP(nn.Module):
         spec: MLPSpec,
         *,
         backend: str | registry.Backend = "eager",
+        choice: Choice | str | os.PathLike[str] | None = None,
         device: torch.device | str | None = None,
     ) -> None:
+        """Random weights as `nn.Linear` makes them; `backend` and `choice` are as of `set_backend`."""
         super().__init__()
         dtype: torch.dtype = getattr(torch, spec.dtype)
         d, h = spec.hidden_size, spec.intermediate_size
@@ -44,7 +49,7 @@ class GatedMLP(nn.Module):
         self.gate_proj = nn.Linear(d, h, bias=spec.bias, device=device, dtype=dtype)
         self.up_proj = nn.Linear(d, h, bias=spec.bias, device=device, dtype=dtype)
         self.down_proj = nn.Linear(h, d, bias=spec.bias, device=device, dtype=dtype)
-        self.set_backend(backend)
+        self.set_backend(backend, choice=choice)
 
     @classmethod
     def around(
@@ -83,13 +88,23 @@ class GatedMLP(nn.Module):
         """The name of the backend that runs this module."""
         return self._backend if isinstance(self._backend, str) else self._backend.name
 
-    def set_backend(self, backend: str | registry.Backend) -> GatedMLP:
+    def set_backend(
+        self, backend: str | registry.Backend, *, choice: Choice | str | os.PathLike[str] | None = None
+    ) -> GatedMLP:
         """Run this module by another backend from now on; returns the module.
+
+        With "auto" each call goes to the backend that `choice` names for its number of tokens: a choice, or the file
+        that `mlpfusion choose` wrote.
 
         Raises:
             UnknownBackendError: no backend has this name.
+            UsageError: "auto" without a choice, or a choice that cannot be read.
             BackendUnavailableError: it cannot run this module here. The previous backend then stays.
         """
+        if choice is not None or backend == "auto":
+            from mlpfusion import auto
+
+            backend = auto.of(backend, choice)
         if not isinstance(backend, str | registry.Backend):
             raise UsageError(f"backend must be a name or a Backend, got {backend!r}")
         bound = self._bind(backend)

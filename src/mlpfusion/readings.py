@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mlpfusion.records import Analysis, Kernel, Record, Role
+from mlpfusion.ledgers import Role
+from mlpfusion.records import Analysis, Kernel, Record
 
 
 class CallChoice(Record, frozen=True, kw_only=True):

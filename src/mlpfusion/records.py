@@ -10,22 +10,11 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
+from mlpfusion.ledgers import Ceilings, Intermediate, Role, Step
 from mlpfusion.spec import Workload
 
 SCHEMA: Final = 1
 
-Role = Literal[
-    "gate_gemm",
-    "up_gemm",
-    "gate_up_gemm",
-    "activation",
-    "mul",
-    "act_mul",
-    "down_gemm",
-    "memset",
-    "memcpy",
-    "other",
-]
 L2 = Literal["cold", "warm", "unknown"]
 Status = Literal["ok", "unavailable", "failed"]
 Certainty = Literal["established", "likely", "unknown"]
@@ -232,12 +221,28 @@ class Bound(Record, frozen=True, kw_only=True):
 class Traffic(Record, frozen=True, kw_only=True):
     """Bytes of device memory that one call moves. Every figure names its source by its field; `reasons` explains None.
 
-    `derived_bytes` sums what each kernel must read and write by its role; `minimum_bytes` keeps every intermediate on
-    chip.
+    `minimum_bytes` keeps every intermediate on chip. `derived_bytes` is what all launches read and write, each byte of
+    each once; `round_trips` how many values one kernel writes and another reads back, and `intermediate_bytes` what
+    those move. Where something of the call was not seen there is no count, only `round_trips_at_least`. `other` is work
+    that moves bytes nobody derived. `captured` says that the launches are those of a CUDA graph's capture.
+    `measured_bytes` are hardware counters of the kernels as they follow each other, from a cold L2; `alone_bytes` those
+    of the same kernels, each with the caches emptied before it; `explained` says why measured and derived differ.
+    `limit_us` is the shortest time that the card's measured rates allow the launches one after the other.
     """
 
     minimum_bytes: int
     derived_bytes: int | None = None
+    round_trips: int | None = None
+    round_trips_at_least: int | None = None
+    intermediate_bytes: int | None = None
+    intermediates: tuple[Intermediate, ...] = ()
+    steps: tuple[Step, ...] = ()
+    other: tuple[str, ...] = ()
+    captured: bool = False
+    measured_bytes: int | None = None
+    alone_bytes: int | None = None
+    explained: str | None = None
+    limit_us: float | None = None
     reasons: dict[str, str] = {}
 
 
@@ -331,7 +336,10 @@ class Environment(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A result file of `mlpfusion profile`: one row per backend asked for."""
+    """A result file of `mlpfusion profile`: one row per backend asked for.
+
+    `ceilings` are what the card was measured to reach in the same run; None on a CPU, or where they could not be read.
+    """
 
     schema: int
     kind: Literal["profile"]
@@ -342,3 +350,4 @@ class Profile(Record, frozen=True, kw_only=True):
     environment: Environment
     rows: tuple[Row, ...]
     complete: bool
+    ceilings: Ceilings | None = None

@@ -28,6 +28,7 @@ ACTIVATION_ALIASES: Final[dict[str, Activation]] = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_accurate": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
     "gelu_python": "gelu",
     "swish": "silu",
 }

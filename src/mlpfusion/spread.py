@@ -62,19 +62,19 @@ def _ratio(samples: Samples, baseline: Samples) -> Ratio | None:
     )
 
 
-def median_interval(n: int) -> tuple[int, int] | None:
-    """0-based ranks of the sorted sample between which the median lies with at least CONFIDENCE, or None for small n.
+def median_interval(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+    """0-based ranks of the sorted sample between which the median lies with at least `confidence`; None for small n.
 
     The number of samples below the median is Binomial(n, 1/2); see Hahn and Meeker, Statistical Intervals, 5.2.
     """
     below = 1
     cumulative, total = 1, 2**n
-    if 2 * cumulative > (1 - CONFIDENCE) * total:
+    if 2 * cumulative > (1 - confidence) * total:
         return None
     term = 1
     while True:
         term = term * (n - below + 1) // below
-        if 2 * (cumulative + term) > (1 - CONFIDENCE) * total:
+        if 2 * (cumulative + term) > (1 - confidence) * total:
             return below - 1, n - below
         cumulative += term
         below += 1

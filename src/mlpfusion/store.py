@@ -11,7 +11,7 @@ import msgspec
 
 from mlpfusion import files
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.records import SCHEMA, Profile
+from mlpfusion.records import SCHEMA, Profile, Record
 
 if TYPE_CHECKING:
     import os
@@ -64,14 +64,14 @@ def load(path: str | os.PathLike[str]) -> Profile:
         raise UsageError(f"{shown} is a damaged profile: {error}") from None
 
 
-def encode(profile: Profile) -> str:
-    """The JSON text of a profile: the same text for equal profiles, one line per small object and list of numbers.
+def encode(result: Record) -> str:
+    """The JSON text of a result: the same text for equal results, one line per small object and list of numbers.
 
     Raises:
         MeasurementError: a number in it is NaN or infinite.
     """
-    plain = msgspec.to_builtins(profile)
-    for where in _not_finite(plain, "profile"):
+    plain = msgspec.to_builtins(result)
+    for where in _not_finite(plain, "result"):
         raise MeasurementError(f"{where} is not a finite number and cannot be a result")
     return _layout(plain, 0) + "\n"
 

@@ -6,8 +6,8 @@ from . import layers
 from .act_mul import act_mul, act_mul_reference
 from .activations import ACTIVATIONS
 from .gate_up import gated_mlp
-from .gate_up_launch import Weights, unreadable
 from .gate_up_tuned import reload_tuned
+from .gate_up_weights import Weights, unreadable
 
 __all__ = [
     "ACTIVATIONS",

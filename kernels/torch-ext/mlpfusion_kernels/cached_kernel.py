@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -13,6 +13,9 @@ from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.knobs import HookChain
 from triton.runtime.jit import JITFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Distinct (device, dtypes, tile, flags) combinations kept per kernel. A process that uses more starts over.
 CACHE_LIMIT = 512
@@ -30,6 +33,29 @@ def _triton_release() -> tuple[int, int]:
 # CompiledKernel.run(grid0, grid1, grid2, stream, function, packed_metadata, launch_metadata, enter_hook, exit_hook,
 # *arguments) was read in these releases, for CUDA. Every other one launches through `kernel[grid]`.
 DIRECT_LAUNCH: bool = torch.version.cuda is not None and _triton_release() in ((3, 6), (3, 7))
+
+
+class Launched(NamedTuple):
+    """One launch as a listener gets it: the tensors that the kernel reads and those that it writes, by their roles."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    reads: dict[str, torch.Tensor]
+    writes: dict[str, torch.Tensor]
+
+
+# A profiler that wants to know what launches touch adds itself here. Launches whose arguments say it, as those of
+# `CachedKernel` do, need no word; one with ready-made descriptors, or with one tensor's address taken for two, does:
+#     if LISTENERS:
+#         announce(Launched(kernel, grid, {"x": x, "gate": gate, "up": up}, {"out": out}))
+# right before it. While nobody listens that costs the look at an empty list.
+LISTENERS: list[Callable[[Launched], None]] = []
+
+
+def announce(launched: Launched) -> None:
+    """Tell every listener of a launch that is about to happen."""
+    for listener in LISTENERS:
+        listener(launched)
 
 
 def is_interpreted(kernel: Any) -> bool:

@@ -12,7 +12,8 @@ from torch.autograd import forward_ad
 
 from .act_mul import NAMESPACE
 from .activations import ACTIVATIONS, unknown_activation
-from .gate_up_launch import Weights, gate_up_backward, gate_up_forward, mlp_forward
+from .gate_up_launch import gate_up_backward, mlp_forward, preactivations
+from .gate_up_weights import Weights
 
 _DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 _DEVICES = frozenset(("cuda", "cpu", "meta"))  # PyTorch calls a ROCm GPU "cuda" too
@@ -159,9 +160,7 @@ def _backward(
     rows = x.reshape(-1, x.shape[-1])
     dy = dy.reshape(-1, dy.shape[-1])
     if gate is None or up is None:
-        _, gate, up = gate_up_forward(rows, weights, activation, True)
-        assert gate is not None
-        assert up is not None
+        gate, up = preactivations(rows, weights, activation)
     dgate_up, product = gate_up_backward(dy, weights.down, gate, up, activation)
     h = gate.shape[1]
     dx = dgate = dup = ddown = dgate_bias = dup_bias = None

@@ -267,8 +267,8 @@ def gate_up_backward_hopper_kernel(
     """dgate, dup and product, [M, H] each, of dy [M, D], down_weight [D, H] and gate and up [M, H], all descriptors.
 
     The gradient of the product is rounded to the storage dtype, as it is where a GEMM stores it, before the backward of
-    act·mul. A persistent program per SM of three warpgroups: two that compute 2·ROWS tokens by COLUMNS columns, and one
-    warp that copies. At least PIECES·DEPTH summands, less the last DEPTH - 1, are needed.
+    act·mul. A persistent program per SM of three warpgroups: two that compute ROWS tokens by COLUMNS columns, and one
+    warp that copies. More than PIECES·DEPTH summands are needed: see `Config.sums_in`.
     """
     dtype: gl.constexpr = dy.dtype
     box: gl.constexpr = COLUMNS // PIECES

@@ -345,7 +345,7 @@ def gate_up_hopper_kernel(
 
     A persistent program per SM of three warpgroups: two that compute and one warp that copies. Their tile is 2·ROWS
     tokens by COLUMNS gate and COLUMNS up columns. gate and up come through descriptors of their own, so the weights
-    may lie anywhere.
+    may lie anywhere. More than PIECES·DEPTH summands are needed: see `Config.sums_in`.
     """
     dtype: gl.constexpr = x.dtype
     outputs: gl.constexpr = 3 if STORE_PREACT else 1

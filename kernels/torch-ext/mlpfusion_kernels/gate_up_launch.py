@@ -6,31 +6,18 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from . import gate_up_backward_kernels, gate_up_kernels
-from .cached_kernel import CachedKernel, is_interpreted
+from .cached_kernel import LISTENERS, CachedKernel, Launched, announce, is_interpreted
 from .described_kernel import Box, DescribedKernel, box_of
 from .gate_up_configs import Card, Config
 from .gate_up_decode import DecodeConfig, down_decode, gate_up_decode
 from .gate_up_tuned import backward_config, decode_config, forward_config
-
-
-class Weights(NamedTuple):
-    """The parameters of a gated MLP: gate and up [H, D] with biases [H], down [D, H] with bias [D]; biases may be None.
-
-    The gate and up biases are both there or both None.
-    """
-
-    gate: torch.Tensor
-    up: torch.Tensor
-    down: torch.Tensor
-    gate_bias: torch.Tensor | None = None
-    up_bias: torch.Tensor | None = None
-    down_bias: torch.Tensor | None = None
+from .gate_up_weights import Weights, unreadable
 
 
 def _portable_descriptor(box: Box) -> Any:
@@ -72,30 +59,17 @@ def _hopper() -> tuple[DescribedKernel, DescribedKernel]:
 
 @functools.cache
 def card(index: int) -> Card:
-    """What the choice of a configuration needs to know about a GPU; for -1, of Triton's interpreter."""
+    """What the choice of a configuration needs to know about a GPU; for -1, of Triton's interpreter.
+
+    Raises RuntimeError for a GPU of AMD: Triton's compiler for those cannot select among pointers, as the kernels do.
+    """
     if index < 0:
         return Card((0, 0), 1, 0)
+    if torch.version.hip is not None:
+        raise RuntimeError("gated_mlp has no kernels for AMD GPUs; three linear layers around act_mul run there")
     facts = torch.cuda.get_device_properties(index)
-    # Cards that are not NVIDIA's run the pointer form with the smallest of its tables.
-    capability = (facts.major, facts.minor) if torch.version.hip is None else (8, 6)
-    shared_bytes = getattr(facts, "shared_memory_per_block_optin", 64 * 1024)
-    return Card(capability, facts.multi_processor_count, shared_bytes, facts.name)
-
-
-def unreadable(weights: Weights) -> str | None:
-    """Why the kernels cannot read these weights where they lie, or None."""
-    for name in ("gate", "up", "down"):
-        weight: torch.Tensor = getattr(weights, name)
-        if weight.dim() == 2 and (weight.stride(1) != 1 or weight.stride(0) * weight.element_size() % 16):
-            return (
-                f"{name}_weight must have rows of adjacent elements at distances that are multiples of 16 bytes, "
-                f"got strides {tuple(weight.stride())}"
-            )
-        if weight.data_ptr() % 16:
-            return f"{name}_weight must start at a multiple of 16 bytes, not at address {weight.data_ptr():#x}"
-    if weights.gate.data_ptr() == weights.up.data_ptr() and weights.gate.numel():
-        return "gate_weight and up_weight share one memory"
-    return None
+    shared_bytes: int = facts.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in the stubs
+    return Card((facts.major, facts.minor), facts.multi_processor_count, shared_bytes, facts.name)
 
 
 def mlp_forward(
@@ -105,24 +79,51 @@ def mlp_forward(
 
     Raises ValueError for weights that the kernels cannot read where they lie.
     """
-    if x.shape[0] <= DECODE_TOKENS and x.shape[0] and not INTERPRETED:
+    if _is_few(x):
         return few_tokens_forward(x, weights, activation, keep)
     product, gate, up = gate_up_forward(x, weights, activation, keep)
     return F.linear(product, weights.down, weights.down_bias), gate, up
+
+
+def preactivations(x: torch.Tensor, weights: Weights, activation: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """gate and up [M, H] before the activation, by the kernels by which `mlp_forward` computes them."""
+    if _is_few(x):
+        _, gate, up = _few_tokens_product(x, weights, activation, True, _few_tokens_config(x, weights))
+    else:
+        _, gate, up = gate_up_forward(x, weights, activation, True)
+    assert gate is not None
+    assert up is not None
+    return gate, up
 
 
 def few_tokens_forward(
     x: torch.Tensor, weights: Weights, activation: str, keep: bool, config: DecodeConfig | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """`mlp_forward` by the kernels that stream the weights past a few tokens, with another configuration if given."""
+    config = config or _few_tokens_config(x, weights)
+    product, gate, up = _few_tokens_product(x, weights, activation, keep, config)
+    if config.down is None:
+        y = F.linear(product, weights.down, weights.down_bias)
+    else:
+        y = down_decode(product, weights.down, weights.down_bias, config, precision=_precision(x))
+    return y, gate, up
+
+
+def _is_few(x: torch.Tensor) -> bool:
+    return 0 < x.shape[0] <= DECODE_TOKENS and not INTERPRETED
+
+
+def _few_tokens_config(x: torch.Tensor, weights: Weights) -> DecodeConfig:
+    return decode_config(card(x.get_device()), x.dtype, *x.shape, weights.gate.shape[0])
+
+
+def _few_tokens_product(
+    x: torch.Tensor, weights: Weights, activation: str, keep: bool, config: DecodeConfig
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     _readable(weights)
     x = _aligned_rows(x)
-    here = card(x.get_device())
-    m, d = x.shape
-    h = weights.gate.shape[0]
-    config = config or decode_config(here, x.dtype, m, d, h)
-    preacts = (x.new_empty((m, h)), x.new_empty((m, h))) if keep else None
-    precision = _precision(x)
+    shape = (x.shape[0], weights.gate.shape[0])
+    gate, up = (x.new_empty(shape), x.new_empty(shape)) if keep else (None, None)
     product = gate_up_decode(
         x,
         weights.gate,
@@ -131,14 +132,10 @@ def few_tokens_forward(
         weights.up_bias,
         activation,
         config,
-        preacts=preacts,
-        precision=precision,
+        preacts=None if gate is None or up is None else (gate, up),
+        precision=_precision(x),
     )
-    if config.down is None:
-        y = F.linear(product, weights.down, weights.down_bias)
-    else:
-        y = down_decode(product, weights.down, weights.down_bias, config, precision=precision)
-    return (y, None, None) if preacts is None else (y, *preacts)
+    return product, gate, up
 
 
 def gate_up_forward(
@@ -194,6 +191,12 @@ def _launch_hopper(
     constants = (*tile, activation, has_bias, keep)
     programs = config.programs(m, h, here.multiprocessors)
     key = (x.get_device(), x.dtype, constants)
+    if LISTENERS:
+        biases = {"gate_bias": weights.gate_bias, "up_bias": weights.up_bias}
+        read = {"x": x, "gate_weight": weights.gate, "up_weight": weights.up}
+        read |= {name: bias for name, bias in biases.items() if bias is not None}
+        written = dict(zip(("product", "gate", "up"), outputs if keep else outputs[:1], strict=False))
+        announce(Launched(_hopper()[0].kernel, (programs,), read, written))
     _hopper()[0](key, programs, boxes, _biases(weights), (m, h, d, *constants), _specialised(config))
 
 
@@ -278,6 +281,10 @@ def _backward_hopper(
     constants = (rows, config.block_n, config.block_k, config.stages, config.group, activation)
     programs = config.programs(m, h, here.multiprocessors)
     key = (dy.get_device(), dy.dtype, constants)
+    if LISTENERS:
+        read = {"dy": dy, "down_weight": down_weight, "gate": gate, "up": up}
+        written = {"dgate_up": dgate_up, "product": product}
+        announce(Launched(_hopper()[1].kernel, (programs,), read, written))
     _hopper()[1](key, programs, boxes, (), (m, h, d, *constants), _specialised(config))
 
 

@@ -29,7 +29,7 @@ def refusal(config: Config, card: Card, dtype: torch.dtype, direction: str, hidd
     if reason is not None:
         return reason
     if not config.sums_in(hidden):
-        return f"a sum over {hidden} has fewer steps of {config.block_k} than the epilogue has parts, {config.parts}"
+        return f"a sum over {hidden} needs more steps of {config.block_k} than the epilogue has parts, {config.parts}"
     return _too_large(shared_bytes(config, card, dtype, direction), card)
 
 

@@ -44,6 +44,8 @@ class Fused:
             if spec.dtype == "bfloat16":
                 return f"Triton kernels need a GPU, and {_WRONG}; float16 and float32 can be emulated on the CPU"
             return "Triton kernels need a GPU; this run is on the CPU (TRITON_INTERPRET=1 emulates them there)"
+        if device.runtime == "rocm":
+            return "the kernels are not written for AMD GPUs: Triton's compiler for those refuses them"
         if device.runtime == "cuda" and device.capability is not None and device.capability < (8, 0):
             return f"the kernels need compute capability 8.0 or later; {device.name} has {device.capability}"
         return None

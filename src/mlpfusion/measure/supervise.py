@@ -15,16 +15,18 @@ from mlpfusion.backend import without_paths
 from mlpfusion.measure import tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 GRACE_S: Final = 5.0
 LOG_TAIL_BYTES: Final = 16_384
 
 
-def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float) -> tasks.Answer:
+def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, before: Sequence[str] = ()) -> tasks.Answer:
     """The worker's answer; a crash, a hang or an unreadable answer becomes a `Broken` that says which.
 
     The worker's task, answer and log are `folder`/`name`.*. An interrupt ends the worker and everything it started.
+    `before` is the command of a program that runs the worker, a profiler say.
     """
     task_path, answer_path = folder / f"{name}.task.json", folder / f"{name}.answer.json"
     log_path = folder / f"{name}.log"
@@ -36,7 +38,7 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float) -> ta
     environment = {key: value for key, value in os.environ.items() if not (ours and key == "TRITON_INTERPRET")}
     if isinstance(task, tasks.Qualify) and task.emulate:
         environment["TRITON_INTERPRET"] = "1"
-    command = [sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]
+    command = [*before, sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]
     with log_path.open("wb") as log:
         # A session of its own, so that the worker's own children (compilers) end with it.
         worker = subprocess.Popen(
@@ -45,21 +47,21 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float) -> ta
         try:
             code = worker.wait(timeout=time_limit_s)
         except subprocess.TimeoutExpired:
-            _end(worker)
+            end(worker)
             return tasks.Broken(kind="failed", reason=f"no answer within {time_limit_s:g} s")
         except BaseException:
-            _end(worker)
+            end(worker)
             raise
-    _end(worker)
+    end(worker)
     if code != 0 or not answer_path.is_file():
-        return tasks.Broken(kind="failed", reason=_death(code, log_path))
+        return tasks.Broken(kind="failed", reason=death(code, log_path))
     try:
         return tasks.decode_answer(answer_path.read_bytes())
     except msgspec.MsgspecError as error:
         return tasks.Broken(kind="failed", reason=f"the worker's answer cannot be read: {error}")
 
 
-def _end(worker: subprocess.Popen[bytes]) -> None:
+def end(worker: subprocess.Popen[bytes]) -> None:
     """End the worker's whole session: politely, then at once."""
     try:
         _signal(worker, signal.SIGTERM)
@@ -76,7 +78,7 @@ def _signal(worker: subprocess.Popen[bytes], number: signal.Signals) -> None:
         os.killpg(worker.pid, number)
 
 
-def _death(code: int, log: Path) -> str:
+def death(code: int, log: Path) -> str:
     """One line on how a worker ended without an answer: the signal or exit code, and the last line it printed."""
     how = f"exited with code {code}"
     if code < 0:

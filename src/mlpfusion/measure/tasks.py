@@ -7,8 +7,9 @@ from typing import Literal
 import msgspec
 
 from mlpfusion.device import DeviceKind
+from mlpfusion.ledgers import Ledger
 from mlpfusion.records import Accuracy, Memory, Record, Samples, Setup
-from mlpfusion.spec import Workload
+from mlpfusion.spec import Dtype, Workload
 
 
 class Qualify(Record, frozen=True, kw_only=True, tag="qualify"):
@@ -38,6 +39,26 @@ class Race(Record, frozen=True, kw_only=True, tag="race"):
     progress: str
 
 
+class Count(Record, frozen=True, kw_only=True, tag="count"):
+    """Call each backend once between start and stop of profiling, behind a marker kernel; under Nsight Compute."""
+
+    backends: tuple[str, ...]
+    workload: Workload
+    device: DeviceKind
+    seed: int
+
+
+class Ceilings(Record, frozen=True, kw_only=True, tag="ceilings"):
+    """Record one trace for each copy of these sizes and each matrix product of these shapes, into `folder`."""
+
+    dtype: Dtype
+    device: DeviceKind
+    copies: tuple[int, ...]
+    products: tuple[tuple[int, int, int], ...]
+    folder: str
+    calls: int
+
+
 class Trace(Record, frozen=True, kw_only=True, tag="trace"):
     """Record a trace of `calls` calls of a function of a script, without arguments."""
 
@@ -48,13 +69,18 @@ class Trace(Record, frozen=True, kw_only=True, tag="trace"):
 
 
 class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
-    """What a backend is in a process of its own. `unsupported` holds the reason if it refused."""
+    """What a backend is in a process of its own. `unsupported` holds the reason if it refused.
+
+    `no_ledger` says why there is no ledger.
+    """
 
     unsupported: str | None = None
     emulatable: bool = False
     setup: Setup | None = None
     accuracy: Accuracy | None = None
     memory: Memory | None = None
+    ledger: Ledger | None = None
+    no_ledger: str | None = None
     graphs_compiled: int = 0
     traced: bool = False
     notes: tuple[str, ...] = ()
@@ -74,6 +100,10 @@ class Traced(Record, frozen=True, kw_only=True, tag="traced"):
     misused: str | None = None
 
 
+class Done(Record, frozen=True, kw_only=True, tag="done"):
+    """What was asked for is done; its result is in files."""
+
+
 class Broken(Record, frozen=True, kw_only=True, tag="broken"):
     """The worker failed in an orderly way; `kind` is "unavailable" when the backend refused, else "failed"."""
 
@@ -81,8 +111,8 @@ class Broken(Record, frozen=True, kw_only=True, tag="broken"):
     reason: str
 
 
-Task = Qualify | Race | Trace
-Answer = Qualified | Raced | Traced | Broken
+Task = Qualify | Race | Count | Ceilings | Trace
+Answer = Qualified | Raced | Done | Traced | Broken
 
 
 def encode(message: Task | Answer) -> bytes:

@@ -108,6 +108,7 @@ class Bench:
         return {"x": random(m, d), "gate_bias": random(h), "up_bias": random(h), **weights}
 
     def _call(self, config: Any, *, heaviest: bool) -> tuple[torch.Tensor, ...]:
+        from mlpfusion_kernels import Weights
         from mlpfusion_kernels import gate_up_launch as launch
 
         has, direction = self._operands, self.question.direction
@@ -116,7 +117,7 @@ class Bench:
             return launch.gate_up_backward(has["dy"], has["down"], has["gate"], has["up"], activation, config)
         biases = (has["gate_bias"], has["up_bias"]) if heaviest else (None, None)
         # The gate/up kernel does not look at the down weight.
-        weights = launch.Weights(has["gate"], has["up"], has.get("down", has["gate"]), *biases)
+        weights = Weights(has["gate"], has["up"], has.get("down", has["gate"]), *biases)
         if direction == "decode":
             return (launch.few_tokens_forward(has["x"], weights, activation, False, config)[0],)
         results = launch.gate_up_forward(has["x"], weights, activation, direction == "training", config)

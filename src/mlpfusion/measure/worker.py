@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mlpfusion.device import Device
+    from mlpfusion.ledgers import Ledger
     from mlpfusion.measure.clocks import Contender
     from mlpfusion.reference import Case
     from mlpfusion.spec import MLPSpec
@@ -33,17 +34,20 @@ TRACE_WARMUPS: Final = 3
 def main() -> None:
     """Do one task; the process ends with code 0 whenever an answer was written."""
     task_path, answer_path = Path(sys.argv[1]), Path(sys.argv[2])
-    _die_with_parent()
-    answer = _answer(tasks.decode_task(task_path.read_bytes()))
+    die_with_parent()
+    task = tasks.decode_task(task_path.read_bytes())
+    answer = _answer(task)
     partial = answer_path.with_suffix(".partial")
     partial.write_bytes(tasks.encode(answer))
     partial.replace(answer_path)
     sys.stdout.flush()
     sys.stderr.flush()
+    if isinstance(task, tasks.Count):
+        return  # a profiler around this process collects when it ends by itself
     os._exit(0)  # a thread that a backend left behind must not keep the process
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """On Linux, have the kernel end this process when its parent ends without saying so."""
     if sys.platform == "linux":
         import ctypes
@@ -59,6 +63,12 @@ def _answer(task: tasks.Task) -> tasks.Answer:
             from mlpfusion.measure import script
 
             return script.trace(task)
+        if isinstance(task, tasks.Ceilings):
+            from mlpfusion.measure import ceilings
+
+            return ceilings.record(task)
+        if isinstance(task, tasks.Count):
+            return count(task)
         return qualify(task) if isinstance(task, tasks.Qualify) else race(task)
     except BackendUnavailableError as error:
         return tasks.Broken(kind="unavailable", reason=error.reason)
@@ -85,14 +95,7 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     if reason is not None:
         emulatable = not here.interpreted and here.kind == "cpu" and _runs_interpreted(made, task, here)
         return tasks.Qualified(unsupported=reason, emulatable=emulatable)
-    if task.emulate:
-        from mlpfusion.measure.interpreter import round_to_nearest_even
-
-        round_to_nearest_even()  # compiled Triton rounds to nearest; the interpreter alone would truncate bfloat16
-    if here.kind == "cpu":
-        from torch._inductor import config
-
-        config.cpp.enable_kernel_profile = True  # makes each cpp_fused_* kernel an event of the trace
+    _prepare(task, here)
     case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed, tokens=task.tokens)
     given = [tensor.detach().clone() for tensor in (case.x, *case.mlp.parameters())]
     eager = reference.step(_eager(case), case)()
@@ -107,8 +110,10 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     accuracy = reference.judge(outputs, eager, references)
     del outputs
     setup = Setup(bind_s=bound - started, first_call_s=first - bound)
+    # The ledger has calls of its own, and the first ones: a CUDA graph is captured in the second call of all.
+    ledger, no_ledger = _ledger(step, case)
     if task.emulate:
-        return tasks.Qualified(setup=None, accuracy=accuracy)
+        return tasks.Qualified(setup=None, accuracy=accuracy, ledger=ledger, no_ledger=no_ledger)
     for _ in range(TRACE_WARMUPS):
         step()
     notes = tuple(filter(None, (getattr(made, "origin", None),)))
@@ -123,10 +128,23 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
         setup=setup,
         accuracy=accuracy,
         memory=used,
+        ledger=ledger,
+        no_ledger=no_ledger,
         graphs_compiled=_graphs_compiled(),
         traced=True,
         notes=notes,
     )
+
+
+def _prepare(task: tasks.Qualify, here: Device) -> None:
+    if task.emulate:
+        from mlpfusion.measure.interpreter import round_to_nearest_even
+
+        round_to_nearest_even()  # compiled Triton rounds to nearest; the interpreter alone would truncate bfloat16
+    if here.kind == "cpu":
+        from torch._inductor import config
+
+        config.cpp.enable_kernel_profile = True  # makes each cpp_fused_* kernel an event of the trace
 
 
 def race(task: tasks.Race) -> tasks.Raced:
@@ -169,6 +187,33 @@ def race(task: tasks.Race) -> tasks.Raced:
     return tasks.Raced(samples=tuple(samples), no_graph=no_graph, invalid=invalid)
 
 
+def count(task: tasks.Count) -> tasks.Done:
+    """Call every backend once, each from a cold L2, where a profiler around this process counts."""
+    import torch
+
+    from mlpfusion import reference
+    from mlpfusion.device import detect
+    from mlpfusion.measure import clocks
+
+    here = detect(task.device)
+    flush = clocks.L2Flush(here)
+    for name in task.backends:
+        case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed)
+        step = reference.step(registry.load(name).bind(case.mlp), case)
+        for _ in range(TRACE_WARMUPS):
+            step()
+        flush()
+        _synchronize(here)
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+        # A kernel that no backend launches parts one from the next.
+        torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
+        held = step()
+        _synchronize(here)
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+        del held
+    return tasks.Done()
+
+
 def _contender(name: str, step: Callable[[], object], here: Device) -> Contender:
     from mlpfusion.measure import clocks
 
@@ -195,6 +240,19 @@ def _runs_interpreted(made: registry.Backend, task: tasks.Qualify, here: Device)
     import msgspec
 
     return _reason(made, task.workload.spec, msgspec.structs.replace(here, interpreted=True)) is None
+
+
+def _ledger(step: Callable[[], object], case: Case) -> tuple[Ledger | None, str | None]:
+    """The ledger of a call, or why there is none: without it all else about a backend can still be told."""
+    from mlpfusion.measure import traffic
+
+    try:
+        return traffic.collect(step, traffic.names(case)), None
+    except Exception as error:  # a call may not bear being watched; the log says where
+        import traceback
+
+        traceback.print_exc()
+        return None, f"its launches could not be watched: {type(error).__name__}: {without_paths(first_line(error))}"
 
 
 def _trace(step: Callable[[], object], task: tasks.Qualify, here: Device) -> None:

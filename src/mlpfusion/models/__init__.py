@@ -1,1 +1,1 @@
-"""All that touches a user's model: finds its gated MLPs, swaps in a backend, proves what that changed."""
+"""What concerns a user's model: its gated MLPs found, swapped and chosen for, the change proved, times predicted."""

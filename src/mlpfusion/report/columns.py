@@ -174,8 +174,69 @@ def _pre_op(key: str, head: str, part: Callable[[PreOps], float | None]) -> Colu
     return _number(key, head, "host", lambda row: None if row.pre_ops is None else part(row.pre_ops))
 
 
-def _of_traffic(field: Literal["minimum_bytes", "derived_bytes"]) -> Callable[[Row], int | None]:
-    return lambda row: getattr(row.traffic, field, None)
+def _round_trips(row: Row) -> str:
+    found = row.traffic
+    if found is None or (found.round_trips is None and found.round_trips_at_least is None):
+        return ABSENT
+    return f"unknown, ≥ {found.round_trips_at_least}" if found.round_trips is None else str(found.round_trips)
+
+
+def _round_trips_data(row: Row) -> dict[str, Value]:
+    names = ("round_trips", "round_trips_at_least", "intermediate_bytes")
+    return {name: getattr(row.traffic, name, None) for name in names}
+
+
+def _hbm(row: Row) -> str:
+    found = row.traffic
+    if found is None:
+        return ABSENT
+    parts = (found.minimum_bytes, found.derived_bytes, found.measured_bytes)
+    return " / ".join(ABSENT if part is None else units.plain(part / 1e6) for part in parts)
+
+
+def _hbm_data(row: Row) -> dict[str, Value]:
+    names = ("minimum_bytes", "derived_bytes", "measured_bytes", "alone_bytes")
+    return {name: getattr(row.traffic, name, None) for name in names}
+
+
+def moved_bytes(row: Row) -> tuple[int, str] | None:
+    """The bytes that a row's rate is of, measured ones where there are any, and which they are."""
+    found = row.traffic
+    if found is not None and found.measured_bytes is not None:
+        return found.measured_bytes, "measured"
+    return None if found is None or found.derived_bytes is None else (found.derived_bytes, "derived")
+
+
+def _rate(row: Row) -> str:
+    moved, clock = moved_bytes(row), clock_of(row, "kernel_us")
+    if moved is None or clock is None or clock.p20 is None or clock.p80 is None:
+        return ABSENT
+    middle, low, high = (moved[0] / time / 1e3 for time in (clock.median, clock.p80, clock.p20))
+    return units.with_spread(middle, low, high)
+
+
+def _rate_data(row: Row) -> dict[str, Value]:
+    moved, clock = moved_bytes(row), clock_of(row, "kernel_us")
+    known = moved is not None and clock is not None
+    return {
+        "gigabytes_per_second": moved[0] / clock.median / 1e3 if moved is not None and clock is not None else None,
+        "gigabytes_per_second_of": moved[1] if known and moved is not None else None,
+    }
+
+
+def _share(row: Row) -> float | None:
+    """The shortest time that the card's measured rates allow a call's launches, over that of its kernels."""
+    limit, clock = getattr(row.traffic, "limit_us", None), clock_of(row, "kernel_us")
+    return None if limit is None or clock is None else limit / clock.median
+
+
+def _of_limit(row: Row) -> str:
+    found = _share(row)
+    return ABSENT if found is None else f"{found:.0%}"
+
+
+def _of_limit_data(row: Row) -> dict[str, Value]:
+    return {"limit_us": getattr(row.traffic, "limit_us", None), "of_limit": _share(row)}
 
 
 def _of_memory(field: Literal["peak_bytes", "saved_for_backward_bytes"]) -> Callable[[Row], int | None]:
@@ -246,8 +307,10 @@ def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
         _pre_op("first_launch_us", "µs to first launch", lambda pre: pre.time_to_first_launch),
         _pre_op("dynamo_us", "Dynamo lookup µs", lambda pre: pre.dynamo_cache_lookup),
         _pre_op("compiled_graph_us", "compiled graph µs", lambda pre: pre.compiled_graph_entry),
-        _number("minimum_bytes", "traffic MB, minimum", "memory", _of_traffic("minimum_bytes"), 1e6),
-        _number("derived_bytes", "traffic MB, derived", "memory", _of_traffic("derived_bytes"), 1e6),
+        Column("round_trips", "round-trips", "memory", _round_trips, _round_trips_data),
+        Column("hbm_bytes", "HBM MB (min / derived / measured)", "memory", _hbm, _hbm_data),
+        Column("bandwidth", "GB/s [p20–p80]", "memory", _rate, _rate_data),
+        Column("of_limit", "of roofline", "memory", _of_limit, _of_limit_data),
         _number("peak_bytes", "peak MB", "memory", _of_memory("peak_bytes"), 1e6),
         _number("saved_bytes", "saved MB", "memory", _of_memory("saved_for_backward_bytes"), 1e6),
         Column("error", "error / eager's (max / rms)", "memory", _error, _error_data),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion import store
 from mlpfusion.errors import UsageError
 from mlpfusion.report import units
-from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, clock_of, has_spread, verdict
+from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, clock_of, has_spread, moved_bytes, verdict
+from mlpfusion.report.flow import pictures
 from mlpfusion.report.grid import (
     FORMATS,
     csv_text,
@@ -20,6 +21,7 @@ from mlpfusion.report.grid import (
     tabulated,
     titled,
 )
+from mlpfusion.report.limits import ceilings_line, roofline
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 
@@ -38,6 +40,11 @@ _CLOCK_MEANING: Final[dict[ClockName, str]] = {
     "wall_us": "host time of the call, synchronised",
     "kernel_us": "union of kernel intervals in the trace",
 }
+_HBM_MEANING: Final = (
+    "min: weights and input read, output written; derived: what every launch reads and writes, once each; measured: "
+    "hardware counters; a round-trip is a value that one kernel writes to memory and another reads back; GB/s: "
+    "measured bytes, else derived ones, over kernel_us"
+)
 
 
 def render(profile: Profile, fmt: str = "text", columns: Sequence[str] | None = None) -> str:
@@ -109,6 +116,10 @@ def _page(profile: Profile, columns: Sequence[Column], clock: ClockName, *, gith
             blocks.append(titled(title, table, github=github))
     if grouped and any(row.kernels for row in profile.rows):
         blocks.append(titled("Kernels", _kernels(profile.rows, github=github), github=github))
+    if grouped:
+        blocks += pictures(profile.rows, github=github)
+        limits = roofline(profile.rows, github=github)
+        blocks += [] if limits is None else [titled("Roofline", limits, github=github)]
     notes = [" ".join(note.split()) for note in _notes(profile.rows)]
     if notes:
         blocks.append("\n".join(f"- {markdown(note)}" if github else note for note in notes))
@@ -154,6 +165,10 @@ def _header(profile: Profile, clock: ClockName, *, github: bool) -> str:
                 f"graph parts: of the median call of {calls} traced calls",
             )
         )
+    if any(moved_bytes(row) for row in profile.rows):
+        lines.append(("HBM", _HBM_MEANING))
+    if profile.ceilings is not None:
+        lines.append(("ceilings", ceilings_line(profile.ceilings)))
     if github:
         return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
     return "\n".join(f"{label:<10}  {text}" for label, text in lines)
@@ -245,6 +260,8 @@ def _notes(rows: Sequence[Row]) -> Iterable[str]:
             yield f"{row.backend}: {word}: {reason.removeprefix(f'{word}: ')}"
         for note in row.notes:
             yield f"{row.backend}: {note}"
+        if row.traffic is not None and row.traffic.explained is not None:
+            yield f"{row.backend}: measured bytes: {row.traffic.explained}"
     yield from _without_spread(rows)
     absent: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -253,8 +270,11 @@ def _notes(rows: Sequence[Row]) -> Iterable[str]:
         for part in (row.clocks, row.traffic, row.memory):
             for field, reason in (part.reasons if part is not None else {}).items():
                 absent.setdefault((field, reason), []).append(row.backend)
+    fields: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (field, reason), backends in absent.items():
-        yield f"{field}: not measured: {reason} ({', '.join(backends)})"
+        fields.setdefault((reason, tuple(backends)), []).append(field)
+    for (reason, names), together in fields.items():
+        yield f"{', '.join(together)}: not measured: {reason} ({', '.join(names)})"
 
 
 def _without_spread(rows: Sequence[Row]) -> Iterable[str]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from mlpfusion.trace.analysis import analyse
 from mlpfusion.trace.reading import read, read_all
+from mlpfusion.trace.sequence import analyse_work
 
-__all__ = ["analyse", "read", "read_all"]
+__all__ = ["analyse", "analyse_work", "read", "read_all"]
 
 
 class _Recording(ModuleType):

@@ -38,11 +38,15 @@ _T = TypeVar("_T", bound="Hashable")
 
 
 class Analysed(NamedTuple):
-    """An analysis with what it is of: the calls used, and for each kernel, in its order, the times in those, in µs."""
+    """An analysis with what it is of: the calls used, and for each kernel, in its order, the times in those, in µs.
+
+    `order` is for each kernel its place in the order of the launches.
+    """
 
     analysis: Analysis
     used: tuple[int, ...]
     times: tuple[list[float], ...]
+    order: tuple[int, ...]
 
 
 def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
@@ -63,7 +67,7 @@ def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
     used, disagreement = _agreeing(calls)
     faults = [*lost(calls), *_compiled(calls), *disagreement]
     notes = _doubts(calls)
-    kernels, times = _kernels(calls, used)
+    kernels, times, order = _kernels(calls, used)
     busy = busy_ns(calls)
     analysis = Analysis(
         calls=len(used),
@@ -75,7 +79,7 @@ def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
         faults=tuple(faults),
         notes=tuple(notes),
     )
-    return Analysed(analysis, used, times)
+    return Analysed(analysis, used, times, order)
 
 
 def _agreeing(calls: Calls) -> tuple[tuple[int, ...], list[str]]:
@@ -131,8 +135,8 @@ def _compiled(calls: Calls) -> list[str]:
     return [f"{hit} of {len(calls.windows)} calls were compiled while they were measured"] if hit else []
 
 
-def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tuple[list[float], ...]]:
-    """The kernels in device order, each with its median time over calls, and their times.
+def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tuple[list[float], ...], tuple[int, ...]]:
+    """The kernels in device order, each with its median time over calls, their times, and their places by launch.
 
     Calls are compared in launch order, which overlap on the device cannot change.
     """
@@ -161,7 +165,8 @@ def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tup
         )
         found.append((begin, position, kernel, times))
     found.sort(key=lambda entry: entry[:2])
-    return tuple(kernel for *_, kernel, _ in found), tuple(times for *_, times in found)
+    kernels, times = tuple(kernel for *_, kernel, _ in found), tuple(times for *_, times in found)
+    return kernels, times, tuple(position for _, position, *_ in found)
 
 
 def _launches(calls: Calls, used: Sequence[int], notes: list[str], device: DeviceKind) -> Launches:

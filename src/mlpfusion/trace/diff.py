@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mlpfusion.device import DeviceKind
+    from mlpfusion.ledgers import Role
     from mlpfusion.readings import KernelPair, Spread
-    from mlpfusion.records import Clock, Kernel, Launches, PreOps, Role, Row
+    from mlpfusion.records import Clock, Kernel, Launches, PreOps, Row
 
 Side: TypeAlias = "Reading | Row"
 

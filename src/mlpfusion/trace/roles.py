@@ -9,7 +9,8 @@ from mlpfusion.trace import ops
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records import Decoded, Role
+    from mlpfusion.ledgers import Role
+    from mlpfusion.records import Decoded
     from mlpfusion.trace.calls import Work
 
 _MATRIX_ROLES: Final[dict[int, tuple[Role, ...]]] = {

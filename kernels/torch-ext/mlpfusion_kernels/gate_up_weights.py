@@ -1,0 +1,38 @@
+"""The parameters of a gated MLP, and whether the kernels can read them where they lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Weights(NamedTuple):
+    """The parameters of a gated MLP: gate and up [H, D] with biases [H], down [D, H] with bias [D]; biases may be None.
+
+    The gate and up biases are both there or both None.
+    """
+
+    gate: torch.Tensor
+    up: torch.Tensor
+    down: torch.Tensor
+    gate_bias: torch.Tensor | None = None
+    up_bias: torch.Tensor | None = None
+    down_bias: torch.Tensor | None = None
+
+
+def unreadable(weights: Weights) -> str | None:
+    """Why the kernels cannot read these weights where they lie, or None."""
+    for name in ("gate", "up", "down"):
+        weight: torch.Tensor = getattr(weights, name)
+        if weight.dim() == 2 and (weight.stride(1) != 1 or weight.stride(0) * weight.element_size() % 16):
+            return (
+                f"{name}_weight must have rows of adjacent elements at distances that are multiples of 16 bytes, "
+                f"got strides {tuple(weight.stride())}"
+            )
+        if weight.data_ptr() % 16:
+            return f"{name}_weight must start at a multiple of 16 bytes, not at address {weight.data_ptr():#x}"
+    if weights.gate.data_ptr() == weights.up.data_ptr() and weights.gate.numel():
+        return "gate_weight and up_weight share one memory"
+    return None

@@ -1,0 +1,114 @@
+"""`auto`: runs each call by the backend that a choice file names for its number of tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from mlpfusion import backend as registry
+from mlpfusion import choice_file, holding
+from mlpfusion.choices import Choice
+from mlpfusion.errors import BackendUnavailableError, UsageError
+from mlpfusion.spec import MODES
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from mlpfusion.choices import Range
+    from mlpfusion.device import Device
+    from mlpfusion.module import GatedMLP
+    from mlpfusion.spec import MLPSpec, Mode
+
+NAME: Final = "auto"
+
+
+class Auto:
+    """The backends of a choice, each for its range of tokens; another card, version or MLP is refused, never used."""
+
+    name = NAME
+
+    def __init__(self, choice: Choice | str | os.PathLike[str]) -> None:
+        """A choice, or the file that holds one.
+
+        Raises:
+            UsageError: no such file, or none with a choice in it.
+        """
+        self.choice = choice if isinstance(choice, Choice) else choice_file.load(choice)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends that it runs, each once."""
+        return tuple(dict.fromkeys(each.backend for each in self.choice.ranges))
+
+    def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
+        """The first thing in which the choice is not for this MLP, card or these versions; or what a backend says."""
+        choice = self.choice
+        if spec != choice.spec:
+            return f"the choice is for {_shape(choice.spec)}; this MLP has {_shape(spec)}"
+        if not choice.ranges:
+            return "the choice names no backend: none could be measured"
+        other = holding.differences(choice.holds, holding.conditions(device, self.backends))
+        if other:
+            return f"the choice was measured elsewhere: {'; '.join(other)}; `mlpfusion choose --fresh` measures again"
+        for name in self.backends:
+            reason = registry.load(name).unsupported(spec, device)
+            if reason is not None:
+                return f"{name}, which the choice names: {reason}"
+        return None
+
+    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+        """Binds every backend of the choice to the module; a call goes by its tokens and by whether it needs gradients.
+
+        Raises:
+            BackendUnavailableError: a backend refuses the module; later, a call for which nothing was measured.
+        """
+        calls = {name: registry.load(name).bind(mlp) for name in self.backends}
+        inference, training = (
+            [(each.first, each.last, calls[each.backend]) for each in self.choice.ranges if each.mode == mode]
+            for mode in MODES
+        )
+        width = self.choice.spec.hidden_size
+        parameters = tuple(mlp.parameters())
+
+        def forward(x: Tensor) -> Tensor:
+            trains = torch.is_grad_enabled() and (x.requires_grad or any(each.requires_grad for each in parameters))
+            tokens = x.numel() // width
+            for first, last, call in training if trains else inference:  # a loop that torch.compile can follow
+                if max(tokens, 1) >= first and (last is None or tokens <= last):
+                    return call(x)
+            raise _unmeasured(self.choice.ranges, tokens, "training" if trains else "inference")
+
+        return forward
+
+
+def of(backend: object, choice: Choice | str | os.PathLike[str] | None) -> Auto:
+    """The backend that `backend="auto"` and `choice=...` ask for.
+
+    Raises:
+        UsageError: one of them without the other.
+    """
+    if backend != NAME:
+        raise UsageError(f"choice= goes with backend {NAME!r}, got backend {backend!r}")
+    if choice is None:
+        raise UsageError(f"backend {NAME!r} needs choice=FILE, the choice.json that `mlpfusion choose` wrote")
+    return Auto(choice)
+
+
+def _unmeasured(ranges: Sequence[Range], tokens: int, mode: Mode) -> BackendUnavailableError:
+    measured = ", ".join(f"{each.first} to {each.last or 'any'}" for each in ranges if each.mode == mode) or "none"
+    under = " (under torch.no_grad() it would be inference)" if mode == "training" else ""
+    return BackendUnavailableError(
+        NAME, f"the choice names nothing for {tokens} tokens in {mode}{under}; it does for: {measured}"
+    )
+
+
+def _shape(spec: MLPSpec) -> str:
+    bias = "bias" if spec.bias else "no bias"
+    return (
+        f"hidden_size {spec.hidden_size}, intermediate_size {spec.intermediate_size}, {spec.activation}, "
+        f"{spec.dtype}, {bias}"
+    )

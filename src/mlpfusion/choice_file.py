@@ -1,0 +1,81 @@
+"""One choice file: JSON with a schema number, both ways, and refused where it does not hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from mlpfusion import files
+from mlpfusion.choices import SCHEMA, Choice, Plan
+from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    import os
+
+CHOICE: Final = "choice"
+PLAN: Final = "choice plan"
+_MOST_BYTES: Final = 2**24
+_Kept = TypeVar("_Kept", Choice, Plan)
+
+
+class _Head(msgspec.Struct):
+    schema: Any = None
+    kind: Any = None
+
+
+def encode(record: Choice | Plan) -> str:
+    """The JSON text of a choice or a plan: the same text for equal records."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n"
+
+
+def save(choice: Choice, path: Path) -> None:
+    """Write a choice; errors are as of `files.write_whole`."""
+    files.write_whole(f"{CHOICE} file", path, encode(choice).encode())
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write a plan; errors are as of `files.write_whole`."""
+    files.write_whole(PLAN, path, encode(plan).encode())
+
+
+def load(path: str | os.PathLike[str]) -> Choice:
+    """The choice in a file. Whether it holds here is another question: `holding.differences` has the answer.
+
+    Raises:
+        UsageError: there is no such file, or it is no choice of this schema, or a damaged one.
+    """
+    return _load(f"{CHOICE} file", path, CHOICE, Choice)
+
+
+def load_plan(path: Path) -> Plan:
+    """The plan in a file; errors are as of `load`."""
+    return _load(PLAN, path, PLAN, Plan)
+
+
+def check_file(path: Path) -> Path:
+    """`path` if a choice can be written there; what is there already may only be a choice, else a `UsageError`."""
+    target = files.check_file(f"{CHOICE} file", path)
+    if target.exists() and target.stat().st_size:
+        load(path)
+    return path
+
+
+def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept]) -> _Kept:
+    data = files.read_whole(what, Path(path), _MOST_BYTES)
+    shown = f"{what} {str(path)!r}"
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except msgspec.ValidationError:
+        raise UsageError(f"{shown} is none of mlpfusion: no schema number and kind at its top") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown} is not JSON, or cut short: {error}") from None
+    if head.kind != kind:
+        raise UsageError(f"{shown} holds a {head.kind!r}; valid here: {kind!r}")
+    if head.schema != SCHEMA:
+        raise UsageError(f"{shown} has schema {head.schema!r}; this version reads schema {SCHEMA}")
+    try:
+        return msgspec.json.decode(data, type=record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown} is damaged: {error}") from None

@@ -1,0 +1,149 @@
+"""The verb of the command line that chooses a backend for a model: choose."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mlpfusion.cli_streams import write_out
+from mlpfusion.cli_text import (
+    FAILED,
+    OK,
+    Format,
+    InterruptedRunError,
+    Text,
+    names_in,
+    one_line,
+    path_in,
+    say,
+    seconds,
+    size,
+)
+from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    from mlpfusion.api import Progress
+    from mlpfusion.choices import Model
+
+FOLDER: Final = "choices"
+_TOKENS: Final = "1,16,256,2048,8192"
+_CLOCKS: Final = "event_us|graph_us|wall_us"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give the command line this verb."""
+    app.command("choose")(_choose)
+
+
+def _choose(
+    model: Annotated[
+        Text, typer.Argument(metavar="MODEL", help="A known name, a config.json or its directory.")
+    ] = None,
+    *,
+    dim: Annotated[Text, typer.Option(metavar="N", help="hidden_size, in place of MODEL.")] = None,
+    hidden: Annotated[Text, typer.Option(metavar="N", help="intermediate_size, in place of MODEL.")] = None,
+    activation: Annotated[Text, typer.Option(metavar="NAME", help="Activation, in place of MODEL.")] = None,
+    dtype: Annotated[Text, typer.Option(metavar="NAME", help="Element type; the model's.")] = None,
+    tokens: Annotated[str, typer.Option(metavar="A,B", help="Numbers of tokens to measure.")] = _TOKENS,
+    mode: Annotated[str, typer.Option(metavar="A,B", help="inference, training or both.")] = "inference",
+    tp: Annotated[str, typer.Option(metavar="N", help="Cards that share the intermediate size.")] = "1",
+    backends: Annotated[Text, typer.Option(metavar="A,B", help="Backends by name or ./file.py:Class; all.")] = None,
+    device: Annotated[Text, typer.Option(metavar="cuda|cpu|CARD", help="Where to run; a GPU if there is one.")] = None,
+    clock: Annotated[Text, typer.Option(metavar=_CLOCKS, help="What decides; event_us, on a CPU wall_us.")] = None,
+    out: Annotated[Text, typer.Option(metavar="DIR", help=f"Folder for choice and rows; {FOLDER}/MODEL.")] = None,
+    rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds for each number of tokens.")] = "60",
+    time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is in the folder already.")] = False,
+    fmt: Format = "text",
+) -> int:
+    """Measure every backend on a model's MLP, and write which one is for how many tokens.
+
+    Rows that are finished are kept: the same command goes on where it was interrupted.
+    """
+    from mlpfusion import backend as registry
+    from mlpfusion import spec
+    from mlpfusion.report import choice as report
+    from mlpfusion.report import grid
+
+    spec.one_of("format", fmt, grid.FORMATS)
+    asked = _model(model, dim, hidden, activation, dtype)
+    parts = size("--tp", tp) or 1
+    folder = path_in("--out", out) if out is not None else Path(FOLDER) / _folder_name(asked, parts)
+    modes: list[spec.Mode] = [spec.one_of("mode", name, spec.MODES) for name in names_in("--mode", mode)]
+    counts = [size("--tokens", text) or 0 for text in names_in("--tokens", tokens)]
+    names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
+    number, limit = size("--rounds", rounds) or 0, seconds("--time-limit", time_limit)
+    from mlpfusion.models import choose
+
+    try:
+        made = choose.choose(
+            asked,
+            tokens=counts,
+            modes=modes,
+            tp=parts,
+            backends=names,
+            device=device,
+            out=folder,
+            clock=None if clock is None else spec.one_of("clock", clock, choose.CLOCKS),
+            rounds=number,
+            time_limit_s=limit,
+            fresh=fresh,
+            on_event=_report,
+        )
+    except KeyboardInterrupt:
+        raise InterruptedRunError(_kept(folder)) from None
+    say(f"saved in {folder / 'choice.json'}", sys.stderr)
+    write_out(report.render(made, fmt))
+    return OK if made.ranges else FAILED
+
+
+def _model(model: Text, dim: Text, hidden: Text, activation: Text, dtype: Text) -> Model:
+    from mlpfusion import spec
+    from mlpfusion.models import known
+
+    kind = None if dtype is None else spec.parse_dtype(dtype)
+    sizes = {"--dim": dim, "--hidden": hidden, "--activation": activation}
+    given = [name for name, value in sizes.items() if value is not None]
+    if model is not None:
+        if given:
+            raise UsageError(f"{given[0]} does not go with a model: its configuration says it")
+        return known.find(model, dtype=kind)
+    if not given:
+        raise UsageError(
+            f"no model: give a config.json, its directory, --dim and --hidden, or {', '.join(known.models())}"
+        )
+    if dim is None or hidden is None:
+        raise UsageError(f"{given[0]} needs {'--hidden' if dim is not None else '--dim'} too, or name a model")
+    made = spec.MLPSpec(
+        hidden_size=size("--dim", dim) or 0,
+        intermediate_size=size("--hidden", hidden) or 0,
+        activation="gelu_tanh" if activation is None else spec.parse_activation(activation),
+        dtype=kind or "bfloat16",
+    )
+    return known.of_sizes(made)
+
+
+def _folder_name(model: Model, tp: int) -> str:
+    """The model's name as one part of a path, with what else tells its rows from others."""
+    name = (
+        "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in model.name).strip(".-") or "model"
+    )
+    return f"{name}-{model.spec.dtype}{f'-tp{tp}' if tp > 1 else ''}"
+
+
+def _kept(folder: Path) -> str:
+    rows = 0
+    with contextlib.suppress(OSError):
+        rows = sum(1 for mode in ("inference", "training") for _ in folder.glob(f"{mode}-*.json"))
+    if not rows:
+        return "nothing was saved: no backend had finished"
+    return f"what was finished is in {folder}; the same command goes on from there"
+
+
+def _report(event: Progress) -> None:
+    who = f"{event.stage} {event.backend}" if event.backend else event.stage
+    say(f"{who}: {one_line(event.text)}", sys.stderr)

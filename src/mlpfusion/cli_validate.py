@@ -1,0 +1,114 @@
+"""The verb of the command line that judges kernels: validate."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlpfusion.cli_streams import write_out
+from mlpfusion.cli_text import FAILED, OK, Format, Text, names_in, one_line, path_in, say, seconds, size
+from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlpfusion.verdicts import Validation
+
+_ACTIVATIONS = "gelu_tanh|gelu|silu|relu"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give the command line this verb."""
+    app.command("validate")(_validate)
+
+
+def _validate(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET...", help="file.py:name, module:name, a backend, or a Hub kernel directory."),
+    ] = None,
+    *,
+    activation: Annotated[Text, typer.Option(metavar=_ACTIVATIONS, help="What it should compute; gelu_tanh.")] = None,
+    dtype: Annotated[
+        Text, typer.Option(metavar="A,B", help="Dtypes that it must take; else all three are tried.")
+    ] = None,
+    shapes: Annotated[Text, typer.Option(metavar="7x127,64", help="Shapes of gate, or of the rows of x.")] = None,
+    device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")] = None,
+    against: Annotated[
+        str, typer.Option(metavar="A,B|none", help="Peers: eager, inductor, or targets.")
+    ] = "eager,inductor",
+    only: Annotated[Text, typer.Option(metavar="A,B", help="Only these checks, by name.")] = None,
+    seed: Annotated[Text, typer.Option(metavar="N", help="Seed of the inputs; else one that nobody can know.")] = None,
+    json: Annotated[Text, typer.Option(metavar="FILE", help="Result file; Inductor's code goes beside it.")] = None,
+    rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race against a peer.")] = "60",
+    time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one call may take.")] = "120",
+    strict: Annotated[bool, typer.Option("--strict", help="A hazard is a failure too.")] = False,
+    self_test: Annotated[bool, typer.Option("--self-test", help="Judge the controls that ship with this.")] = False,
+    fmt: Format = "text",
+) -> int:
+    """Judge custom kernels: the right function, as exact as it should be, right gradients, and how fast."""
+    from mlpfusion import spec
+    from mlpfusion.report import grid, verdict
+
+    spec.one_of("format", fmt, grid.FORMATS)
+    json_file = None if json is None else path_in("--json", json)
+    if self_test:
+        if targets:
+            raise UsageError(f"--self-test judges its own controls; it takes no target, got {targets[0]!r}")
+        return _self_test(device, json_file, _seed(seed), fmt)
+    from mlpfusion.validating import validate
+
+    found = validate(
+        targets or [],
+        activation=activation,
+        dtypes=None if dtype is None else names_in("--dtype", dtype),
+        shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
+        device=device,
+        against=() if against == "none" else names_in("--against", against),
+        only=None if only is None else names_in("--only", only),
+        seed=_seed(seed),
+        time_limit_s=seconds("--time-limit", time_limit),
+        rounds=size("--rounds", rounds) or 60,
+        json=json_file,
+        on_event=_tell,
+    )
+    write_out(verdict.render(found, fmt))
+    return _judge(found, strict=strict)
+
+
+def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str) -> int:
+    from mlpfusion.report import controls
+    from mlpfusion.validating import self_test
+
+    found = self_test(device=device, seed=seed, json=json, on_event=_tell)
+    write_out(controls.render(found, fmt))
+    return OK if found.passed else FAILED
+
+
+def _judge(found: Validation, *, strict: bool) -> int:
+    return OK if all(verdict.is_accepted(strict=strict) for verdict in found.verdicts) else FAILED
+
+
+def _tell(target: str, text: str) -> None:
+    if sys.stderr.isatty():
+        say(f"{one_line(target)}: {one_line(text)}", sys.stderr)
+
+
+def _seed(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise UsageError(f"--seed must be a number without a sign, got {text!r}")
+    return int(text)
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """A shape as it is typed: 7x127, 64, 0x8, or "scalar"."""
+    if text == "scalar":
+        return ()
+    parts = text.split("x")
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise UsageError(f"--shapes needs sizes such as 7x127, 64 or scalar, got {text!r}")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,153 @@
+"""Has the kernels of a profile's rows counted under Nsight Compute, and puts measured bytes beside derived ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion.errors import MeasurementError
+from mlpfusion.measure import counters, supervise, tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from mlpfusion.device import Device
+    from mlpfusion.measure.counters import Caches, KernelBytes
+    from mlpfusion.records import Row, Traffic
+    from mlpfusion.spec import Workload
+
+Counts = dict[str, "tuple[KernelBytes, ...] | str"]  # by backend its kernels, or why there are none
+
+# Up to this share of the derived bytes the two are said to agree: bookkeeping of the memory itself is counted too.
+AGREES: Final = 0.05
+
+
+def count(
+    names: Sequence[str], workload: Workload, here: Device, *, folder: Path, seed: int, time_limit_s: float
+) -> tuple[Counts, Counts]:
+    """The kernels of one call of each backend: with the caches as the call leaves them, and emptied before each kernel.
+
+    Nothing here fails a backend: where counters cannot be read there is the reason.
+    """
+    ncu = counters.find()
+    reason = counters.unavailable(here, ncu)
+    if reason is not None or ncu is None:
+        nothing: Counts = dict.fromkeys(names, reason or "")
+        return nothing, dict(nothing)
+
+    def run(caches: Caches) -> Counts:
+        found = _run(names, caches)
+        together = next(iter(found.values()), None)
+        if len(names) < 2 or not isinstance(together, str) or together == counters.NOT_PERMITTED:
+            return found
+        return {name: _run([name], caches)[name] for name in names}  # one of them may have broken it for all
+
+    def _run(some: Sequence[str], caches: Caches) -> Counts:
+        task = tasks.Count(backends=tuple(some), workload=workload, device=here.kind, seed=seed)
+        name = f"count-{caches}-{len(some)}-{some[0] if len(some) == 1 else 'all'}".replace("/", "-")
+        log = folder / f"{name}.csv"
+        log.unlink(missing_ok=True)
+        limit = time_limit_s * len(some)
+        before = counters.command(ncu, str(log), caches)
+        answer = supervise.run(task, folder=folder, name=name, time_limit_s=limit, before=before)
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        try:
+            if isinstance(answer, tasks.Broken) and "ERR_NVGPUCTRPERM" not in text:
+                raise MeasurementError(f"the run under Nsight Compute failed: {answer.reason}")
+            return dict(counters.by_backend(counters.parse(text), some))
+        except MeasurementError as error:
+            return dict.fromkeys(some, str(error))
+
+    in_sequence = run("none")
+    if all(isinstance(found, str) for found in in_sequence.values()):
+        return in_sequence, dict(in_sequence)
+    return in_sequence, run("all")
+
+
+def with_counters(row: Row, in_sequence: Counts, alone: Counts, here: Device) -> Row:
+    """The row with measured bytes per step and in all, and what explains their difference to the derived ones."""
+    traffic = row.traffic
+    found = in_sequence.get(row.backend)
+    if traffic is None or found is None:
+        return row
+    if isinstance(found, str):
+        return _with(row, _without(traffic, found))
+    names = [kernel.name for kernel in row.kernels if kernel.role not in ("memset", "memcpy")]
+    reason = _other_kernels(names, [kernel.name for kernel in found])
+    if reason is not None:
+        return _with(row, _without(traffic, reason))
+    places = [index for index, kernel in enumerate(row.kernels) if kernel.role not in ("memset", "memcpy")]
+    measured = dict(zip(places, found, strict=True))
+    beside = alone.get(row.backend)
+    cold = None
+    if beside is not None and not isinstance(beside, str) and len(beside) == len(found):
+        cold = dict(zip(places, beside, strict=True))
+    steps = [
+        msgspec.structs.replace(
+            step,
+            measured_read_bytes=sum(measured[index].read_bytes for index in step.kernels if index in measured),
+            measured_write_bytes=sum(measured[index].write_bytes for index in step.kernels if index in measured),
+            alone_bytes=None if cold is None else sum(cold[i].bytes for i in step.kernels if i in cold),
+        )
+        for step in traffic.steps
+    ]
+    changed = msgspec.structs.replace(
+        traffic,
+        steps=tuple(steps),
+        measured_bytes=sum(kernel.bytes for kernel in found),
+        alone_bytes=None if cold is None else sum(kernel.bytes for kernel in cold.values()),
+    )
+    return _with(row, msgspec.structs.replace(changed, explained=explain(changed, here.l2_bytes)))
+
+
+def explain(traffic: Traffic, l2_bytes: int | None) -> str | None:
+    """Why measured and derived bytes differ; None where they agree, or one is missing."""
+    derived, measured, alone = traffic.derived_bytes, traffic.measured_bytes, traffic.alone_bytes
+    if derived is None or measured is None or abs(measured - derived) <= AGREES * derived:
+        return None
+    difference = f"{_mb(abs(measured - derived))} {'less' if measured < derived else 'more'} than derived"
+    cache = "the L2" if l2_bytes is None else f"the L2 ({l2_bytes / 2**20:.0f} MiB)"
+    largest = max((value.bytes for value in traffic.intermediates), default=0)
+    if measured < derived:
+        if alone is not None and alone - measured >= (derived - measured) / 2:
+            return (
+                f"{difference}: {cache} held part of what one kernel wrote until the next read it; with it emptied "
+                f"before each kernel they move {_mb(alone)}"
+            )
+        if alone is None and l2_bytes is not None and 0 < largest <= 2 * l2_bytes:
+            return f"{difference}: the largest value that goes through memory has {_mb(largest)}, near {cache}'s size"
+        return f"{difference}, which the caches do not explain"
+    excess = max(traffic.steps, key=lambda step: _measured(step) - step.bytes, default=None)
+    if excess is None or _measured(excess) <= excess.bytes:
+        return f"{difference}, in none of the kernels that the ledger has"
+    more = _mb(_measured(excess) - excess.bytes)
+    return f"{difference}, most of it in {excess.role or excess.op}, which moves {more} more: it reads data again"
+
+
+def _measured(step: object) -> int:
+    read, written = getattr(step, "measured_read_bytes", None), getattr(step, "measured_write_bytes", None)
+    return (read or 0) + (written or 0)
+
+
+def _other_kernels(traced: Sequence[str], counted: Sequence[str]) -> str | None:
+    """Why two lists of kernels are not of one call, or None."""
+    if len(traced) != len(counted):
+        return f"Nsight Compute saw {len(counted)} kernels where the trace shows {len(traced)}"
+    for one, other in zip(traced, counted, strict=True):
+        if not counters.same_kernel(one, other):
+            return f"Nsight Compute saw {other!r} where the trace shows {one!r}"
+    return None
+
+
+def _without(traffic: Traffic, reason: str) -> Traffic:
+    return msgspec.structs.replace(traffic, reasons={**traffic.reasons, "measured_bytes": reason})
+
+
+def _with(row: Row, traffic: Traffic) -> Row:
+    return msgspec.structs.replace(row, traffic=traffic)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:.3g} MB"

@@ -1,0 +1,200 @@
+"""Sees the operators that a call runs, compiled code included, and writes down what each reads and writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mlpfusion.measure.ledger import Ledgers
+
+# They hand out memory, or change what a tensor refers to, and move nothing.
+_ALLOCATE: Final = frozenset(
+    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_",
+     "resize_as_", "set_", "_resize_output_", "record_stream", "scalar_tensor", "_efficientzerotensor"}
+)  # fmt: skip
+# In place by their schema, but what was there before is not read.
+_OVERWRITE: Final = frozenset(
+    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_",
+     "geometric_", "cauchy_", "eye", "_foreach_copy_", "_foreach_zero_"}
+)  # fmt: skip
+# The namespaces whose schemas and aliases PyTorch itself tests.
+_OWN: Final = frozenset({"aten", "prims", "prim", "inductor", "mkldnn"})
+
+
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that lets compiled code run compiled.
+
+    An ordinary mode makes code under torch.compile run eager without a word; one that calls itself infrastructure does
+    not, and then sees only the operators between the compiled kernels.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, ledgers: Ledgers) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._ledgers = ledgers
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Whether torch.compile may ignore this mode."""
+        return True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Whether this mode stays out of compilation, and in when the result runs."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator and write it down."""
+        kwargs = kwargs or {}
+        if self._ledgers.quiet or not isinstance(func, torch._ops.OpOverload):
+            return func(*args, **kwargs)
+        if func.namespace not in _OWN:
+            return self._foreign(func, args, kwargs)
+        if _is_composite(func):  # it is what it is made of
+            with self:
+                made = func.decompose(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        return self._own(func, args, kwargs)
+
+    def _own(self, func: Any, args: Any, kwargs: Any) -> Any:
+        out = func(*args, **kwargs)
+        self._write_down(func, args, kwargs, out)
+        return out
+
+    def _foreign(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A custom operator: the launches inside it where there are any to be seen, else the operator as one launch.
+
+        What its schema says is checked: a tensor that it says is only read, and that changed, was written.
+        """
+        ledgers = self._ledgers
+        before = len(ledgers.launches)
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor) and value.numel()]
+        # A graph that is being captured would get the copies of this check, and may not be waited for.
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        state = [] if capturing else [(value, _State(value)) for value in given]
+        body = _body(func, given)
+        if body is None:
+            ledgers.opaque.append(func._schema.name)
+            out = func(*args, **kwargs)
+        else:
+            outer = ledgers.inside
+            ledgers.inside = outer or (func._schema.name, before)
+            try:
+                with self:
+                    out = body(*args, **kwargs)
+            finally:
+                ledgers.inside = outer
+        changed = [value for value, was in state if was.changed(value)]
+        inside = ledgers.launches[before:]
+        if not inside:
+            self._write_down(func, args, kwargs, out, changed)
+            return out
+        written = {access.buffer for launch in inside for access in launch.writes}
+        behind = [value for value in changed if (found := ledgers.access(value)) and found.buffer not in written]
+        if behind:
+            reason = "it writes to a tensor without a launch that can be seen"
+            ledgers.launch(func._schema.name, "operator", writes=behind, unknown=reason)
+        return out
+
+    def _write_down(self, func: Any, args: Any, kwargs: Any, out: Any, changed: Sequence[Tensor] = ()) -> None:
+        name = func._schema.name
+        plain = name.rpartition("::")[2]
+        if plain in _ALLOCATE:
+            return
+        reads, writes = _roles(func, args, kwargs, overwrites=plain in _OVERWRITE)
+        sources = {_storage(tensor) for tensor in (*reads, *writes)} - {None}
+        results = [value for value in tree_leaves(out) if isinstance(value, Tensor)]
+        fresh = [value for value in results if _storage(value) not in sources]
+        writes = [*writes, *fresh, *changed]
+        if not writes and results:
+            return  # a view, or several
+        reads, writes = ([tensor for tensor in given if self._ledgers.is_here(tensor)] for given in (reads, writes))
+        if all(tensor.numel() == 0 for tensor in writes) and (writes or not _leaves_the_device(reads)):
+            return
+        self._ledgers.launch(name, "operator", reads=reads, writes=writes, flops=_flops(func, args, kwargs, out))
+
+
+class _State:
+    """What a tensor held before an operator ran."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._version = None if tensor.is_inference() else tensor._version
+        self._copy = tensor.detach().clone()
+
+    def changed(self, tensor: Tensor) -> bool:
+        """Whether it was written since: its version is another, or, where a kernel raised none, its bytes are."""
+        if self._version is not None and tensor._version != self._version:
+            return True
+        return not torch.equal(_bits(tensor), _bits(self._copy))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """The tensor as integers of its width: nan is then equal to itself."""
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(tensor.element_size())
+    return tensor.detach() if width is None else tensor.detach().view(width)
+
+
+def _body(func: Any, given: Sequence[Tensor]) -> Callable[..., Any] | None:
+    """The Python function behind a custom operator, in which this mode sees what is called; None for any other."""
+    from torch._library.custom_ops import OPDEFS
+
+    functions = getattr(OPDEFS.get(func._schema.name), "_backend_fns", {})
+    kind = given[0].device.type if given else "cpu"
+    body: Callable[..., Any] | None = functions.get(kind, functions.get(None))
+    return body
+
+
+def _is_composite(func: Any) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
+def _roles(func: Any, args: Any, kwargs: Any, *, overwrites: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """The tensors that the schema says are read, and those that it says are written."""
+    reads: list[Tensor] = []
+    writes: list[Tensor] = []
+    declared = func._schema.arguments
+    given = [*zip(declared, args, strict=False), *((one, kwargs[one.name]) for one in declared if one.name in kwargs)]
+    for argument, value in given:
+        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        if written:
+            writes += tensors
+        if not (written and (overwrites or argument.is_out)):
+            reads += tensors
+    return reads, writes
+
+
+def _storage(tensor: Tensor) -> int | None:
+    """What tells a tensor's storage from any other that is there; None for one without plain memory."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):  # sparse, or a wrapper around others
+        return None
+
+
+def _leaves_the_device(reads: Sequence[Tensor]) -> bool:
+    """Whether an operator without a tensor as result (a comparison, a scalar's value) moves bytes off a device."""
+    return any(tensor.is_cuda for tensor in reads)
+
+
+def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int | None:
+    """Floating-point operations of a matrix product by PyTorch's own formulas; None for anything else."""
+    from torch.utils.flop_counter import flop_registry
+
+    formula = flop_registry.get(func._overloadpacket)
+    if formula is None:
+        return None
+    rest = {name: value for name, value in kwargs.items() if name != "out"}
+    try:
+        return int(formula(*args, **rest, out_val=out))
+    except (TypeError, ValueError, AssertionError):  # a formula that does not know this overload
+        return None

@@ -1,0 +1,190 @@
+"""Makes a choice: every backend measured on a model's MLP, for several numbers of tokens."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from mlpfusion import api, choice_file, holding, spec
+from mlpfusion import backend as registry
+from mlpfusion import device as devices
+from mlpfusion.choices import SCHEMA, Choice, ClockName, Model, Plan
+from mlpfusion.errors import UsageError
+from mlpfusion.models import decide, known, rows
+from mlpfusion.models.time_left import TimeLeft
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from mlpfusion.device import Device
+    from mlpfusion.records import Profile
+    from mlpfusion.spec import MLPSpec, Mode, Workload
+
+TOKENS: Final = (1, 16, 256, 2048, 8192)
+ROUNDS: Final = 60
+CLOCKS: Final[tuple[ClockName, ...]] = ("event_us", "graph_us", "wall_us")
+
+
+def choose(
+    model: str | os.PathLike[str] | Model | MLPSpec,
+    *,
+    tokens: Sequence[int] = TOKENS,
+    modes: Sequence[Mode] = ("inference",),
+    tp: int = 1,
+    dtype: spec.Dtype | None = None,
+    backends: Sequence[str] | None = None,
+    device: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    clock: ClockName | None = None,
+    rounds: int = ROUNDS,
+    time_limit_s: float = 600.0,
+    fresh: bool = False,
+    on_event: Callable[[api.Progress], None] | None = None,
+) -> Choice:
+    """The fastest right backend for each number of tokens, in ranges.
+
+    `model` is a known name, a config.json or its directory, or the sizes; `tp` cards share its intermediate size. The
+    `clock` that decides is event_us on a GPU and wall_us on a CPU. With `out` each row is written there as it finishes,
+    choice.json at the end, and a later call goes on where this one ended; `fresh` measures everything again.
+
+    Raises:
+        UsageError: a bad value, a refused model, a workload that does not fit, or rows in `out` of something else.
+    """
+    asked = _asked(model, dtype)
+    here = device_of(device)
+    names = [registry.check_name(name) for name in (registry.names() if backends is None else backends)]
+    work = _workloads(asked, tokens, modes, tp)
+    for each in work:
+        api.check_memory(each, here, len(names))
+    judged_by, folder = _clock(clock, here), None if out is None else Path(out)
+    if folder is not None:
+        rows.prepare(folder, _plan(work[0].spec, spec.positive("rounds", rounds), names, here), fresh=fresh)
+    before = {each: rows.earlier(folder, each) for each in work}
+    missing = {
+        each: frozenset(names) - {row.backend for row in rows.finished(found)}
+        for each, found in before.items()
+        if not rows.is_whole(found, names)
+    }
+    left = TimeLeft(missing, on_event or (lambda event: None))
+
+    def measured(each: Workload) -> Profile:
+        return api.profile(
+            each,
+            backends=names,
+            device=here.kind,
+            json=rows.path_of(folder, each),
+            rounds=rounds,
+            time_limit_s=time_limit_s,
+            finished=rows.finished(before[each]),
+            on_event=left.watch(each),
+        )
+
+    profiles = [measured(each) if each in missing else found for each, found in before.items()]
+    whole = [each for each in profiles if each is not None]
+    choice = _choice(whole, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
+    if folder is not None:
+        choice_file.save(choice, folder / rows.CHOICE_NAME)
+    return choice
+
+
+def _plan(made: MLPSpec, rounds: int, names: Sequence[str], here: Device) -> Plan:
+    holds = holding.conditions(here, names)
+    return Plan(schema=SCHEMA, kind="choice plan", spec=made, rounds=rounds, holds=holds)
+
+
+def _choice(
+    profiles: Sequence[Profile], here: Device, *, model: Model, tp: int, clock: ClockName, rounds: int
+) -> Choice:
+    """What the profiles of one MLP say, in all."""
+    wrong = decide.disqualified(profiles)
+    points = tuple(decide.point(profile, clock, wrong) for profile in profiles)
+    found = decide.ranges(points)
+    return Choice(
+        schema=SCHEMA,
+        kind="choice",
+        mlpfusion=profiles[-1].mlpfusion,
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        model=model,
+        tp=tp,
+        spec=profiles[-1].workload.spec,
+        clock=clock,
+        rounds=rounds,
+        device=here,
+        environment=profiles[-1].environment,
+        holds=holding.conditions(here, list(dict.fromkeys(each.backend for each in found))),
+        points=points,
+        ranges=found,
+    )
+
+
+# ---- what is asked ---------------------------------------------------------------------------------------------------
+
+
+def _asked(model: str | os.PathLike[str] | Model | MLPSpec, dtype: spec.Dtype | None) -> Model:
+    if isinstance(model, spec.MLPSpec):
+        model = known.of_sizes(model)
+    if not isinstance(model, Model):
+        return known.find(model, dtype=dtype)
+    return model if dtype is None else replace(model, spec=replace(model.spec, dtype=dtype))
+
+
+def device_of(asked: str | None) -> Device:
+    """The device of a kind, or of a card's short name such as h200 or a100-80gb if that card is here.
+
+    Raises:
+        UsageError: no such kind or card; or the card is not here: times of a card cannot be had without it.
+    """
+    if asked is None or asked in devices.DEVICE_KINDS:
+        return replace(devices.detect(asked), interpreted=False)
+    cards = [name for name in devices.KNOWN_CARDS if _parts(asked) <= _parts(name)]
+    if not cards:
+        short = ", ".join(name.removeprefix("NVIDIA ").lower().replace(" ", "-") for name in devices.KNOWN_CARDS)
+        raise UsageError(f"unknown device {asked!r}; valid: {', '.join(devices.DEVICE_KINDS)}, or a card: {short}")
+    here = replace(devices.detect(), interpreted=False)
+    if not _parts(asked) <= _parts(here.name):
+        raise UsageError(
+            f"device {asked!r} ({' or '.join(cards)}) is not here, and this version predicts no times; "
+            f"here: {here.name}"
+        )
+    return here
+
+
+def _parts(name: str) -> set[str]:
+    return set(name.lower().replace("-", " ").split())
+
+
+def _workloads(model: Model, tokens: Sequence[int], modes: Sequence[Mode], tp: int) -> list[Workload]:
+    """Every mode and number of tokens, each once, on the share of the MLP that one of `tp` cards has."""
+    spec.positive("tp", tp)
+    inner = model.spec.intermediate_size
+    if inner % tp:
+        raise UsageError(f"tp {tp} does not divide the intermediate_size {inner} of {model.name}")
+    for what, values in (("tokens", tokens), ("modes", modes)):
+        if not values:
+            raise UsageError(f"no {what} were given")
+        twice = [each for each in values if list(values).count(each) > 1]
+        if twice:
+            raise UsageError(f"{what} names {twice[0]} twice")
+    for mode in modes:
+        spec.one_of("mode", mode, spec.MODES)
+    if "training" in modes and model.inference_only is not None:
+        raise UsageError(f"{model.name} is for inference alone: {model.inference_only}")
+    share = replace(model.spec, intermediate_size=inner // tp)
+    return [
+        spec.Workload(spec=share, batch=1, seq=spec.positive("tokens", count), mode=mode)
+        for mode in modes
+        for count in sorted(tokens)
+    ]
+
+
+def _clock(asked: ClockName | None, here: Device) -> ClockName:
+    if asked is None:
+        return "event_us" if here.kind == "cuda" else "wall_us"
+    spec.one_of("clock", asked, CLOCKS)
+    if here.kind == "cpu" and asked != "wall_us":
+        raise UsageError(f"clock {asked!r} needs a GPU; valid on a CPU: wall_us")
+    return asked

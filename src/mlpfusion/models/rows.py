@@ -1,0 +1,97 @@
+"""The rows of a choice on disk: one result file for each number of tokens, and the plan that they all go with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from mlpfusion import choice_file, files, holding, spec, store
+from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from mlpfusion.choices import Plan
+    from mlpfusion.records import Profile, Row
+    from mlpfusion.spec import Workload
+
+CHOICE_NAME: Final = "choice.json"
+PLAN_NAME: Final = "plan.json"
+
+
+def prepare(folder: Path, plan: Plan, *, fresh: bool) -> None:
+    """Make the folder and keep the plan in it; with `fresh` the rows that are there go.
+
+    Raises:
+        UsageError: nothing can be written there; or rows are there that were measured for another plan.
+    """
+    files.check_directory("output directory", folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    choice_file.check_file(folder / CHOICE_NAME)
+    path, rows = folder / PLAN_NAME, _row_files(folder)
+    if fresh:
+        for each in rows:
+            store.load(each)  # a file that is none of ours is not deleted
+        for each in rows:
+            each.unlink()
+    elif rows:
+        if not path.exists():
+            raise UsageError(f"{str(folder)!r} holds rows but no {PLAN_NAME}; {_WAY_OUT}")
+        plan = _joined(folder, choice_file.load_plan(path), plan)
+    choice_file.save_plan(plan, path)
+
+
+def earlier(folder: Path | None, work: Workload) -> Profile | None:
+    """What an earlier run left of this workload; None without one, or without a folder.
+
+    Raises:
+        UsageError: another workload is in its file.
+    """
+    path = path_of(folder, work)
+    if path is None or not path.exists():
+        return None
+    found = store.load(path)
+    if found.workload != work:
+        raise UsageError(f"{str(path)!r} holds another workload; {_WAY_OUT}")
+    return found
+
+
+def path_of(folder: Path | None, work: Workload) -> Path | None:
+    """The file of a workload's rows."""
+    return None if folder is None else folder / f"{work.mode}-{work.tokens}.json"
+
+
+def is_whole(found: Profile | None, names: Sequence[str]) -> bool:
+    """Whether nothing is left to measure for these backends."""
+    return found is not None and found.complete and [row.backend for row in found.rows] == list(names)
+
+
+def finished(found: Profile | None) -> tuple[Row, ...]:
+    """The rows that need no second qualification: all but those that failed in a run that came to its end."""
+    if found is None:
+        return ()
+    return tuple(row for row in found.rows if not (found.complete and row.status == "failed"))
+
+
+_WAY_OUT: Final = "name another folder, or --fresh to measure them again"
+
+
+def _joined(folder: Path, before: Plan, now: Plan) -> Plan:
+    """The plan for the rows that are there and those to come, which may be of other backends."""
+    other = []
+    if before.spec != now.spec:
+        other.append("they are of another MLP")
+    if before.rounds != now.rounds:
+        other.append(f"they took {before.rounds} rounds, not {now.rounds}")
+    then, here = before.holds.versions, now.holds.versions
+    both = {name: version for name, version in then.items() if name in here}
+    other += holding.differences(replace(before.holds, versions=both), now.holds)
+    if other:
+        raise UsageError(f"{str(folder)!r} holds rows that do not go with this run: {'; '.join(other)}; {_WAY_OUT}")
+    return replace(now, holds=replace(now.holds, versions={**then, **here}))
+
+
+def _row_files(folder: Path) -> list[Path]:
+    return [path for mode in spec.MODES for path in sorted(folder.glob(f"{mode}-*.json"))]

@@ -1,0 +1,57 @@
+"""Predictions as text: what each launch and each call would take on a card that nobody ran them on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlpfusion.report import units
+from mlpfusion.report.grid import printable, shorten, tabulated, titled
+from mlpfusion.report.units import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.models.predict import Predicted
+
+
+def render(predicted: Sequence[Predicted], fmt: str) -> str:
+    """Predictions for one card as text or GitHub Markdown; ends with a newline."""
+    github = fmt == "github"
+    first = predicted[0]
+    rates = f"{units.teraflops(first.peaks.flops_16bit)}, {units.gigabytes_per_second(first.peaks.bandwidth)}"
+    assumed = first.efficiency
+    head = (
+        f"predicted, not measured, for {first.card} ({rates}; {first.peaks.source})\n"
+        f"assumes {assumed.compute:.0%} of its matrix rate and {assumed.memory:.0%} of its bandwidth, as {assumed.n} "
+        f"kernels reach on {assumed.source}"
+    )
+    calls = [
+        [one.backend, units.plain(one.predicted_us), _percent(one.error), _percent(one.worst_error)]
+        for one in predicted
+    ]
+    heads = ["backend", "predicted µs", "error here, median", "error here, worst"]
+    launches = [
+        [one.backend if index == 0 else "", str(index + 1), name, units.plain(step.predicted_us), step.bound]
+        for one in predicted
+        for index, step in enumerate(one.steps)
+        for name in [step.role if step.role not in (None, "other") else shorten(step.op)]
+    ]
+    blocks = [
+        head,
+        titled("Calls", tabulated(calls, heads, [False, True, True, True], github=github), github=github),
+        titled(
+            "Launches",
+            tabulated(
+                launches,
+                ["backend", "#", "kernel", "predicted µs", "bound by"],
+                [False, True, False, True, False],
+                github=github,
+            ),
+            github=github,
+        ),
+    ]
+    return printable("\n\n".join(blocks) + "\n")
+
+
+def _percent(share: float | None) -> str:
+    return ABSENT if share is None else f"{share:.0%}"

@@ -1,0 +1,162 @@
+"""act(g)·u and its gradients in fp64, and how far a result may be from them."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mlpfusion.spec import ACTIVATIONS, Activation, Dtype
+
+# The distance of 1 to the next number; a result that is rounded once is off by at most half of it, relatively.
+EPS: Final[dict[Dtype, float]] = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23}
+# The smallest number above zero.
+TINY: Final[dict[Dtype, float]] = {"bfloat16": 2.0**-133, "float16": 2.0**-24, "float32": 2.0**-149}
+
+# A result is right while no element's score is above this.
+LIMIT: Final = 2.0
+# What computing in fp32 may cost on top of the roundings to the dtype, relative to |g·u|: the form 0.5·g·(1 + tanh z)
+# cancels where g is negative, and an approximate exponential or division is off by an ulp or two.
+INNER: Final = 2.0**-22
+# The same for the gradient of gate, relative to |dy·u|·(1 + |g|): its formulas hold 1 - tanh² times a polynomial in g.
+INNER_GATE: Final = 2.0**-21
+
+# The hardware's tanh (tanh.approx) is off by 2^-11 at most; as g·(1 + tanh z)/2 that is within this times |g|.
+HARDWARE_TANH: Final = 6e-4
+
+A_TANH: Final = 2 * math.sqrt(2 / math.pi)  # gelu_tanh(g) = g·sigmoid(A·g + B·g³)
+B_TANH: Final = A_TANH * 0.044715
+
+
+def activate(g: Tensor, activation: Activation) -> Tensor:
+    """act(g) of an fp64 tensor, without cancellation; differentiable."""
+    if activation == "gelu_tanh":  # 0.5·g·(1 + tanh z) loses its digits where tanh z is near -1, in fp64 as well
+        return g * torch.sigmoid(A_TANH * g + B_TANH * g**3)
+    if activation == "gelu":
+        return g * 0.5 * torch.erfc(-g / math.sqrt(2))
+    if activation == "silu":
+        return g * torch.sigmoid(g)
+    return torch.relu(g)
+
+
+def product(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
+    """act(gate)·up in fp64 of tensors of one shape and any dtypes."""
+    return activate(gate.double(), activation) * up.double()
+
+
+class Point(NamedTuple):
+    """Operands of one shape and the gradient that reaches their product."""
+
+    gate: Tensor
+    up: Tensor
+    dy: Tensor
+
+
+def gradients(at: Point, activation: Activation) -> tuple[Tensor, Tensor]:
+    """The gradients of act(gate)·up for gate and up, in fp64."""
+    g, u = at.gate.double().requires_grad_(), at.up.double().requires_grad_()
+    dgate, dup = torch.autograd.grad(activate(g, activation) * u, (g, u), at.dy.double())
+    return dgate, dup
+
+
+def forward_scores(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> Tensor:
+    """|y - r| / (eps·|r| + INNER·|g·u| + tiny·(1 + |u|)) per element; 0 where r is beyond the dtype or not finite."""
+    g, u = gate.double(), up.double()
+    reference = activate(g, activation) * u
+    return _scores(y, reference, INNER * (g * u).abs() + TINY[dtype] * (1 + u.abs()), dtype)
+
+
+def gate_scores(dgate: Tensor, at: Point, activation: Activation, dtype: Dtype) -> Tensor:
+    """The same for dgate: |d - r| / (eps·|r| + INNER_GATE·|dy·u|·(1 + |g|) + tiny·(1 + |u| + |dy|))."""
+    g, u, v = at.gate.double(), at.up.double(), at.dy.double()
+    inner = INNER_GATE * (v * u).abs() * (1 + g.abs()) + TINY[dtype] * (1 + u.abs() + v.abs())
+    return _scores(dgate, gradients(at, activation)[0], inner, dtype)
+
+
+def up_scores(dup: Tensor, at: Point, activation: Activation, dtype: Dtype) -> Tensor:
+    """The same for dup: |d - r| / (eps·|r| + INNER·|dy·g| + tiny·(1 + |dy|))."""
+    g, v = at.gate.double(), at.dy.double()
+    inner = INNER * (v * g).abs() + TINY[dtype] * (1 + v.abs())
+    return _scores(dup, gradients(at, activation)[1], inner, dtype)
+
+
+def _scores(value: Tensor, reference: Tensor, inner: Tensor, dtype: Dtype) -> Tensor:
+    """A value that is nan or inf where the reference is inside the dtype has an infinite score."""
+    scores = (value.double() - reference).abs() / (EPS[dtype] * reference.abs() + inner)
+    scores = torch.where(value.double().isfinite(), scores, torch.inf)
+    return torch.where(is_inside(reference, dtype), scores, 0.0)
+
+
+def is_inside(reference: Tensor, dtype: Dtype) -> Tensor:
+    """Where an fp64 value is finite and more than an ulp from overflow in the dtype."""
+    largest = torch.finfo(getattr(torch, dtype)).max
+    return reference.isfinite() & (reference.abs() < largest * (1 - EPS[dtype]))
+
+
+def ulp(reference: Tensor, dtype: Dtype) -> Tensor:
+    """The distance between neighbouring numbers of the dtype around an fp64 value, fp64."""
+    exponent = torch.frexp(reference.abs().clamp(min=2.0**-200)).exponent - 1
+    return torch.ldexp(torch.ones_like(reference), exponent).mul(EPS[dtype]).clamp(min=TINY[dtype])
+
+
+def bias_in_ulp(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> float:
+    """The mean of sign(r)·(y - r) in ulp where |g| and |u| are above 1/16: -0.5 for a truncating store, else near 0.
+
+    What is off by more than two ulp no store has done.
+    """
+    reference = product(gate, up, activation)
+    kept = (gate.double().abs() > 1 / 16) & (up.double().abs() > 1 / 16) & is_inside(reference, dtype)
+    signed = (y.double() - reference) * reference.sign() / ulp(reference, dtype)
+    return float(signed[kept & (signed.abs() <= 2)].mean())
+
+
+def spread(values: Tensor, generator: torch.Generator) -> Tensor:
+    """An eighth of the values times a power of two from 1/16 to 16: a kernel may clamp what normal ones never reach.
+
+    No more, since a product of two such operands must stay inside float16.
+    """
+    powers = torch.randint(-4, 5, values.shape, generator=generator)
+    kept = torch.rand(values.shape, generator=generator) > 1 / 8
+    return torch.ldexp(values, powers.masked_fill(kept, 0))
+
+
+# ---- the sweep over every gate value ---------------------------------------------------------------------------------
+
+
+def every_value(dtype: Dtype) -> Tensor:
+    """All finite values of a 16-bit dtype in ascending order, -0 and 0 both; for float32, those of bfloat16."""
+    narrow = torch.float16 if dtype == "float16" else torch.bfloat16
+    values = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(narrow)
+    finite = values[values.isfinite()]
+    order = finite.double().sort(stable=True).indices
+    return finite[order].to(getattr(torch, dtype))
+
+
+def beyond(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> Tensor:
+    """Where a value is off by more than one ulp and 2^-20·|g·u|, as a mask.
+
+    A result that is rounded after the activation as well is off by (1 + |u|)/2 ulp at most, which is allowed. In
+    float32, where an ulp is less than fp32 arithmetic costs, the score decides.
+    """
+    if dtype == "float32":
+        return forward_scores(y, gate, up, activation, dtype) > LIMIT
+    g, u = gate.double(), up.double()
+    reference = activate(g, activation) * u
+    allowed = ulp(reference, dtype) * ((1 + u.abs()) / 2).clamp(min=1.0) + 2.0**-20 * (g * u).abs()
+    wrong = (y.double() - reference).abs() > allowed
+    return (wrong | ~y.double().isfinite()) & is_inside(reference, dtype)
+
+
+def beyond_by_function(y: Tensor, gate: Tensor, up: Tensor, dtype: Dtype) -> dict[Activation, int]:
+    """How many values are beyond the bound, by the function that they are taken for."""
+    return {name: int(beyond(y, gate, up, name, dtype).sum()) for name in ACTIVATIONS}
+
+
+def is_near(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> bool:
+    """Whether every value is within HARDWARE_TANH·|g·u| of the function, and half an ulp."""
+    reference = product(gate, up, activation)
+    allowed = HARDWARE_TANH * (gate.double() * up.double()).abs() + ulp(reference, dtype)
+    off = (y.double() - reference).abs() > allowed
+    return not bool((off & is_inside(reference, dtype)).any())

@@ -1,0 +1,123 @@
+"""What the judge and the worker say to each other: records and raw tensors over a pipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import torch
+from torch import Tensor
+
+from mlpfusion.device import DeviceKind
+from mlpfusion.records import Record
+from mlpfusion.spec import Activation
+from mlpfusion.verdicts import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Tensors = dict[str, Tensor]
+Facts = dict[str, Any]
+Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong"]
+
+
+class Array(Record, frozen=True, kw_only=True):
+    """A dense tensor: its dtype's name, shape and bytes in row-major order."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+class Load(Record, frozen=True, kw_only=True, tag="load"):
+    """Load a target and say what it is."""
+
+    target: str
+    activation: Activation
+    device: DeviceKind
+
+
+class Ask(Record, frozen=True, kw_only=True, tag="ask"):
+    """Run a probe of the loaded target on some tensors."""
+
+    probe: str
+    tensors: dict[str, Array]
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Loaded(Record, frozen=True, kw_only=True, tag="loaded"):
+    """A target is there.
+
+    `configurations` counts the autotuner's, 0 without one; `kernels` the Triton kernels that its code can reach.
+    `unfit` is why the interpreter's bfloat16 results say nothing, or None.
+    """
+
+    kind: Kind
+    described: str
+    configurations: int = 0
+    kernels: int = 0
+    interpreted: bool = False
+    unfit: str | None = None
+
+
+class Raw(Record, frozen=True, kw_only=True, tag="raw"):
+    """What a probe gave: tensors by name, and facts."""
+
+    tensors: dict[str, Array]
+    facts: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Raised(Record, frozen=True, kw_only=True, tag="raised"):
+    """A probe or a load raised.
+
+    `why`: the target gave something "wrong" (no tensor), it "refused" (any exception of its own), it was "misused" (it
+    is no target), its device ran out of "memory" or is "poisoned" by it, or the "interpreter" could not run it.
+    """
+
+    why: Why
+    exception: str
+    text: str
+
+
+Answer = Loaded | Raw | Raised
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def encode(message: Load | Ask | Answer) -> bytes:
+    """A message as bytes."""
+    return _ENCODER.encode(message)
+
+
+def decode_request(data: bytes) -> Load | Ask:
+    """The request in these bytes."""
+    request: Load | Ask = msgspec.msgpack.decode(data, type=Load | Ask)
+    return request
+
+
+def decode_answer(data: bytes) -> Answer:
+    """The answer in these bytes."""
+    answer: Answer = msgspec.msgpack.decode(data, type=Answer)
+    return answer
+
+
+def pack(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    """Tensors of any layout and device as arrays; their values are copied."""
+    return {name: _array(tensor) for name, tensor in tensors.items()}
+
+
+def unpack(arrays: Mapping[str, Array]) -> Tensors:
+    """Arrays as contiguous tensors on the CPU."""
+    return {name: _tensor(array) for name, array in arrays.items()}
+
+
+def _array(tensor: Tensor) -> Array:
+    dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    data = dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
+    return Array(dtype=str(dense.dtype).removeprefix("torch."), shape=tuple(dense.shape), data=data)
+
+
+def _tensor(array: Array) -> Tensor:
+    dtype: torch.dtype = getattr(torch, array.dtype)
+    if not array.data:
+        return torch.empty(array.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(array.data), dtype=dtype).reshape(array.shape)

@@ -1,0 +1,79 @@
+"""What a check is, and how one is carried out whatever the target does.
+
+A new check is a function (exam, dtype) -> Found and a line in the table of its module; what it needs of the worker is a
+probe, a function in `probes`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mlpfusion.backend import first_line
+from mlpfusion.validate.exam import Found, UndecidableError, failed, reported, undecided
+from mlpfusion.validate.hired import DiedError, RaisedError
+from mlpfusion.verdicts import Checked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.spec import Dtype
+    from mlpfusion.validate.exam import Exam
+    from mlpfusion.verdicts import Kind
+
+BOTH: Final[frozenset[Kind]] = frozenset(("act_mul", "mlp"))
+ACT_MUL: Final[frozenset[Kind]] = frozenset(("act_mul",))
+MLP: Final[frozenset[Kind]] = frozenset(("mlp",))
+
+
+class Check(NamedTuple):
+    """One question to a target: its name, what it looks at, which kinds it is for, whether each dtype has its own."""
+
+    name: str
+    looks_at: str
+    kinds: frozenset[Kind]
+    run: Callable[[Exam, Dtype], Found]
+    each_dtype: bool = False
+
+
+def carry_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
+    """The result of one check in one dtype. A worker that dies is the caller's to handle."""
+    try:
+        found = check.run(exam, dtype)
+    except UndecidableError as error:
+        found = undecided(str(error))
+    except RaisedError as error:
+        found = raised(error, is_asked=exam.asked.dtypes is not None)
+    except DiedError:
+        raise
+    except Exception as error:  # a stranger's results may be of any kind; the other checks and targets go on
+        found = failed(f"what it gives cannot be judged: {type(error).__name__}: {first_line(error)}")
+    return told(check, exam, dtype, found)
+
+
+def raised(error: RaisedError, *, is_asked: bool) -> Found:
+    """What it means that the target raised where nothing forbids it: a refusal, unless this dtype was asked for."""
+    if error.why == "wrong":
+        return failed(error.text)
+    if error.why == "memory":
+        return failed(f"runs out of memory: {error.text}")
+    if error.why == "interpreter":
+        return undecided(f"Triton's interpreter cannot run it: {error.text}")
+    if is_asked:
+        return failed(f"raises {error}")
+    return reported(f"refused: {error}")
+
+
+def told(check: Check, exam: Exam, dtype: Dtype, found: Found) -> Checked:
+    """A finding as a record."""
+    named = dtype if check.each_dtype else None
+    return Checked(
+        name=check.name,
+        looked_at=check.looks_at,
+        status=found.status,
+        sentence=found.sentence,
+        repro=exam.repro(check.name, dtype, found.shape),
+        dtype=named,
+        hazard=found.hazard,
+        shape=found.shape,
+        figures=found.figures or {},
+    )

@@ -1,0 +1,394 @@
+"""Checks of what any kernel owes, whatever it computes: it runs, writes all of its result, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mlpfusion.validate import bounds
+from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
+from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, shape_text, undecided
+from mlpfusion.validate.guard import PATTERNS
+from mlpfusion.validate.hired import RaisedError
+from mlpfusion.validate.layouts import LAYOUTS
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Dtype
+    from mlpfusion.validate.channel import Facts, Tensors
+    from mlpfusion.validate.exam import Exam
+    from mlpfusion.verdicts import Kind
+
+# No multiple of any tile, a multiple of most, and rows of an odd length.
+WRITTEN: Final = ((257,), (1031,), (7, 127), (2, 2048))
+LAID_OUT: Final = (24, 256)
+PERMUTED: Final = (4, 6, 256)  # 24 rows without one distance between them
+EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
+    "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
+    "mlp": ((0,), (4, 0), (1,), (1, 1)),
+}
+
+
+def runs(exam: Exam, dtype: Dtype) -> Found:
+    """It returns one tensor of the right shape and dtype."""
+    shape = exam.asked.shapes[0] if exam.asked.shapes else exam.plain
+    given = exam.operands(dtype, shape, "runs")
+    y = exam.forward(given)
+    return _misshapen(y, _like(exam, given), dtype) or passed(f"runs; {exam.loaded.described}")
+
+
+def _like(exam: Exam, given: Tensors) -> Tensor:
+    return given["dy"] if exam.kind == "mlp" else given["gate"]
+
+
+def _misshapen(y: Tensor, like: Tensor, dtype: Dtype) -> Found | None:
+    if y.shape != like.shape:
+        return failed(f"returns shape {tuple(y.shape)} for {tuple(like.shape)}", tuple(like.shape))
+    if y.dtype != like.dtype:
+        return failed(f"returns {str(y.dtype).removeprefix('torch.')} for {dtype} operands", tuple(like.shape))
+    return None
+
+
+def written(exam: Exam, dtype: Dtype) -> Found:
+    """Every element of result and gradients is written, and nothing behind: memory is poisoned with two patterns."""
+    refused, faults = [], []
+    shapes = exam.asked.shapes or WRITTEN
+    for shape in shapes:
+        given = exam.operands(dtype, shape, "written")
+        try:
+            first, facts = exam.ask("forward", given, pattern="nan")
+            second, again = exam.ask("forward", given, pattern="odd")
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            refused.append(shape_text(shape))
+            continue
+        wrong = _misshapen(first["y"], _like(exam, given), dtype)
+        if wrong is not None:
+            return wrong
+        faults += _left(shape, "y", first, second, (facts, again))
+    if not faults and len(refused) < len(shapes):
+        faults = _left_by_backward(exam, dtype, shapes)
+    if faults:
+        # Where a part is written the fault has a face; where nothing is, it has not.
+        told = next((each for each in faults if 0 < int(each.left.sum()) < each.left.numel()), faults[0])
+        return failed(_unwritten(told), told.shape)
+    if len(refused) == len(shapes):
+        return undecided(f"it refuses every shape tried: {', '.join(refused)}")
+    return passed("every element is written and nothing behind the result, under both patterns")
+
+
+class Left(NamedTuple):
+    """What a call left unwritten of one result, as a mask [N], and what it wrote behind an allocation."""
+
+    shape: tuple[int, ...]
+    name: str
+    left: Tensor
+    behind: int
+    farthest: int
+
+
+def _left(shape: tuple[int, ...], name: str, first: Tensors, second: Tensors, facts: tuple[Facts, Facts]) -> list[Left]:
+    odd = torch.tensor(PATTERNS["odd"]).to(first[name].dtype)
+    left = (first[name].isnan() & (second[name] == odd)).reshape(-1)
+    # What is written behind may be a nan that was read there: one of the two patterns shows it.
+    behind, farthest = (max(fact[key] for fact in facts) for key in ("behind", "farthest"))
+    return [Left(shape, name, left, behind, farthest)] if bool(left.any()) or behind else []
+
+
+def _left_by_backward(exam: Exam, dtype: Dtype, shapes: tuple[tuple[int, ...], ...]) -> list[Left]:
+    faults = []
+    for shape in shapes:
+        given = exam.operands(dtype, shape, "written")
+        try:
+            first, facts = exam.ask("backward", given, pattern="nan")
+            second, again = exam.ask("backward", given, pattern="odd")
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            continue
+        for name in first:
+            if name != "y" and name in second and first[name].shape == given[name[2:]].shape:
+                faults += _left(shape, name, first, second, (facts, again))
+    return faults
+
+
+def _unwritten(fault: Left) -> str:
+    left, behind, farthest = fault.left, fault.behind, fault.farthest
+    n, count = left.numel(), int(left.sum())
+    result = "the result" if fault.name == "y" else _grad_name(fault.name)
+    outside = f"{behind} element{'s' * (behind != 1)} behind its end are" if behind != 1 else "1 element behind it is"
+    if behind and count == n:
+        return (
+            f"the mask is inverted (`>` where `<` belongs?): none of the {n} elements of {result} is written, "
+            f"and {outside}"
+        )
+    if behind:
+        reach = f", up to {farthest} beyond it" if farthest > 1 else ""
+        return (
+            f"writes outside {'its result' if fault.name == 'y' else result}: {outside} written{reach}"
+            + (f"; {count} of {n} are not" if count else "")
+            + "; is the mask `<=` where `<` belongs, or missing?"
+        )
+    first = int(left.nonzero()[0])
+    if count == n:
+        return f"none of the {n} elements of {result} is written"
+    if first == n - count:
+        if count == 1:
+            return f"the last of {n} elements of {result} is never written: an index is off by one"
+        tail = "the tail behind the last whole tile is left out"
+        return f"the last {count} of {n} elements of {result} are never written: {tail}"
+    return f"{count} of {n} elements of {result} are never written, the first at index {first}"
+
+
+def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
+    """The forward leaves its operands (and weights) as they were, by their bits."""
+    given = exam.operands(dtype, exam.plain, "kept")
+    _, facts = exam.ask("forward", given)
+    changed = facts["changed"]
+    if not changed and exam.forward_only is None:
+        changed = exam.ask("backward", given)[1]["changed"]
+    if changed:
+        return failed(f"the forward overwrites {' and '.join(changed)}", exam.plain)
+    return passed("the operands are as they were, by their bits")
+
+
+def positions(exam: Exam, dtype: Dtype) -> Found:
+    """A value does not depend on where its operands lie: shuffled operands give the shuffled result."""
+    judged = 0
+    for shape in ((1031,), (7, 127), (8, 256)):
+        generator = exam.generator(f"positions {shape}")
+        n = torch.Size(shape).numel()
+        steps = min(n, 96)  # far enough apart for bfloat16
+        gate = (0.5 + 1.5 * (torch.randperm(n, generator=generator) % steps) / steps).to(getattr(torch, dtype))
+        up = torch.linspace(1.0, 1.25, n).to(gate.dtype)
+        order = torch.randperm(n, generator=generator)
+        try:
+            straight = exam.forward({"gate": gate.view(shape), "up": up.view(shape)}).reshape(-1).double()
+            mixed = exam.forward({"gate": gate[order].view(shape), "up": up[order].view(shape)}).reshape(-1).double()
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            continue
+        judged += 1
+        expected = straight[order]
+        off = ~((mixed - expected).abs() <= 4 * bounds.EPS[dtype] * expected.abs())
+        if bool(off.any()):
+            return failed(_displaced(mixed, expected, off), shape)
+    return passed("a value does not depend on its place") if judged else undecided("it refuses every shape tried")
+
+
+def _displaced(mixed: Tensor, expected: Tensor, off: Tensor) -> str:
+    count, n = int(off.sum()), off.numel()
+    where = int(off.nonzero()[0])
+    for shift in (1, -1, 2, -2):
+        if float(((mixed - expected.roll(shift)).abs() < 1e-2 * expected.abs()).double().mean()) > 0.9:
+            return f"every result is that of its neighbour {shift:+d}: an index is off by {abs(shift)}"
+    return f"{count} of {n} results depend on their place, the first at index {where}: an index is wrong"
+
+
+def layouts(exam: Exam, dtype: Dtype) -> Found:
+    """Operands of any layout give the dense result or are refused, in forward and backward."""
+    refused, wrong = [], []
+    shape = _shape(exam, "dense")
+    operands = exam.names if exam.kind == "act_mul" else ("x",)
+    sets = [operands, operands[:1]] if exam.kind == "act_mul" else [operands]
+    for layout, lay in LAYOUTS.items():
+        for which in sets:
+            given = exam.operands(dtype, _shape(exam, layout), "layouts")
+            for name in which:
+                given[name] = lay(given[name]).clone(memory_format=torch.contiguous_format)
+            if layout == "one row of stride 1":
+                given = {
+                    name: value[:1].clone() if value.shape[0] == LAID_OUT[0] else value for name, value in given.items()
+                }
+            named = f"{' and '.join(which)} {layout}"
+            try:
+                dense = exam.forward(given)
+                y = exam.forward(given, layouts=dict.fromkeys(which, layout))
+            except RaisedError as error:
+                if not is_refusal(error):
+                    raise
+                refused.append(named)
+                continue
+            if not _close(y, dense, dtype):
+                wrong.append(named)
+    if wrong:
+        return failed(f"silently wrong where operands are not dense: {'; '.join(wrong)}", shape)
+    backward = _backward_layouts(exam, dtype, shape)
+    if backward is not None:
+        return backward
+    return passed("right in every layout" if not refused else f"right, or refused ({'; '.join(refused)})")
+
+
+def _shape(exam: Exam, layout: str) -> tuple[int, ...]:
+    whole = PERMUTED if layout == "permuted" else LAID_OUT
+    return whole if exam.kind == "act_mul" else whole[:-1]
+
+
+def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found | None:
+    """The same for gradients; the one that arrives may be of any layout too, and that of a sum is expanded."""
+    if exam.forward_only is not None:
+        return None
+    operands = exam.names if exam.kind == "act_mul" else ("x",)
+    cases: list[tuple[str, tuple[str, ...]]] = [("transposed", ("dy",)), ("expanded", ("dy",))]
+    cases += [("transposed", operands[:1]), ("half of a packed tensor", operands), ("permuted", operands)]
+    for layout, which in cases:
+        given = exam.operands(dtype, _shape(exam, layout), "layouts")
+        for name in which:
+            given[name] = LAYOUTS[layout](given[name]).clone(memory_format=torch.contiguous_format)
+        try:
+            dense, facts = exam.ask("backward", given)
+            if "forward_only" in facts:
+                return None
+            found, _ = exam.ask("backward", given, layouts=dict.fromkeys(which, layout))
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            continue
+        for name, grad in dense.items():
+            if name not in found or not _close(found[name], grad, dtype):
+                what = "the output gradient" if which == ("dy",) else " and ".join(which)
+                return failed(f"{_grad_name(name)} is silently wrong where {what} is {layout}", shape)
+    return None
+
+
+def _grad_name(name: str) -> str:
+    return f"the gradient of {name[2:]}" if name.startswith("d:") else name
+
+
+def _close(a: Tensor, b: Tensor, dtype: Dtype) -> bool:
+    """Equal but for the order of sums: within 8 eps of the largest value."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    largest = float(b.double().nan_to_num().abs().max()) if b.numel() else 0.0
+    near = (a.double() - b.double()).abs() <= 8 * bounds.EPS[dtype] * largest
+    return bool((near | (a.isnan() & b.isnan())).all())
+
+
+def deterministic(exam: Exam, dtype: Dtype) -> Found:
+    """Three calls on the same operands give the same bits."""
+    _, facts = exam.ask("forward", exam.operands(dtype, exam.plain, "deterministic"), times=3)
+    if facts["agree"]:
+        return passed("three calls give the same bits")
+    sentence = "calls on the same operands give different bits"
+    return failed(sentence, exam.plain) if exam.kind == "act_mul" else reported(sentence)
+
+
+def rows_alone(exam: Exam, dtype: Dtype) -> Found:
+    """A row gives the same bits alone and among others."""
+    given = exam.operands(dtype, (16, 256) if exam.kind == "act_mul" else (16,), "rows")
+    among = exam.forward(given)
+    rows = exam.names if exam.kind == "act_mul" else ("x",)
+    alone = exam.forward({**given, **{name: given[name][3:4].clone() for name in rows}})
+    if torch.equal(among[3:4], alone):
+        return passed("a row gives the same bits alone and among others")
+    largest = float((among[3:4].double() - alone.double()).abs().max())
+    sentence = f"a row differs by up to {largest:.2g} when it is computed alone"
+    return failed(sentence, (16, 256)) if exam.kind == "act_mul" else reported(sentence + ", by the matrix products")
+
+
+def configurations(exam: Exam, dtype: Dtype) -> Found:
+    """Every configuration of an autotuner gives the right values, not only the one that was picked here."""
+    count = exam.loaded.configurations
+    if not count:
+        return passed("no autotuner")
+    shape = (3, 1031)
+    given = exam.operands(dtype, shape, "configurations")
+    reference = exam.reference(given)["y"]
+    wrong = []
+    for index in range(count):
+        try:
+            y, facts = exam.ask("forward", given, configuration=index)
+        except RaisedError as error:
+            wrong.append(f"number {index} raises {error}")
+            continue
+        if not _close(y["y"].double(), reference, dtype) or facts["behind"]:
+            wrong.append(f"number {index} ({facts['configuration']}) is wrong")
+    exam.ask("forward", given, configuration=0)  # that of all other checks
+    if wrong:
+        return failed(f"{len(wrong)} of {count} configurations fail: {'; '.join(wrong)}", shape)
+    return passed(f"all {count} configurations of the autotuner give right values")
+
+
+def reuse(exam: Exam, dtype: Dtype) -> Found:
+    """A result is the caller's to keep: the next call leaves it alone."""
+    given = exam.operands(dtype, exam.plain, "reuse")
+    other = exam.operands(dtype, exam.plain, "reused")
+    results, _ = exam.ask("reuse", given | {f"other:{name}": other[name] for name in exam.names})
+    if not torch.equal(results["before"].nan_to_num(), results["after"].nan_to_num()):
+        return failed("the next call overwrites an earlier result: both are one buffer", exam.plain)
+    if torch.equal(results["before"].nan_to_num(), results["second"].nan_to_num()):
+        return failed("other operands give the earlier result again", exam.plain)
+    return passed("an earlier result is left alone by the next call")
+
+
+def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
+    """Sizes 0 and 1 work, or are refused."""
+    odd = []
+    batch = "0x768" if exam.kind == "act_mul" else "0"
+    for shape in EMPTY[exam.kind]:
+        given = exam.operands(dtype, shape, "empty")
+        try:
+            wrong = _misshapen(exam.forward(given), _like(exam, given), dtype)
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            odd.append(shape_text(shape))
+            continue
+        if wrong is not None:
+            return wrong
+    if odd:
+        sentence = f"refuses {', '.join(odd)}"
+        return hazard(f"{sentence}: an empty batch raises") if batch in odd else reported(sentence)
+    return passed("sizes of 0 and 1 give results of the right shape")
+
+
+def mismatched(exam: Exam, dtype: Dtype) -> Found:
+    """Operands of different shapes are refused or broadcast as PyTorch does, never read past their end."""
+    given = exam.operands(dtype, (4, 256), "mismatched")
+    row = {"gate": given["gate"], "up": given["up"][:1].clone()}
+    try:
+        y = exam.forward(row)
+    except RaisedError as error:
+        if not is_refusal(error):
+            raise
+        return passed(f"a row of up for four of gate is refused: {error}")
+    right = exam.reference({"gate": row["gate"], "up": row["up"].expand(4, 256)})["y"]
+    if y.shape == right.shape and _close(y.double(), right, dtype):
+        return passed("a row of up for four of gate is broadcast, as PyTorch does")
+    return hazard("takes up of another shape than gate, and silently reads past its end or leaves rows out", (4, 256))
+
+
+def aliased(exam: Exam, dtype: Dtype) -> Found:
+    """One tensor as both operands gives the sum of both gradients."""
+    given = exam.operands(dtype, exam.plain, "aliased")
+    results, _ = exam.ask("aliased", given, grad=exam.forward_only is None)
+    both = {"gate": given["gate"], "up": given["gate"], "dy": given["dy"]}
+    apart, facts = exam.ask("backward" if "d:gate" in results else "forward", both)
+    if not _close(results["y"], apart["y"], dtype):
+        return failed("one tensor as both operands gives another result", exam.plain)
+    if "d:gate" in results and "forward_only" not in facts:
+        summed = apart["d:gate"].double() + apart["d:up"].double()
+        if not _close(results["d:gate"].double(), summed, dtype):
+            return hazard("one tensor as both operands silently gets a wrong gradient", exam.plain)
+    return passed("one tensor may be both operands")
+
+
+CHECKS: Final = (
+    Check("runs", "one call and the shape and dtype of its result", BOTH, runs, each_dtype=True),
+    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written),
+    Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept),
+    Check("results-kept", "an earlier result after another call", BOTH, reuse),
+    Check("deterministic", "the bits of three calls", BOTH, deterministic),
+    Check("positions", "shuffled operands", ACT_MUL, positions),
+    Check("rows-alone", "a row among others and alone", BOTH, rows_alone),
+    Check("layouts", "transposed, expanded, sliced, packed and offset operands", BOTH, layouts),
+    Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory),
+)
+LATER: Final = (
+    Check("configurations", "each configuration of an autotuner", BOTH, configurations),
+    Check("mismatched", "one row of up for four of gate", ACT_MUL, mismatched),
+)
+AFTER_GRADIENTS: Final = (Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased),)

@@ -1,0 +1,199 @@
+"""Checks of gradients: their values, what a backward leaves behind, a second one, and one through the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from mlpfusion.reference import error
+from mlpfusion.validate import bounds
+from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
+from mlpfusion.validate.checks_values import SCALES
+from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, undecided
+from mlpfusion.validate.hired import RaisedError
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Activation, Dtype
+    from mlpfusion.validate.channel import Tensors
+    from mlpfusion.validate.exam import Exam
+
+SHAPES: Final = ((7, 127), (33, 97), (16, 256))  # the last for kernels that take only multiples
+# A second-order gradient is right or it misses a term, which is of its own size: 1% tells.
+SECOND_ORDER: Final = 1e-2
+
+
+def differentiable(exam: Exam, dtype: Dtype) -> Found:
+    """Whether it has a backward at all."""
+    given = exam.operands(dtype, exam.plain, "differentiable")
+    try:
+        results, facts = exam.ask("backward", given)
+    except RaisedError as raised:
+        if not is_refusal(raised):
+            raise
+        exam.forward_only = f"with gradients on it raises {raised}"
+    else:
+        exam.forward_only = facts.get("forward_only")
+        if facts.get("broken"):
+            return hazard(f"no gradient can be had: {exam.forward_only}", exam.plain)
+    if exam.forward_only is not None:
+        return reported(f"forward only: {exam.forward_only}")
+    missing = facts["missing"]
+    if missing:
+        return failed(f"there is no gradient for {' and '.join(missing)}", exam.plain)
+    for name in exam.names:
+        grad, leaf = results[f"d:{name}"], given[name]
+        if grad.shape != leaf.shape or grad.dtype != leaf.dtype:
+            return failed(
+                f"the gradient of {name} is {tuple(grad.shape)} {grad.dtype} for {tuple(leaf.shape)} {leaf.dtype}",
+                exam.plain,
+            )
+    return passed("has a gradient for every operand")
+
+
+def backward(exam: Exam, dtype: Dtype) -> Found:
+    """Every element of d_gate and d_up is within its bound, at gate scales of 0.01, 1 and 10."""
+    worst = {"gate": 0.0, "up": 0.0}
+    failures, judged = [], 0
+    for shape in exam.asked.shapes or SHAPES:
+        for scale in SCALES:
+            given = exam.operands(dtype, shape, "backward", scale=scale)
+            try:
+                results, _ = exam.backward(given)
+            except RaisedError as raised:
+                if not is_refusal(raised) or exam.asked.shapes:
+                    raise
+                break
+            judged += 1
+            trained = bounds.forward_scores(results["y"], given["gate"], given["up"], exam.activation, dtype)
+            if bool((trained > bounds.LIMIT).any()):
+                return failed("with gradients on, y itself is beyond its bound", shape)
+            at = bounds.Point(given["gate"], given["up"], given["dy"])
+            for name, score in (("gate", bounds.gate_scores), ("up", bounds.up_scores)):
+                scores = score(results[f"d:{name}"], at, exam.activation, dtype).reshape(-1)
+                if not scores.numel():
+                    continue
+                worst[name] = max(worst[name], float(scores.max()))
+                if worst[name] > bounds.LIMIT:
+                    failures.append(
+                        (scores.numel(), shape, name, _worst(exam, given, results, scores, name=name, dtype=dtype))
+                    )
+    figures = {f"worst_{name}": value if value < float("inf") else None for name, value in worst.items()}
+    if failures:
+        _, shape, _, sentence = min(failures)
+        return failed(sentence, shape, **figures)
+    if not judged:
+        return undecided("it refuses every shape tried")
+    return passed(f"worst scores: d_gate {worst['gate']:.2f}, d_up {worst['up']:.2f} of {bounds.LIMIT:g}", **figures)
+
+
+def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *, name: str, dtype: Dtype) -> str:
+    index = int(scores.nan_to_num(torch.inf).argmax())
+    right = float(exam.reference(given, grad=True)[f"d:{name}"].reshape(-1)[index])
+    found = float(results[f"d:{name}"].reshape(-1)[index])
+    gate, up, dy = (float(given[each].reshape(-1)[index]) for each in ("gate", "up", "dy"))
+    count = int((scores > bounds.LIMIT).sum())
+    which = ""
+    if exam.activation in {"gelu", "gelu_tanh"} and name == "gate":
+        other: Activation = "gelu" if exam.activation == "gelu_tanh" else "gelu_tanh"
+        at = bounds.Point(given["gate"], given["up"], given["dy"])
+        as_other = bounds.gate_scores(results["d:gate"], at, other, dtype)
+        which = "; it is the derivative of the other GELU" if float(as_other.max()) <= bounds.LIMIT else ""
+    return (
+        f"{count} of {scores.numel()} elements of d_{name} are beyond the bound{which}; the worst has a score of "
+        f"{float(scores[index]):.3g}: gate {gate:.6g}, up {up:.6g}, dy {dy:.6g} give {found:.6g}, "
+        f"where {right:.6g} is right"
+    )
+
+
+def partial(exam: Exam, dtype: Dtype) -> Found:
+    """The gradient of each operand is the same where no other operand needs one."""
+    given = exam.operands(dtype, exam.plain, "partial")
+    whole, _ = exam.backward(given)
+    for name in exam.names if exam.kind == "act_mul" else exam.names[:1]:
+        try:
+            alone = exam.ask("partial", given, of=name)[0][f"d:{name}"]
+        except RaisedError as raised:
+            if not is_refusal(raised):
+                raise
+            return hazard(f"breaks where {name} alone needs a gradient: {raised}", exam.plain)
+        if not _alike(whole[f"d:{name}"], alone, dtype):
+            return failed(f"the gradient of {name} is another where no other operand needs one", exam.plain)
+    return passed("each gradient is the same where no other is needed")
+
+
+def saved_kept(exam: Exam, dtype: Dtype) -> Found:
+    """The backward leaves the operands, and the gradient that it is given, as they were."""
+    given = exam.operands(dtype, exam.plain, "saved")
+    _, facts = exam.backward(given)
+    changed = facts["changed_by_backward"]
+    if changed:
+        silent = "" if facts["version_raised"] else " without raising their version, so that autograd cannot notice"
+        return hazard(f"the backward overwrites {' and '.join(changed)}{silent}", exam.plain)
+    return passed("the backward leaves its operands as they were")
+
+
+def second_backward(exam: Exam, dtype: Dtype) -> Found:
+    """A second backward through one graph (retain_graph=True) gives the same gradients or is refused."""
+    if exam.forward_only is not None:
+        return undecided(f"forward only: {exam.forward_only}")
+    results, facts = exam.ask("second", exam.operands(dtype, exam.plain, "second"))
+    if "refused" in facts:
+        return passed(f"a second backward is refused: {facts['refused']}")
+    for name in exam.names:
+        first, again = results.get(f"d:{name}"), results.get(f"e:{name}")
+        if (first is None) != (again is None) or (first is not None and not _alike(first, again, dtype)):
+            return hazard(
+                f"a second backward (retain_graph=True) silently gives another gradient of {name}", exam.plain
+            )
+    return passed("a second backward gives the same gradients")
+
+
+def _alike(first: torch.Tensor, again: torch.Tensor | None, dtype: Dtype) -> bool:
+    """Equal, or apart as two compilations of one formula may be."""
+    off = None if again is None else error(again, first.double()).maximum
+    return off is not None and off < 16 * bounds.EPS[dtype]
+
+
+def double_backward(exam: Exam, dtype: Dtype) -> Found:
+    """A gradient of the gradient is right or refused, not silently wrong."""
+    if exam.forward_only is not None:
+        return undecided(f"forward only: {exam.forward_only}")
+    given = exam.operands(dtype, exam.plain, "double")
+    generator = exam.generator("double weights")
+    first, other = (given[name] for name in exam.names[:2])
+    given["w1"] = torch.randn(first.shape, generator=generator).to(first.dtype)
+    given["w2"] = torch.randn(other.shape, generator=generator).to(other.dtype)
+    results, facts = exam.ask("double", given)
+    if "refused" in facts:
+        return passed(f"a gradient of the gradient is refused: {facts['refused']}")
+    leaves = {name: given[name].double().requires_grad_() for name in exam.names}
+    dy = given["dy"].double().requires_grad_()
+    grads = torch.autograd.grad(exam.compute(leaves), tuple(leaves.values()), dy, create_graph=True)
+    w1, w2 = given["w1"].double(), given["w2"].double()
+    total = (w1 * grads[0]).sum() + (w2 * grads[1]).sum() + (w1 * leaves[exam.names[0]]).sum()
+    expected = torch.autograd.grad(total, (*leaves.values(), dy))
+    limit = max(SECOND_ORDER, 16 * bounds.EPS[dtype])
+    for name, right in zip((*exam.names, "dy"), expected, strict=True):
+        found = results.get(f"h:{name}")
+        off = None if found is None else error(found, right).maximum
+        if off is None or off > limit:
+            what = "is missing" if found is None else "is not finite" if off is None else f"is off by {off:.2g}"
+            return hazard(f"double backward is silently wrong: the second-order gradient for {name} {what}", exam.plain)
+    return passed("double backward is right")
+
+
+CHECKS: Final = (
+    Check("differentiable", "one backward, and the shape and dtype of each gradient", BOTH, differentiable),
+    Check(
+        "backward",
+        "d_gate and d_up of random operands at three scales, against fp64",
+        ACT_MUL,
+        backward,
+        each_dtype=True,
+    ),
+    Check("partial", "the gradient of one operand alone", BOTH, partial),
+    Check("saved-kept", "the bits of operands and dy before and after the backward", BOTH, saved_kept),
+    Check("second-backward", "two backwards through one graph", BOTH, second_backward),
+    Check("double-backward", "a gradient of the gradient, against fp64", BOTH, double_backward),
+)

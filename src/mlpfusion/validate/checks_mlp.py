@@ -1,0 +1,96 @@
+"""Checks of a whole MLP's values: y and every gradient, against what eager makes of the same operands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.reference import error
+from mlpfusion.validate import bounds
+from mlpfusion.validate.checks import MLP, Check
+from mlpfusion.validate.exam import Found, failed, passed, reported, undecided
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Dtype
+    from mlpfusion.validate.channel import Tensors
+    from mlpfusion.validate.exam import Exam
+
+# Rows of x. y then has 10,240 elements or more: the largest error of few is mostly luck.
+SHAPES: Final = ((160,), (3, 67))
+# Right 16-bit kernels make 0.33-1.46x of eager's error, fp32 ones up to 2.21x (four shapes, six seeds).
+MOST: Final[dict[Dtype, float]] = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
+TF32_EPS: Final = 2.0**-10
+
+
+def values(exam: Exam, dtype: Dtype) -> Found:
+    """y is at most so many times further from fp64 than eager's."""
+    return _against_eager(exam, dtype, ("y",))
+
+
+def gradients(exam: Exam, dtype: Dtype) -> Found:
+    """dx, dWg, dWu and dWd are at most so many times further from fp64 than eager's."""
+    if exam.forward_only is not None:
+        return undecided(f"forward only: {exam.forward_only}")
+    return _against_eager(exam, dtype, ("y", *(f"d:{name}" for name in exam.names)))
+
+
+def _against_eager(exam: Exam, dtype: Dtype, outputs: tuple[str, ...]) -> Found:
+    worst, worst_output = 0.0, outputs[0]
+    grad = outputs != ("y",)
+    probe = "backward" if grad else "forward"
+    for shape in exam.asked.shapes or SHAPES:
+        given = exam.operands(dtype, shape, "mlp")
+        mine, facts = exam.ask(probe, given)
+        if facts.get("missing"):
+            return failed(f"there is no gradient for {' and '.join(facts['missing'])}", shape)
+        theirs, _ = exam.ask_peer("eager", probe, given)
+        right = exam.reference(given, grad=grad)
+        for name in outputs:
+            found = _ratio(mine[name], theirs[name], right, name, dtype)
+            if found is None:
+                return failed(f"{_called(name)} has values that are nan or inf, or another shape", shape)
+            ratio, size = found
+            if ratio > worst:
+                worst, worst_output = ratio, name
+            if ratio > MOST[dtype]:
+                return failed(_too_far(name, ratio, size, dtype), shape, ratio_to_eager=ratio)
+    return passed(
+        f"at most {worst:.2f}x eager's error ({_called(worst_output)}), limit {MOST[dtype]:g}x", ratio_to_eager=worst
+    )
+
+
+def _ratio(mine: object, theirs: object, right: Tensors, name: str, dtype: Dtype) -> tuple[float, float] | None:
+    """The larger of the ratios of maximum and rms error to eager's, floored at 2 eps, and the rms error."""
+    if getattr(mine, "shape", None) != right[name].shape:
+        return None
+    ours, eager = error(mine, right[name]), error(theirs, right[name])  # type: ignore[arg-type]
+    if ours.maximum is None or ours.rms is None or eager.maximum is None or eager.rms is None:
+        return None
+    floor = 2 * bounds.EPS[dtype]
+    most = ours.maximum / max(eager.maximum, floor / MOST[dtype])
+    return max(most, ours.rms / max(eager.rms, floor / MOST[dtype])), ours.rms
+
+
+def _too_far(name: str, ratio: float, size: float, dtype: Dtype) -> str:
+    sentence = f"{_called(name)} is {ratio:.3g}x as far from fp64 as eager's (limit {MOST[dtype]:g}x)"
+    if dtype == "float32" and TF32_EPS / 32 < size < 2 * TF32_EPS:
+        return f"{sentence}: with an rms error of {size:.2g} its products are TF32's, or of float16 operands"
+    return sentence
+
+
+def _called(name: str) -> str:
+    return "y" if name == "y" else {"x": "dx", "wg": "dWg", "wu": "dWu", "wd": "dWd"}[name[2:]]
+
+
+def tf32(exam: Exam, dtype: Dtype) -> Found:
+    """It leaves the TF32 switches as it found them: off."""
+    _, facts = exam.ask("forward", exam.operands(dtype, (16,), "tf32"))
+    if facts["tf32"]:
+        return reported("a call switches TF32 on for the whole process")
+    return passed("TF32 is off before and after a call")
+
+
+CHECKS: Final = (
+    Check("mlp-values", "y against fp64, beside eager's error", MLP, values, each_dtype=True),
+    Check("mlp-gradients", "dx, dWg, dWu and dWd against fp64, beside eager's error", MLP, gradients, each_dtype=True),
+    Check("tf32", "PyTorch's TF32 switches after a call", MLP, tf32),
+)

@@ -1,0 +1,140 @@
+"""Checks of a target under what PyTorch puts around it: torch.compile, autocast, checkpointing, inference mode."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from mlpfusion.reference import error
+from mlpfusion.validate import bounds
+from mlpfusion.validate.checks import BOTH, Check
+from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, undecided
+from mlpfusion.validate.hired import RaisedError
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Dtype
+    from mlpfusion.validate.channel import Tensors
+    from mlpfusion.validate.exam import Exam
+
+
+def compiled(exam: Exam, dtype: Dtype) -> Found:
+    """Inside torch.compile(fullgraph=True) it gives the same values and gradients."""
+    # The CPU stands for tracing alone; Inductor's C++ would take seconds a target and is not what a GPU runs.
+    backend = "inductor" if exam.device == "cuda" else "aot_eager"
+    given = exam.operands(dtype, exam.plain, "compiled")
+    try:
+        results, _ = exam.ask("compiled", given, backend=backend, grad=exam.forward_only is None)
+    except RaisedError as raised:
+        if raised.why == "memory":
+            raise
+        if exam.loaded.interpreted and exam.loaded.kernels:
+            return undecided("a launch by Triton's interpreter cannot be traced, as that of a compiled kernel can")
+        return hazard(f"cannot be compiled with fullgraph=True: {raised}", exam.plain)
+    plain, _ = exam.ask("backward" if exam.forward_only is None else "forward", given)
+    wrong = _differs(plain, results, dtype)
+    return failed(f"compiled, {wrong}", exam.plain) if wrong else passed(f"right under torch.compile ({backend})")
+
+
+def _differs(right: Tensors, results: Tensors, dtype: Dtype) -> str | None:
+    """Which result is further than 1% (or 8 eps) from what is right, in words, or None."""
+    for name, value in results.items():
+        if name not in right or value.shape != right[name].shape:
+            return f"{name} has shape {tuple(value.shape)}"
+        off = error(value, right[name].double()).maximum
+        if off is None or off > max(1e-2, 8 * bounds.EPS[dtype]):
+            what = "not finite" if off is None else f"off by {off:.2g}"
+            return f"{name.replace('d:', 'the gradient of ')} is {what}"
+    return None
+
+
+def autocast(exam: Exam, dtype: Dtype) -> Found:
+    """Under autocast it gives eager's dtype and right values, for equal and mixed operands; gradients keep theirs."""
+    del dtype
+    to = "bfloat16"
+    wide, narrow = ("float32",), ("float32", to)
+    cases = itertools.product(narrow, repeat=2) if exam.kind == "act_mul" else [wide * 4, (to, *wide * 3)]
+    given = exam.operands("float32", exam.plain, "autocast")
+    refused, other = [], []
+    grad = exam.forward_only is None
+    for dtypes in cases:
+        options = {"dtypes": list(dtypes), "to": to, "grad": grad}
+        named = "/".join(dtypes[:2])
+        try:
+            results, _ = exam.ask("autocast", given, **options)
+        except RaisedError as raised:
+            if not is_refusal(raised):
+                raise
+            refused.append(named)
+            continue
+        eager, _ = exam.ask_peer("eager", "autocast", given, **options)
+        cast = {
+            name: value.to(getattr(torch, kind))
+            for (name, value), kind in zip(((name, given[name]) for name in exam.names), dtypes, strict=True)
+        }
+        wrong = _differs(exam.reference(cast), {"y": results["y"]}, "bfloat16")
+        if wrong:
+            return failed(f"under autocast to {to}, operands {named}: {wrong}", exam.plain)
+        for name, value in eager.items():
+            mine = results.get(name)
+            if mine is not None and mine.dtype != value.dtype:
+                other.append(f"{named} gives {name} in {_short(mine.dtype)}, eager in {_short(value.dtype)}")
+    if "float32/float32" in refused:
+        return hazard(f"breaks under autocast: refuses {', '.join(refused)}", exam.plain)
+    if other:
+        return hazard(f"another dtype than eager's under autocast: {'; '.join(other)}", exam.plain)
+    return passed("right under autocast, in eager's dtypes" + (f"; refuses {', '.join(refused)}" if refused else ""))
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def checkpointed(exam: Exam, dtype: Dtype) -> Found:
+    """Checkpointing gives the gradients of a plain backward."""
+    if exam.forward_only is not None:
+        return undecided(f"forward only: {exam.forward_only}")
+    given = exam.operands(dtype, exam.plain, "checkpointed")
+    try:
+        results, _ = exam.ask("checkpointed", given)
+    except RaisedError as raised:
+        if not is_refusal(raised):
+            raise
+        return hazard(f"breaks under checkpointing: {raised}", exam.plain)
+    for prefix, how in (("e", "not reentrant"), ("f", "reentrant")):
+        for name in exam.names:
+            plain, again = results[f"d:{name}"], results.get(f"{prefix}:{name}")
+            near = again is not None and (torch.equal(plain, again) or _near(plain, again, dtype))
+            if not near:
+                return failed(f"checkpointing ({how}) changes the gradient of {name}", exam.plain)
+    return passed("checkpointing changes no gradient")
+
+
+def _near(plain: torch.Tensor, again: torch.Tensor, dtype: Dtype) -> bool:
+    """The sums of a matrix product may come in another order."""
+    off = error(again, plain.double()).maximum
+    return off is not None and off < 8 * bounds.EPS[dtype]
+
+
+def inference(exam: Exam, dtype: Dtype) -> Found:
+    """Under inference_mode it gives the same values as under no_grad."""
+    given = exam.operands(dtype, exam.plain, "inference")
+    try:
+        y = exam.forward(given, inference=True)
+    except RaisedError as raised:
+        if not is_refusal(raised):
+            raise
+        return hazard(f"breaks under torch.inference_mode: {raised}", exam.plain)
+    wrong = _differs({"y": exam.forward(given)}, {"y": y}, dtype)
+    return (
+        failed(f"under torch.inference_mode {wrong}", exam.plain) if wrong else passed("the same under inference mode")
+    )
+
+
+CHECKS: Final = (
+    Check("inference", "a call under torch.inference_mode", BOTH, inference),
+    Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed),
+    Check("autocast", "equal and mixed operands under autocast", BOTH, autocast),
+    Check("compile", "a call and its backward inside torch.compile(fullgraph=True)", BOTH, compiled),
+)

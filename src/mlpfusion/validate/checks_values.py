@@ -1,0 +1,222 @@
+"""Checks of the values of act(gate)·up against fp64: which function it is, how exactly, and where it rounds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor
+
+from mlpfusion.validate import bounds
+from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
+from mlpfusion.validate.diagnose import NAMES, rounding_place
+from mlpfusion.validate.exam import Found, failed, is_refusal, passed, reported, shape_text, undecided
+from mlpfusion.validate.hired import RaisedError
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Dtype
+    from mlpfusion.validate.exam import Exam
+
+SCALES: Final = (0.01, 1.0, 10.0)
+# Odd, prime, size 1, empty, a multiple of no tile; the large ones are judged at every scale.
+SMALL: Final = ((), (1,), (0,), (1, 1, 1), (3, 1, 5), (7, 127), (1031,), (1, 65537))  # the last: more than one block
+LARGE: Final = ((33, 97), (2, 2049), (16, 256))  # the last for those that take only multiples
+LARGE_ON_GPU: Final = ((127, 4097), (1024, 3072))
+BIASED: Final = (4, 4096)
+MOST_BIAS_ULP: Final = 0.25  # a truncating store is at -0.5, a right one was seen within 0.01
+
+
+def function(exam: Exam, dtype: Dtype) -> Found:
+    """Which of the four functions it is, by every gate value of a 16-bit dtype."""
+    found = exam.diagnosis(dtype)
+    n = exam.sweep(dtype)[0].gate.numel()
+    if found is None:
+        return passed(f"{NAMES[exam.activation]}: none of {n} gate values is beyond the bound")
+    if exam.finest == "float32" and dtype != "float32":
+        finer = exam.diagnosis("float32")
+        if finer is not None and finer.where != "function":
+            return reported(f"values are beyond the bound; float32 shows why: {finer.sentence}")
+        if finer is not None:
+            return failed(finer.sentence)
+    if found.where != "function":
+        return reported(f"values are beyond the bound: {found.sentence}")
+    return failed(found.sentence)
+
+
+def constants(exam: Exam, dtype: Dtype) -> Found:
+    """Its constants, in float32: a 16-bit dtype cannot tell 0.044 from 0.044715."""
+    if dtype != "float32":
+        found = exam.diagnosis(dtype)
+        if found is not None and found.where == "constants":
+            return failed(found.sentence)
+        return undecided(f"constants cannot be told in {dtype}, and it takes no float32")
+    found = exam.diagnosis(dtype)
+    if found is None:
+        return passed("the constants are right: no gate value is beyond the bound in float32")
+    if found.where == "constants":
+        return failed(found.sentence)
+    return undecided("it is not the function that was asked for, or not in this precision")
+
+
+def precision(exam: Exam, dtype: Dtype) -> Found:
+    """It computes with the precision of float32 inside."""
+    if dtype != "float32":
+        return undecided(f"the precision inside cannot be told in {dtype}, and it takes no float32")
+    found = exam.diagnosis(dtype)
+    if found is None:
+        return passed("it computes in float32 inside")
+    if found.where == "precision":
+        return failed(found.sentence)
+    return undecided("it is not the function that was asked for")
+
+
+def rounding(exam: Exam, dtype: Dtype) -> Found:
+    """Where it rounds: after the activation as well, or once at the end."""
+    if dtype == "float32":
+        return passed("asked in 16-bit dtypes")
+    return reported(rounding_place(*exam.sweep(dtype)[1], exam.activation, dtype))
+
+
+def store(exam: Exam, dtype: Dtype) -> Found:
+    """Its stores round to nearest: results are not off to one side."""
+    if dtype == "float32":
+        return passed("asked in 16-bit dtypes")
+    if exam.diagnosis(dtype) is not None:
+        return undecided("it is not the function that was asked for")
+    given = exam.operands(dtype, BIASED, "store")
+    y = exam.forward(given)
+    bias = bounds.bias_in_ulp(y, given["gate"], given["up"], exam.activation, dtype)
+    if math.isnan(bias) or abs(bias) > MOST_BIAS_ULP:
+        how = "it truncates where it should round to nearest" if bias < 0 else "it rounds away from zero"
+        return failed(f"results are off by {bias:+.2f} ulp on average: {how}", BIASED, bias_ulp=_finite(bias))
+    return passed(f"results are off by {bias:+.3f} ulp on average", bias_ulp=bias)
+
+
+def elementwise(exam: Exam, dtype: Dtype) -> Found:
+    """Every element of random operands is within its bound, at gate scales of 0.01, 1 and 10."""
+    worst, failures, refused, tried = 0.0, [], [], 0
+    large = LARGE + (LARGE_ON_GPU if exam.device == "cuda" else ())
+    wanted = exam.asked.shapes
+    cases = (
+        [(shape, SCALES) for shape in wanted]
+        if wanted
+        else [
+            *((shape, (SCALES[index % 3],)) for index, shape in enumerate(SMALL)),
+            *((shape, SCALES) for shape in large),
+        ]
+    )
+    for shape, scales in cases:
+        for scale in scales:
+            given = exam.operands(dtype, shape, "elementwise", scale=scale)
+            try:
+                y = exam.forward(given)
+            except RaisedError as error:
+                if not is_refusal(error) or (wanted and exam.asked.shapes):
+                    raise
+                refused.append(shape_text(shape))
+                break
+            tried += 1
+            if y.shape != given["gate"].shape:
+                return failed(f"returns shape {tuple(y.shape)} for {shape}", shape)
+            scores = bounds.forward_scores(y, given["gate"], given["up"], exam.activation, dtype).reshape(-1)
+            largest = float(scores.max()) if scores.numel() else 0.0
+            worst = max(worst, largest)
+            if largest > bounds.LIMIT:
+                failures.append((scores.numel(), shape, _worst_element(exam, given, y, scores)))
+    if failures:
+        _, shape, sentence = min(failures)
+        return failed(sentence, shape, worst_score=_finite(worst))
+    if not tried:
+        return undecided(f"it refuses every shape tried: {', '.join(refused)}")
+    also = f"; refused: {', '.join(refused)}" if refused else ""
+    return passed(f"worst score {worst:.2f} of {bounds.LIMIT:g}{also}", worst_score=worst)
+
+
+def _worst_element(exam: Exam, given: dict[str, Tensor], y: Tensor, scores: Tensor) -> str:
+    at = int(scores.nan_to_num(torch.inf).argmax())
+    gate, up, value = (float(tensor.reshape(-1)[at]) for tensor in (given["gate"], given["up"], y))
+    right = float(exam.reference(given)["y"].reshape(-1)[at])
+    count = int((scores > bounds.LIMIT).sum())
+    return (
+        f"{count} of {scores.numel()} elements are beyond the bound; the worst, at index {at}, has a score of "
+        f"{float(scores[at]):.3g} (limit {bounds.LIMIT:g}): gate {gate:.6g} and up {up:.6g} give {value:.6g}, "
+        f"where {right:.6g} is right"
+    )
+
+
+def specials(exam: Exam, dtype: Dtype) -> Found:
+    """nan where fp64 has nan, inf where fp64 overflows: ±0, subnormals, ±inf, nan, the largest numbers."""
+    narrow: torch.dtype = getattr(torch, dtype)
+    largest, tiny = torch.finfo(narrow).max, bounds.TINY[dtype]
+    sizes = [0.0, tiny, 13.0, 20.0, 88.0, 1e4, largest, math.inf]
+    gates = [sign * size for size in sizes for sign in (1, -1)] + [math.nan]
+    ups = [0.0, -0.0, 1.0, -1.0, tiny, largest, math.inf, -math.inf, math.nan]
+    pairs = torch.tensor(list(itertools.product(gates, ups)), dtype=torch.float64)
+    # Written as fp64 and narrowed: a cast of 1e4 to fp16 is exact enough, and of the largest number exact.
+    gate, up = pairs[:, 0].to(narrow), pairs[:, 1].to(narrow)
+    y = exam.flat({"gate": gate, "up": up})
+    wrong, noted = _special_faults(exam, y, gate, up, dtype)
+    if bool(wrong.any()):
+        eager = exam.ask_peer("eager", "forward", {"gate": gate, "up": up})[0]["y"]
+        shared = wrong & (eager.isnan() == y.isnan()) & (eager.isinf() == y.isinf())
+        if bool((shared == wrong).all()):
+            return reported(f"{int(wrong.sum())} special values differ from fp64, all as eager's do on this device")
+        at = int((wrong & ~shared).nonzero()[0])
+        right = float(bounds.product(gate, up, exam.activation)[at])
+        return failed(
+            f"gate {float(gate[at]):.6g} and up {float(up[at]):.6g} give {float(y[at]):.6g}, where {right:.6g} is "
+            f"right ({int((wrong & ~shared).sum())} of {wrong.numel()} special pairs)"
+        )
+    if bool(noted.any()):
+        at = int(noted.nonzero()[0])
+        return reported(
+            f"{int(noted.sum())} special pairs are inf or finite where fp64 is within an ulp of overflow or an "
+            f"intermediate overflows, the first: gate {float(gate[at]):.6g}, up {float(up[at]):.6g}, "
+            f"y {float(y[at]):.6g}"
+        )
+    return passed(f"{y.numel()} special pairs are nan, inf and finite where fp64 is")
+
+
+def _special_faults(exam: Exam, y: Tensor, gate: Tensor, up: Tensor, dtype: Dtype) -> tuple[Tensor, Tensor]:
+    """Masks of what is wrong and of what is only to be noted."""
+    g, u, value = gate.double(), up.double(), y.double()
+    act = bounds.activate(g, exam.activation)
+    reference = act * u
+    largest = torch.finfo(getattr(torch, dtype)).max
+    # Where act(g) is below what fp32 arithmetic can tell from 0, times an infinite or huge up, both are right.
+    vanishes = (act.abs() <= bounds.INNER * g.abs() + bounds.TINY[dtype]) & ~(u.abs() <= largest / 2)
+    edge = reference.abs() >= largest * (1 - bounds.EPS[dtype])
+    overflows = (g * u).abs() > torch.finfo(torch.float32).max
+    nan_differs = value.isnan() != reference.isnan()
+    inf_differs = (value.isinf() != (edge & ~reference.isnan())) & ~value.isnan() & ~reference.isnan()
+    near = (reference.abs() < largest * (1 + bounds.EPS[dtype])) & edge
+    excused = vanishes & g.isfinite() & ~reference.isnan()
+    noted = inf_differs & (near | (overflows & value.isinf()))
+    scores = bounds.forward_scores(y, gate, up, exam.activation, dtype)
+    finite_wrong = (scores > bounds.LIMIT) & value.isfinite() & ~vanishes
+    wrong_sign = value.isinf() & reference.isfinite().logical_not() & ~reference.isnan() & (value != reference) & edge
+    wrong = ((nan_differs | inf_differs) & ~noted) | finite_wrong | (wrong_sign & ~noted)
+    return wrong & ~excused, noted & ~excused
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+CHECKS: Final = (
+    Check("function", "every gate value of a 16-bit dtype, against four functions", BOTH, function, each_dtype=True),
+    Check("constants", "65,280 gate values in float32, and a fit of the constants", BOTH, constants),
+    Check("precision", "whether errors in float32 are the noise of a smaller dtype", BOTH, precision),
+    Check("store", "the mean signed error in ulp", ACT_MUL, store, each_dtype=True),
+    Check("specials", "±0, subnormals, ±inf, nan and the largest numbers", ACT_MUL, specials, each_dtype=True),
+    Check(
+        "elementwise",
+        "random operands at three scales in many shapes, against fp64",
+        ACT_MUL,
+        elementwise,
+        each_dtype=True,
+    ),
+    Check("rounding", "gate values where one rounding and two differ", BOTH, rounding, each_dtype=True),
+)

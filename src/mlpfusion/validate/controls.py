@@ -1,0 +1,87 @@
+"""The controls that ship with the product: kernels that a judge must reject by the right check, or accept."""
+
+from __future__ import annotations
+
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion.errors import MlpfusionError
+from mlpfusion.validate.exam import Asked
+from mlpfusion.validate.run import Order, examine
+from mlpfusion.verdicts import Control, Judged
+
+if TYPE_CHECKING:
+    from mlpfusion.device import DeviceKind
+    from mlpfusion.validate.run import Bench, Tell
+    from mlpfusion.verdicts import Verdict
+
+TABLE: Final = "controls.json"
+
+
+def folder() -> Path:
+    """Where the controls lie: beside the installed package, or in the tests of a checkout.
+
+    Raises:
+        MlpfusionError: they were not installed.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for place in (package / "controls", package.parents[1] / "tests" / "controls"):
+        if (place / TABLE).is_file():
+            return place
+    raise MlpfusionError(f"the controls ({TABLE}) are neither in {package.name}/controls nor in tests/controls")
+
+
+def controls() -> tuple[Control, ...]:
+    """All of them, good ones first."""
+    return msgspec.json.decode((folder() / TABLE).read_bytes(), type=tuple[Control, ...])
+
+
+def judge(bench: Bench, control: Control, *, seed: int, tell: Tell) -> Judged:
+    """A control's verdict, and whether it is the known one."""
+    reason = _unfit(control, bench.device)
+    if reason is not None:
+        return Judged(control=control, skipped=reason)
+    path, separator, name = control.target.rpartition(":")
+    text = f"{folder() / path}:{name}" if separator and path.endswith(".py") else control.target
+    asked = Asked(time_limit_s=control.time_limit_s, dtypes=control.dtypes, only=control.only, until_failure=True)
+    verdict = examine(
+        bench, Order(text, control.activation), asked, seed=seed, sources=lambda target, code: None, tell=tell
+    )
+    # A path is of this machine; the file's name says which control it is.
+    shown = msgspec.structs.replace(verdict, target=control.target, checks=tuple(_short(verdict, folder())))
+    return Judged(control=control, verdict=shown, wrong=_wrong(control, verdict))
+
+
+def _short(verdict: Verdict, place: Path) -> list:  # type: ignore[type-arg]
+    return [msgspec.structs.replace(each, repro=each.repro.replace(f"{place}/", "")) for each in verdict.checks]
+
+
+def _unfit(control: Control, device: DeviceKind) -> str | None:
+    if control.device is not None and control.device != device:
+        return f"needs a {'GPU' if control.device == 'cuda' else 'CPU'}"
+    if control.needs is not None and util.find_spec(control.needs) is None:
+        return f"needs {control.needs}"
+    return None
+
+
+def _wrong(control: Control, verdict: Verdict) -> str | None:
+    """In what a verdict is not the known one, or None.
+
+    A control whose fault is a hazard is rejected where hazards are, that is by --strict.
+    """
+    if control.rejected_by is None:
+        unknown = sorted({check.name for check in verdict.hazards} - set(control.hazards))
+        if not verdict.is_accepted(strict=False):
+            return f"is {verdict.word} where it should be accepted: {verdict.headline}"
+        return f"has a hazard that is not known of it: {', '.join(unknown)}" if unknown else None
+    if verdict.is_accepted(strict=True):
+        return f"is accepted where {control.rejected_by} should reject it"
+    if verdict.word == "not decidable here":
+        return f"is not decidable: {verdict.headline}"
+    first = (verdict.failed or verdict.hazards)[0]
+    if first.name != control.rejected_by:
+        return f"is rejected by {first.name} where {control.rejected_by} should do it: {first.sentence}"
+    return None

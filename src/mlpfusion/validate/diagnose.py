@@ -1,0 +1,209 @@
+"""Says in words which function a kernel computes, from its values over every gate with up near 1."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mlpfusion.spec import Activation  # noqa: TC001  (in a value, below)
+from mlpfusion.validate import bounds
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Dtype
+
+# The functions of one family, A·g·sigmoid(a·g + b·g³): tanh-GELU, SiLU and what comes of them by a wrong constant.
+QUICK: Final = 1.702  # g·sigmoid(1.702·g), an older and cruder GELU (Hendrycks & Gimpel, arXiv 1606.08415)
+SAME: Final[dict[Dtype, float]] = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}  # what the fit can tell apart
+# Rounding to the dtype moves sigmoid's value by an eighth to a half of its eps; a coarse tanh moves it by 2.5e-4.
+MISFIT: Final[dict[Dtype, float]] = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+
+NAMES: Final[dict[Activation, str]] = {
+    "gelu_tanh": "the tanh form of GELU",
+    "gelu": "the exact (erf) GELU",
+    "silu": "SiLU",
+    "relu": "ReLU",
+}
+
+
+class Diagnosis(NamedTuple):
+    """What is wrong with a function, and the sentence that says so.
+
+    `where`: it is another "function", its "constants" are off, or its "precision" is too low.
+    """
+
+    where: Literal["function", "constants", "precision"]
+    sentence: str
+
+
+class Fit(NamedTuple):
+    """A·g·sigmoid(a·g + b·g³) through a kernel's values, and the largest misfit of the sigmoid's value."""
+
+    factor: float
+    a: float
+    b: float
+    misfit: float
+
+
+def diagnose(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> Diagnosis | None:
+    """Why `y` is not act(gate)·up, or None if it is: all values of `bounds.every_value`, up constant and near 1."""
+    if not bool(bounds.beyond(y, gate, up, activation, dtype).any()):
+        return None
+    counts = bounds.beyond_by_function(y, gate, up, dtype)
+    off, total = counts[activation], gate.numel()
+    others = [name for name, count in counts.items() if count == 0]
+    if others:
+        return Diagnosis("function", _other(others[0], activation, off))
+    if not bool(y.double().isfinite().any()):
+        return Diagnosis("function", "no result is finite")
+    if not bool(y.double().nan_to_num().any()):
+        return Diagnosis("function", "every result is 0")
+    values = y.double() / up.double()
+    if _is_exchanged(values, gate.double(), up.double(), activation, dtype):
+        return Diagnosis(
+            "function", f"gate and up are exchanged: every value is act(up)·gate ({off} are beyond the bound)"
+        )
+    fit = _fit(values, gate.double())
+    if fit is not None and fit.misfit < MISFIT[dtype]:
+        constants = _constants(fit, activation, SAME[dtype], is_fine=dtype == "float32")
+        if constants is not None:
+            return constants
+    is_near = activation != "relu" and bounds.is_near(y, gate, up, activation, dtype)
+    if dtype == "float32":
+        low = _low_precision(values, gate.double(), activation, is_near=is_near)
+        if low is not None:
+            return Diagnosis("precision", low)
+    stray = ~y.double().isfinite() & bounds.is_inside(bounds.product(gate, up, activation), dtype)
+    nearest = float(gate[stray].double().abs().min()) if bool(stray.any()) else math.inf
+    if nearest < 1e3:  # beyond, squares and cubes overflow in any form that is wrong otherwise
+        return Diagnosis(
+            "function",
+            f"{int(stray.sum())} of {total} gate values give nan or inf where the result is finite, from |gate| = "
+            f"{nearest:.4g} on: an exponential overflows?",
+        )
+    if is_near:
+        return Diagnosis(
+            "precision" if dtype == "float32" else "function",
+            f"{off} of {total} values are beyond the bound, all within {bounds.HARDWARE_TANH:g}·|g|: this is "
+            f"{NAMES[activation]} by a hardware tanh approximation (tanh.approx) or by one as coarse"
+            + ("" if dtype == "float32" else ", or with a constant that is off, which float32 would tell"),
+        )
+    best = min(counts, key=lambda name: counts[name])
+    return Diagnosis(
+        "function", f"an unknown function: {counts[best]} of {total} values are beyond even {NAMES[best]}, the nearest"
+    )
+
+
+def _is_exchanged(values: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> bool:
+    middle = (gate.abs() > 2.0**-6) & (gate.abs() < 64)
+    expected = gate * bounds.activate(up, activation) / up
+    return bool(((values - expected).abs()[middle] <= 2 * bounds.EPS[dtype] * expected.abs()[middle]).all())
+
+
+def _other(found: Activation, wanted: Activation, off: int) -> str:
+    gelus = {"gelu_tanh", "gelu"}
+    which = "the other GELU" if {found, wanted} == gelus else "another function"
+    return (
+        f"this is {which}: every value is {NAMES[found]}, where {NAMES[wanted]} is asked for "
+        f"({off} values are beyond its bound); --activation {found} would judge it as that"
+    )
+
+
+def _fit(values: Tensor, gate: Tensor) -> Fit | None:
+    large = (gate >= 16) & (gate <= 64) & values.isfinite()
+    if not bool(large.any()):
+        return None
+    factor = float((values[large] / gate[large]).median())
+    if not math.isfinite(factor) or abs(factor) < 1e-3:
+        return None
+    medium = ((gate.abs() >= 0.25) & (gate.abs() <= 2)).nonzero().squeeze(1)
+    g = gate[medium]
+    share = values[medium] / (factor * g)
+    if not bool(((share > 0) & (share < 1)).all()):
+        return None
+    slope = torch.logit(share) / g
+    columns = torch.stack((torch.ones_like(g), g * g), dim=1)
+    weights = (share * (1 - share) * g).abs()[:, None]  # the share of a rounding in the logit
+    a, b = torch.linalg.lstsq(columns * weights, slope[:, None] * weights).solution.squeeze(1).tolist()
+    misfit = ((slope - a - b * g * g).abs() * weights.squeeze(1)).max()
+    return Fit(factor, float(a), float(b), float(misfit))
+
+
+def _constants(fit: Fit, activation: Activation, tolerance: float, *, is_fine: bool) -> Diagnosis | None:
+    """Which constant of tanh-GELU or SiLU is off, if one is. The fit is good; all but the factor needs a fine one."""
+    if activation not in {"gelu_tanh", "silu"}:
+        return None
+    wrong = []
+    if abs(fit.factor - 1) > tolerance:
+        wrong.append(_factor(fit.factor, activation))
+    if not is_fine:
+        return Diagnosis("constants", wrong[0]) if wrong else None
+    is_cubic = abs(fit.b) > 20 * tolerance
+    if activation == "gelu_tanh" and not is_cubic:
+        quick = abs(fit.a - QUICK) < 50 * tolerance
+        name = ", the quick GELU" if quick else ", which is SiLU" if abs(fit.a - 1) < 50 * tolerance else ""
+        return Diagnosis(
+            "function", "; ".join([*wrong, f"this is g·sigmoid({fit.a:.4g}·g){name}, not the tanh form of GELU"])
+        )
+    if activation == "silu":
+        if abs(fit.a - 1) > 10 * tolerance or is_cubic:
+            wrong.append(f"the sigmoid's argument is {fit.a:.5g}·g + {fit.b:.4g}·g³ where g belongs")
+    else:
+        root, cubic = fit.a / 2, fit.b / fit.a
+        if abs(root - bounds.A_TANH / 2) > 2 * tolerance:
+            wrong.append(f"the factor √(2/π) = {bounds.A_TANH / 2:.6f} of tanh's argument is {root:.5g}")
+        if abs(cubic - 0.044715) > 10 * tolerance:
+            wrong.append(f"the cubic coefficient is {cubic:.4g} where 0.044715 belongs")
+    return Diagnosis("constants", "; ".join(wrong)) if wrong else None
+
+
+def _factor(factor: float, activation: Activation) -> str:
+    if activation == "silu":
+        return f"every value is {factor:.4g} times what it should be"
+    if abs(factor - 2) < 1e-3:
+        return "every value is twice what it should be: the factor 0.5 is missing"
+    return (
+        f"every value is {factor:.4g} times what it should be, as if the factor 0.5 in front of g·(1 + tanh) were "
+        f"{factor / 2:.4g}"
+    )
+
+
+def _low_precision(values: Tensor, gate: Tensor, activation: Activation, *, is_near: bool) -> str | None:
+    """Errors that change sign from value to value are those of a lower precision, not of another function."""
+    error = (values - bounds.activate(gate, activation)) / gate
+    middle = error[(gate.abs() >= 2.0**-6) & (gate.abs() <= 8)]
+    middle = middle[middle != 0]
+    if middle.numel() < 100 or not bool(middle.isfinite().all()):
+        return None
+    changes = float((middle[1:].sign() != middle[:-1].sign()).double().mean())
+    size = float(middle.square().mean().sqrt())
+    if changes < 0.1 or not 2.0**-18 < size < 2.0**-4:  # below is the noise of float32 itself
+        return None
+    digits = -math.log2(size)
+    # A rounding to p bits is off by about 2^-(p + 2) of g in rms; roundings inside add to it. One of the result alone
+    # is relative to the result and vanishes in the negative tail; what goes on inside tanh does not.
+    tail = error[(gate >= -5) & (gate <= -3)]
+    inside = float(tail.square().mean().sqrt()) > size / 16
+    if inside and is_near:
+        held = "a hardware tanh approximation (tanh.approx), or of float16 arithmetic inside"
+    else:
+        held = "bfloat16 (8 bits)" if digits < 11.5 else "float16 (11 bits)" if digits < 15 else "less than float32"
+    return f"the errors are noise of 2^-{digits:.1f} relative to g: they are those of {held}"
+
+
+def rounding_place(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> str:
+    """Whether a 16-bit result was rounded once, or after the activation as well: from the values where it matters."""
+    narrow: torch.dtype = getattr(torch, dtype)
+    exact = bounds.activate(gate.double(), activation)
+    u = up.double()
+    once, twice = (exact * u).to(narrow), (exact.to(narrow).double() * u).to(narrow)
+    telling = (once != twice) & bounds.is_inside(exact * u, dtype) & (exact.abs() > 2.0**-10)
+    n = int(telling.sum())
+    as_once, as_twice = (int((y[telling] == each[telling]).sum()) for each in (once, twice))
+    if as_once > 0.95 * n:
+        return f"rounds once, at the end, as Inductor does ({as_once} of {n} telling values)"
+    if as_twice > 0.95 * n:
+        return f"rounds after the activation and again at the end, as eager and Liger do ({as_twice} of {n})"
+    return f"rounds neither once at the end ({as_once} of {n} telling values) nor after the activation ({as_twice})"

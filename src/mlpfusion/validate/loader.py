@@ -1,0 +1,310 @@
+"""Finds a target by its text and makes one of two things of it: act(gate)·up, or a whole gated MLP."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import os
+import sys
+import tempfile
+import types
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mlpfusion import backend as registry
+from mlpfusion.backends.eager import activation_function
+from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.module import GatedMLP
+from mlpfusion.spec import MLPSpec
+from mlpfusion.validate import tuners
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.device import Device
+    from mlpfusion.spec import Activation
+    from mlpfusion.verdicts import Kind
+
+OPERANDS: Final[dict[Kind, tuple[str, ...]]] = {"act_mul": ("gate", "up"), "mlp": ("x", "wg", "wu", "wd")}
+VALID: Final = (
+    "a target is file.py:name, module:name, a registered backend or a Hub kernel directory, and names a function "
+    "(gate, up) -> out or (x, wg, wu, wd) -> y, a Backend, or an nn.Module class"
+)
+
+
+class RefusedError(MlpfusionError):
+    """A target says that it cannot run what it was given."""
+
+
+class SeveralError(MlpfusionError):
+    """A directory holds several targets; `names` are theirs."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+class Bound(NamedTuple):
+    """A target with its operands: `function(*arguments)` is one call; `leaves` are the operands in their order."""
+
+    function: Callable[..., Tensor]
+    arguments: tuple[Tensor, ...]
+    leaves: tuple[Tensor, ...]
+
+    def __call__(self) -> Tensor:
+        """One call."""
+        return self.function(*self.arguments)
+
+
+class Target(NamedTuple):
+    """A loaded target: its kind, what it is in words, its Triton kernels, and how operands are bound to it."""
+
+    kind: Kind
+    described: str
+    kernels: list[Any]
+    bind: Callable[[tuple[Tensor, ...]], Bound]
+
+
+def load(text: str, activation: Activation, device: Device) -> Target:
+    """The target that `text` names.
+
+    Raises:
+        UsageError: it names nothing, or something that is no target; the message says what is valid.
+        SeveralError: it is a directory with more than one target.
+        Exception: whatever its import raises.
+    """
+    if text.startswith("@"):
+        return _function(_peer(text, activation), text, activation)
+    found = _find(text)
+    if not isinstance(found, str):
+        return _made(found, text, activation, device)
+    return _backend(registry.load(found), activation, device)
+
+
+def _find(text: str) -> Any:
+    """The object that `text` names; a registered backend stays its name."""
+    path, separator, name = text.rpartition(":")
+    if separator and path.endswith(".py"):
+        return _attribute(_run_file(Path(path)), text, name)
+    if Path(text).is_dir():
+        return _from_hub(Path(text), None)
+    if separator and Path(path).is_dir():
+        return _from_hub(Path(path), name)
+    if separator:
+        if util.find_spec(path.partition(".")[0]) is None:
+            raise UsageError(f"module {path!r} of target {text!r} does not exist; {VALID}")
+        return _attribute(importlib.import_module(path), text, name)
+    if text in registry.names():
+        return text
+    raise UsageError(f"unknown target {text!r}: {VALID}; registered backends: {', '.join(registry.names())}")
+
+
+def _run_file(path: Path) -> types.ModuleType:
+    if not path.is_file():
+        raise UsageError(f"target file {str(path)!r} does not exist")
+    location = path.resolve()
+    state = hashlib.sha256(f"{location}:{location.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    name = f"mlpfusion_target_{location.stem}_{state}"  # a name of its own for each state of the file
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = util.spec_from_file_location(name, location)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"target file {str(path)!r} is no Python file")
+    module = util.module_from_spec(spec)
+    if str(location.parent) not in sys.path:  # as Python does for a script, so that it finds its neighbours
+        sys.path.append(str(location.parent))
+    sys.modules[name] = module  # Triton and pickle look a module up by name
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _attribute(module: Any, text: str, name: str) -> Any:
+    found = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            own = [each for each, value in vars(found).items() if callable(value) and not each.startswith("_")]
+            raise UsageError(f"target {text!r}: there is no {part!r}; valid: {', '.join(own[:12]) or 'it has none'}")
+        found = getattr(found, part)
+    return found
+
+
+def _from_hub(path: Path, name: str | None) -> Any:
+    """A layer or function of a Hub kernel directory: one that is built, or a source tree of pure Python."""
+    from kernels import get_local_kernel
+
+    source = next(iter(sorted((path / "torch-ext").glob("*/__init__.py"))), None)
+    if source is not None and not (path / "build").is_dir():
+        from mlpfusion.hub_tree import build_hub_tree
+
+        scratch = tempfile.mkdtemp(prefix="hub-", dir=os.environ.get("MLPFUSION_SCRATCH"))
+        path = build_hub_tree(Path(scratch) / "kernel", package=source.parent)
+    kernel = get_local_kernel(path)
+    if name is not None:
+        return _attribute(kernel, f"{path.name}:{name}", name)
+    layers = getattr(kernel, "layers", None)
+    classes = {
+        f"layers.{each}": value
+        for each, value in vars(layers).items()
+        if inspect.isclass(value) and issubclass(value, nn.Module) and value is not nn.Module
+    }
+    functions = {each: value for each, value in vars(kernel).items() if inspect.isfunction(value)}
+    names = [each for each, value in (functions | classes).items() if not each.startswith("_") and _is_target(value)]
+    if not names:
+        raise UsageError(f"Hub kernel {path.name!r} has no function (gate, up) -> out and no gated-MLP layer")
+    raise SeveralError(names)
+
+
+def _is_target(value: Any) -> bool:
+    if inspect.isclass(value) and issubclass(value, nn.Module):
+        return _required(value.forward)[1:] in (["x"], ["hidden_states"], ["gate", "up"])
+    names = _required(value)
+    return len(names) in (2, 4) or (len(names) == 3 and names[2] in {"activation", "act"})
+
+
+def _peer(text: str, activation: Activation) -> Callable[..., Tensor]:
+    """PyTorch's operators, as they are or compiled: "@eager:act_mul", "@inductor:mlp" and so on."""
+    act = activation_function(activation)
+
+    def act_mul(gate: Tensor, up: Tensor) -> Tensor:
+        return act(gate) * up
+
+    def mlp(x: Tensor, wg: Tensor, wu: Tensor, wd: Tensor) -> Tensor:
+        return functional.linear(act(functional.linear(x, wg)) * functional.linear(x, wu), wd)
+
+    who, _, kind = text.partition(":")
+    function: Callable[..., Tensor] = mlp if kind == "mlp" else act_mul
+    return torch.compile(function, fullgraph=True, dynamic=False) if who == "@inductor" else function
+
+
+def _made(found: Any, text: str, activation: Activation, device: Device) -> Target:
+    kernel = tuners.jit_function(found)
+    if kernel is not None:
+        raise UsageError(f"target {text!r} is a bare @triton.jit kernel; {tuners.wrapping(kernel)}")
+    if inspect.isclass(found) and issubclass(found, nn.Module):
+        return _module(found, text, activation)
+    if inspect.isclass(found) and hasattr(found, "bind"):
+        found = found()
+    if isinstance(found, registry.Backend):
+        return _backend(found, activation, device)
+    if callable(found) and not inspect.isclass(found):
+        return _function(found, text, activation)
+    raise UsageError(f"target {text!r} is a {type(found).__name__}; {VALID}")
+
+
+def _required(function: Any) -> list[str]:
+    """The names of its positional parameters without a default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each.name for each in parameters if each.kind in positional and each.default is each.empty]
+
+
+def _function(found: Callable[..., Tensor], text: str, activation: Activation) -> Target:
+    names = _required(found)
+    used = tuners.reachable(found)
+    if len(names) == 2:
+        return Target(
+            "act_mul", "an act·mul function (gate, up) -> out", used, lambda given: Bound(found, given, given)
+        )
+    if len(names) == 3 and names[2] in {"activation", "act"}:
+
+        def act_mul(gate: Tensor, up: Tensor) -> Tensor:
+            return found(gate, up, activation)
+
+        described = "an act·mul function (gate, up, activation) -> out"
+        return Target("act_mul", described, used, lambda given: Bound(act_mul, given, given))
+    if len(names) == 4:
+        return Target("mlp", "an MLP function (x, wg, wu, wd) -> y", used, lambda given: Bound(found, given, given))
+    raise UsageError(f"target {text!r} takes ({', '.join(names)}); {VALID}")
+
+
+def _loaded_mlp(given: tuple[Tensor, ...], activation: Activation) -> GatedMLP:
+    """A GatedMLP on copies of the weights wg, wu [H, D] and wd [D, H]."""
+    x, wg, wu, wd = given
+    dtype: Any = str(wg.dtype).removeprefix("torch.")
+    spec = MLPSpec(hidden_size=wg.shape[1], intermediate_size=wg.shape[0], activation=activation, dtype=dtype)
+    mlp = GatedMLP(spec, device=x.device)
+    _fill(mlp, (mlp.gate_proj, mlp.up_proj, mlp.down_proj), (wg, wu, wd))
+    return mlp
+
+
+def _fill(module: nn.Module, linears: tuple[Any, ...], weights: tuple[Tensor, ...]) -> None:
+    with torch.no_grad():
+        for linear, weight in zip(linears, weights, strict=True):
+            linear.weight.copy_(weight)
+    needed = any(weight.requires_grad for weight in weights)
+    module.requires_grad_(needed)
+
+
+def _backend(made: registry.Backend, activation: Activation, device: Device) -> Target:
+    def bind(given: tuple[Tensor, ...]) -> Bound:
+        mlp = _loaded_mlp(given, activation)
+        reason = made.unsupported(mlp.spec, device)
+        if reason is not None:
+            raise RefusedError(reason)
+        call = made.bind(mlp)
+        leaves = (given[0], mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
+        return Bound(call, given[:1], leaves)
+
+    return Target("mlp", f"the backend {made.name}", tuners.reachable(type(made).bind), bind)
+
+
+def _module(found: type[nn.Module], text: str, activation: Activation) -> Target:
+    names = _required(found.forward)[1:]
+    used = tuners.reachable(found.forward)
+    if len(names) == 2:
+        call = found()
+        return Target("act_mul", f"the module {found.__name__}", used, lambda given: Bound(call, given, given))
+    if len(names) != 1:
+        raise UsageError(f"target {text!r}: its forward takes ({', '.join(names)}); it must take (x) or (gate, up)")
+
+    def bind(given: tuple[Tensor, ...]) -> Bound:
+        if not _required(found.__init__)[1:] and not _has_projections(found):
+            mlp: nn.Module = _loaded_mlp(given, activation)  # a layer of the Hub: a forward that borrows projections
+            call: Callable[..., Tensor] = types.MethodType(found.forward, mlp)
+        else:
+            mlp = _construct(found, given, activation)
+            call = mlp
+        linears = tuple(getattr(mlp, name, None) for name in ("gate_proj", "up_proj", "down_proj"))
+        if any(linear is None for linear in linears):
+            raise UsageError(f"target {text!r} has no gate_proj, up_proj and down_proj, by which its weights are set")
+        _fill(mlp, linears, given[1:])
+        weights: list[Any] = [linear.weight for linear in linears if linear is not None]
+        return Bound(call, given[:1], (given[0], *weights))
+
+    return Target("mlp", f"the module {found.__name__}", used, bind)
+
+
+def _has_projections(found: type[nn.Module]) -> bool:
+    try:
+        return hasattr(found(), "gate_proj")
+    except Exception:  # a stranger's constructor
+        return True
+
+
+def _construct(found: type[nn.Module], given: tuple[Tensor, ...], activation: Activation) -> nn.Module:
+    """An instance by one of the two usual constructors: of a config, or of (hidden_size, intermediate_size)."""
+    x, wg = given[:2]
+    act = {"gelu_tanh": "gelu_pytorch_tanh"}.get(activation, activation)
+    sizes = {"hidden_size": wg.shape[1], "intermediate_size": wg.shape[0]}
+    config = types.SimpleNamespace(**sizes, hidden_act=act, hidden_activation=act, mlp_bias=False)
+    try:
+        made = found(*sizes.values()) if len(_required(found.__init__)) == 3 else found(config)
+    except (TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{found.__name__} cannot be built as {found.__name__}(config) or {found.__name__}(hidden_size, "
+            f"intermediate_size): {error}"
+        ) from error
+    return made.to(device=x.device, dtype=wg.dtype)

@@ -1,0 +1,301 @@
+"""What a worker can do with a target: run it in some way, and hand back raw results and facts, judging nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mlpfusion.errors import MlpfusionError
+from mlpfusion.validate import emulation, guard
+from mlpfusion.validate.layouts import LAYOUTS
+from mlpfusion.validate.loader import OPERANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.validate.channel import Facts, Tensors
+    from mlpfusion.validate.loader import Bound, Target
+    from mlpfusion.validate.tuners import Pins
+
+    Probe = Callable[["Run", Tensors, Facts], "tuple[Tensors, Facts]"]
+
+
+class Run(NamedTuple):
+    """A target on a device, with its autotuners."""
+
+    target: Target
+    device: torch.device
+    pins: Pins
+
+    def operands(self, given: Tensors, options: Facts, *, grad: bool = False) -> tuple[Tensor, ...]:
+        """The operands on the device, in the layouts that `options["layouts"]` names."""
+        layouts: dict[str, str] = options.get("layouts", {})
+        made = []
+        for name in OPERANDS[self.target.kind]:
+            tensor = guard.place(given[name], self.device)
+            if name in layouts:
+                tensor = LAYOUTS[layouts[name]](tensor)
+            made.append(tensor.detach().requires_grad_(grad))
+        return tuple(made)
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that its errors belong to this probe."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y of one call without gradients, under allocations filled with `pattern`; `times` calls are compared by bits.
+
+    Facts: which operands changed, elements written behind an allocation, y's strides, whether all calls agree.
+    """
+    leaves = run.operands(given, options)
+    pattern = options.get("pattern", "nan")
+    pinned = run.pins.pin(options["configuration"]) if "configuration" in options else ""
+    bound = run.target.bind(leaves)
+    before = _Kept(bound.leaves)
+    with torch.inference_mode() if options.get("inference") else torch.no_grad(), guard.watch(pattern) as watched:
+        guard.spoil(leaves[0], pattern)
+        y = _tensor(bound())
+        run.synchronize()
+        agree = all(_same_bits(y, _tensor(bound())) for _ in range(options.get("times", 1) - 1))
+        run.synchronize()
+    facts = {
+        "changed": before.changed(run),
+        "strides": list(y.stride()),
+        "agree": agree,
+        "tf32": _tf32(),
+        "configuration": pinned,
+        **watched.overwritten(),
+    }
+    return {"y": y}, facts
+
+
+def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y and the gradients of all operands for dy; the fact "forward_only" says why there are none.
+
+    Facts: which operands changed by the forward and by the backward (dy too), and by how much their versions rose.
+    """
+    leaves = run.operands(given, options, grad=True)
+    bound = run.target.bind(leaves)
+    before = _Kept(bound.leaves)
+    with guard.watch(options.get("pattern", "nan")) as watched:
+        y = _tensor(bound())
+        run.synchronize()
+        changed = before.changed(run)
+        if not y.requires_grad:
+            return {"y": y}, {"forward_only": "its result has no gradient", "changed": changed}
+        dy = guard.place(given["dy"], run.device)
+        if "dy" in options.get("layouts", {}):
+            dy = LAYOUTS[options["layouts"]["dy"]](dy)
+        later = _Kept((*bound.leaves, dy))
+        versions = [leaf._version for leaf in bound.leaves]
+        try:
+            grads = torch.autograd.grad(y, bound.leaves, dy, allow_unused=True)
+        except (NotImplementedError, RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            if "CUDA error" in str(error) or isinstance(error, torch.OutOfMemoryError) or emulation.is_limit(error):
+                raise
+            silent = isinstance(error, NotImplementedError) or "not implemented" in str(error)
+            said = f"its backward raises {type(error).__name__}: {error}"
+            return {"y": y}, {"forward_only": said, "broken": not silent, "changed": changed, **watched.overwritten()}
+        run.synchronize()
+    names = OPERANDS[run.target.kind]
+    facts = {
+        "changed": changed,
+        "changed_by_backward": [(*names, "dy")[index] for index in later.indices(run)],
+        "version_raised": [leaf._version for leaf in bound.leaves] != versions,
+        "missing": [name for name, grad in zip(names, grads, strict=True) if grad is None],
+        **watched.overwritten(),
+    }
+    return {"y": y, **_named(names, grads)}, facts
+
+
+def partial(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """The gradient of one operand, `of`, where no other needs one: d:NAME."""
+    name = options["of"]
+    leaves = dict(zip(OPERANDS[run.target.kind], run.operands(given, options), strict=True))
+    leaves[name].requires_grad_()
+    bound = run.target.bind(tuple(leaves.values()))
+    with guard.watch("nan"):
+        leaf = dict(zip(leaves, bound.leaves, strict=True))[name]
+        (grad,) = torch.autograd.grad(bound(), (leaf,), guard.place(given["dy"], run.device))
+        run.synchronize()
+    return {f"d:{name}": grad}, {}
+
+
+def second(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """The gradients of two backwards through one graph: d:NAME and e:NAME."""
+    bound = run.target.bind(run.operands(given, options, grad=True))
+    dy = given["dy"].to(run.device)
+    names = OPERANDS[run.target.kind]
+    with guard.watch("nan"):
+        y = bound()
+        first = torch.autograd.grad(y, bound.leaves, dy.clone(), retain_graph=True, allow_unused=True)
+        kept = {name: tensor.clone() for name, tensor in _named(names, first).items()}
+        try:
+            again = torch.autograd.grad(y, bound.leaves, dy.clone(), allow_unused=True)
+        except Exception as error:  # a loud refusal is what is hoped for
+            return kept, {"refused": f"{type(error).__name__}: {error}"}
+        run.synchronize()
+    return {**kept, **_named(names, again, "e")}, {}
+
+
+def double(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Gradients for all operands and dy of Σ(w1·d:FIRST + w2·d:SECOND) + Σ(w2·FIRST): h:NAME."""
+    bound = run.target.bind(run.operands(given, options, grad=True))
+    dy = given["dy"].to(run.device).requires_grad_()
+    names = OPERANDS[run.target.kind]
+    w1, w2 = given["w1"].to(run.device), given["w2"].to(run.device)
+    try:
+        first, other, *_ = torch.autograd.grad(bound(), bound.leaves, dy, create_graph=True, allow_unused=True)
+        if first is None or other is None:
+            return {}, {"refused": "a gradient is missing"}
+        total = (w1 * first).sum() + (w2 * other).sum() + (w1 * bound.leaves[0]).sum()
+        grads = torch.autograd.grad(total, (*bound.leaves, dy), allow_unused=True)
+    except Exception as error:  # a loud refusal is what is hoped for
+        return {}, {"refused": f"{type(error).__name__}: {error}"}
+    run.synchronize()
+    return _named((*names, "dy"), grads, "h"), {}
+
+
+def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Two calls on different operands: the first result at once (`before`) and after the second call (`after`)."""
+    names = OPERANDS[run.target.kind]
+    leaves = run.operands(given, options)
+    others = run.operands({name: given[f"other:{name}"] for name in names}, options)
+    bound = run.target.bind(leaves)
+    function = bound.function
+    with torch.no_grad(), guard.watch("nan"):
+        first = _tensor(function(*bound.arguments))
+        run.synchronize()
+        before = first.clone()
+        second = function(*others[: len(bound.arguments)])
+        run.synchronize()
+    return {"before": before, "after": first, "second": second}, {}
+
+
+def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y and gradients of the target inside torch.compile(fullgraph=True)."""
+    torch._dynamo.reset()
+    bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
+    function = torch.compile(bound.function, fullgraph=True, backend=options["backend"])
+    y = function(*bound.arguments)
+    results = {"y": y}
+    if y.requires_grad:
+        grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True)
+        results |= _named(OPERANDS[run.target.kind], grads)
+    run.synchronize()
+    return results, {}
+
+
+def autocast(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y under autocast and the gradients of a backward outside it."""
+    dtypes: list[str] = options["dtypes"]
+    names = OPERANDS[run.target.kind]
+    cast = {name: given[name].to(getattr(torch, dtype)) for name, dtype in zip(names, dtypes, strict=True)}
+    bound = run.target.bind(run.operands(cast, options, grad=options["grad"]))
+    with torch.autocast(run.device.type, dtype=getattr(torch, options["to"])), guard.watch("nan"):
+        y = bound()
+    results = {"y": y}
+    if y.requires_grad:
+        grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device, y.dtype), allow_unused=True)
+        results |= _named(names, grads)
+    run.synchronize()
+    return results, {}
+
+
+def checkpointed(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Gradients without (d:) and with checkpointing, not reentrant (e:) and reentrant (f:)."""
+    names = OPERANDS[run.target.kind]
+    results: Tensors = {}
+    for prefix, reentrant in (("d", None), ("e", False), ("f", True)):
+        bound = run.target.bind(run.operands(given, options, grad=True))
+        dy = given["dy"].to(run.device)
+        with guard.watch("nan"):
+            if reentrant is None:
+                y = bound()
+            else:
+                y = checkpoint(bound.function, *bound.arguments, use_reentrant=reentrant)
+            torch.autograd.backward(y, dy)
+        grads = tuple(leaf.grad for leaf in bound.leaves)
+        results |= {name: tensor.clone() for name, tensor in _named(names, grads, prefix).items()}
+    run.synchronize()
+    return results, {}
+
+
+def aliased(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y and d:gate where one tensor is both operands of an act·mul."""
+    x = guard.place(given["gate"], run.device).requires_grad_(options["grad"])
+    with guard.watch("nan"):
+        y = _tensor(run.target.bind((x, x))())
+        results = {"y": y.detach().clone()}
+        if y.requires_grad:
+            (grad,) = torch.autograd.grad(y, (x,), guard.place(given["dy"], run.device))
+            results["d:gate"] = grad
+        run.synchronize()
+    return results, {}
+
+
+PROBES: Final[dict[str, Probe]] = {
+    "forward": forward,
+    "backward": backward,
+    "partial": partial,
+    "second": second,
+    "double": double,
+    "reuse": reuse,
+    "compiled": compiled,
+    "autocast": autocast,
+    "checkpointed": checkpointed,
+    "aliased": aliased,
+}
+
+
+class _Kept:
+    """Copies of tensors, by which a change of their values is seen whatever their version counters say."""
+
+    def __init__(self, tensors: tuple[Tensor, ...]) -> None:
+        self._tensors = tensors
+        self._copies = [tensor.detach().clone() for tensor in tensors]
+
+    def indices(self, run: Run) -> list[int]:
+        """Which tensors changed."""
+        run.synchronize()
+        pairs = zip(self._tensors, self._copies, strict=True)
+        return [index for index, (tensor, copy) in enumerate(pairs) if not _same_bits(tensor, copy)]
+
+    def changed(self, run: Run) -> list[str]:
+        """The names of the operands that changed."""
+        return [OPERANDS[run.target.kind][index] for index in self.indices(run)]
+
+
+class NoTensorError(MlpfusionError):
+    """A target returned something else than a tensor."""
+
+
+def _tensor(value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise NoTensorError(f"it returns a {type(value).__name__} where a tensor is expected")
+    return value
+
+
+def _named(names: tuple[str, ...], grads: tuple[Tensor | None, ...], prefix: str = "d") -> Tensors:
+    return {f"{prefix}:{name}": grad for name, grad in zip(names, grads, strict=True) if grad is not None}
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return torch.equal(a.detach().contiguous().view(whole), b.detach().contiguous().view(whole))
+
+
+def _tf32() -> bool:
+    return torch.get_float32_matmul_precision() != "highest" or bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+def bind_once(run: Run, given: Tensors) -> Bound:
+    """The target with its operands, for a probe that calls it many times."""
+    return run.target.bind(run.operands(given, {}))

@@ -1,0 +1,46 @@
+"""All checks, in the order in which they are carried out: the first that fails is the one that names the fault."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.errors import UsageError
+from mlpfusion.validate import checks_basic, checks_gradients, checks_mlp, checks_modes, checks_values
+
+if TYPE_CHECKING:
+    from mlpfusion.validate.checks import Check
+    from mlpfusion.verdicts import Kind
+
+_VALUES: Final = {check.name: check for check in checks_values.CHECKS}
+
+# A wrong function makes every later check fail; what a check before it looks at does not depend on the function.
+ALL: Final[tuple[Check, ...]] = (
+    *checks_basic.CHECKS,
+    _VALUES["function"],
+    _VALUES["constants"],
+    *checks_mlp.CHECKS[:1],  # before `precision`, which sees the products of TF32 as well but cannot name them
+    _VALUES["precision"],
+    *(_VALUES[name] for name in ("store", "specials", "elementwise", "rounding")),
+    *checks_basic.LATER,
+    *checks_gradients.CHECKS,
+    *checks_basic.AFTER_GRADIENTS,
+    *checks_mlp.CHECKS[1:],
+    *checks_modes.CHECKS,
+)
+DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}
+
+
+def selected(kind: Kind, only: tuple[str, ...] | None) -> tuple[Check, ...]:
+    """The checks of one kind of target; with `only`, those of that name, and the one that says whether it runs."""
+    return tuple(
+        check for check in ALL if kind in check.kinds and (only is None or check.name in only or check.name == "runs")
+    )
+
+
+def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """`names` if all are checks, else a `UsageError` that lists the valid ones."""
+    known = [check.name for check in ALL]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown check {name!r}; valid: {', '.join(known)}")
+    return names

@@ -1,0 +1,241 @@
+"""Validates targets one after the other: hires workers, carries out the checks, and comes to a verdict."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
+
+from mlpfusion.errors import UsageError
+from mlpfusion.spec import ACTIVATIONS, DTYPES
+from mlpfusion.validate import against, bounds
+from mlpfusion.validate.checks import carry_out, told
+from mlpfusion.validate.exam import SIZES, Asked, Exam, UndecidableError, failed
+from mlpfusion.validate.hired import DiedError, Hired, RaisedError
+from mlpfusion.validate.registry import DECISIVE, selected
+from mlpfusion.verdicts import Checked, Peer, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mlpfusion.device import DeviceKind
+    from mlpfusion.spec import Activation
+    from mlpfusion.validate.channel import Loaded
+    from mlpfusion.verdicts import Word
+
+    Tell = Callable[[str, str], None]
+
+DEFAULT: Final[Activation] = "gelu_tanh"
+
+
+class Bench:
+    """Two warm workers, one for targets and one for peers, shared by all targets until one of them misbehaves."""
+
+    def __init__(self, device: DeviceKind) -> None:
+        self.device = device
+        self._threads = torch.get_num_threads()
+        self._scratch = tempfile.TemporaryDirectory(prefix="mlpfusion-")
+        self.folder = Path(self._scratch.name)
+        self.worker = Hired(self.folder, device, "worker")
+        self.peers = Hired(self.folder, device, "peers")
+
+    def __enter__(self) -> Bench:
+        # The judge's tensors are small: a second thread waits longer for the worker's core than it helps.
+        torch.set_num_threads(1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(self._threads)
+        self.worker.retire()
+        self.peers.retire()
+        self._scratch.cleanup()
+
+
+class Order(NamedTuple):
+    """One target to be judged; without an activation, the one that it turns out to be."""
+
+    target: str
+    activation: Activation | None
+
+
+def new_seed() -> int:
+    """A seed that no target can know: inputs are made from it at run time."""
+    return secrets.randbelow(2**32)
+
+
+def expand(bench: Bench, targets: Sequence[str], activation: Activation | None, *, time_limit_s: float) -> list[Order]:
+    """Every target, a Hub directory as its functions and layers.
+
+    Raises:
+        UsageError: a text names nothing, or no target; the message says what is valid.
+    """
+    orders = []
+    for target in targets:
+        try:
+            bench.worker.load(target, activation or DEFAULT, time_limit_s=time_limit_s)
+        except RaisedError as error:
+            if error.why == "misused" and error.exception == "several":
+                orders += [Order(f"{target}:{name}", activation) for name in error.text.split("\n")]
+                continue
+            if error.why == "misused":
+                raise UsageError(error.text) from None
+        except DiedError:
+            pass  # its verdict will say so
+        orders.append(Order(target, activation or DEFAULT))
+    return orders
+
+
+def examine(
+    bench: Bench,
+    order: Order,
+    asked: Asked,
+    *,
+    seed: int,
+    sources: Callable[[str, str], str | None],
+    tell: Tell,
+) -> Verdict:
+    """The verdict on one target."""
+    started = time.monotonic()
+    activation = order.activation or DEFAULT
+    try:
+        loaded = bench.worker.load(order.target, activation, time_limit_s=asked.time_limit_s)
+    except (RaisedError, DiedError) as error:
+        return _unloadable(order, activation, error, device=bench.device, seed=seed)
+    exam = _exam(bench, order.target, activation, loaded, asked=asked, seed=seed)
+    if order.activation is None:
+        activation = _identify(exam) or activation
+        exam = _exam(bench, order.target, activation, loaded, asked=asked, seed=seed)
+    checks: list[Checked] = []
+    for checked in _carry_out_all(exam):
+        tell(order.target, f"{checked.name} {checked.dtype or ''}: {checked.status}")
+        checks.append(checked)
+    word, headline = conclude(checks, loaded, only=asked.only)
+    verdict = Verdict(
+        target=order.target,
+        kind=loaded.kind,
+        activation=activation,
+        word=word,
+        headline=headline,
+        checks=tuple(checks),
+        configurations=loaded.configurations,
+    )
+    if asked.against and exam.dtypes and word != "not valid":
+        verdict = _compared(verdict, exam, bench.folder, sources)
+    return _timed(verdict, started)
+
+
+def _exam(bench: Bench, target: str, activation: Activation, loaded: Loaded, *, asked: Asked, seed: int) -> Exam:
+    return Exam(
+        target,
+        activation,
+        loaded,
+        bench.worker,
+        bench.peers,
+        dtypes=asked.dtypes or DTYPES,
+        asked=asked,
+        seed=seed,
+        device=bench.device,
+    )
+
+
+def _timed(verdict: Verdict, started: float) -> Verdict:
+    from msgspec.structs import replace
+
+    return replace(verdict, seconds=round(time.monotonic() - started, 2))
+
+
+def _compared(verdict: Verdict, exam: Exam, folder: Path, sources: Callable[[str, str], str | None]) -> Verdict:
+    from msgspec.structs import replace
+
+    try:
+        scores, kernels = against.own(exam, folder)
+    except DiedError as error:
+        return replace(verdict, word="not valid", headline=f"against: {error}")
+    found = against.peers(exam, folder, sources)
+    mine = Peer(name="this target", scores=scores, kernels=kernels)
+    return replace(verdict, peers=(mine, *found), kernels=kernels)
+
+
+def _unloadable(
+    order: Order, activation: Activation, error: RaisedError | DiedError, *, device: DeviceKind, seed: int
+) -> Verdict:
+    sentence = f"cannot be loaded: {error}"
+    checked = Checked(
+        name="loads",
+        looked_at="the import of the target",
+        status="fail",
+        sentence=sentence,
+        repro=f"mlpfusion validate {order.target} --device {device} --seed {seed}",
+    )
+    return Verdict(
+        target=order.target,
+        kind=None,
+        activation=activation,
+        word="not valid",
+        headline=f"loads: {sentence}",
+        checks=(checked,),
+    )
+
+
+def _identify(exam: Exam) -> Activation | None:
+    """The one function that all gate values agree with, or None."""
+    for dtype in ("float32", "bfloat16", "float16"):
+        try:
+            swept = exam.sweep(dtype)[0]
+        except (RaisedError, DiedError, UndecidableError):
+            continue
+        fitting = [name for name in ACTIVATIONS if not bool(bounds.beyond(*swept, name, dtype).any())]
+        return fitting[0] if len(fitting) == 1 else None
+    return None
+
+
+def _carry_out_all(exam: Exam) -> Iterator[Checked]:
+    """Every check in every dtype that it is for; a dtype that the target refuses is judged no further."""
+    for check in selected(exam.kind, exam.asked.only):
+        for dtype in exam.dtypes if check.each_dtype else exam.dtypes and (exam.finest,):
+            try:
+                checked = carry_out(check, exam, dtype)
+            except DiedError as error:
+                yield told(check, exam, dtype, failed(str(error)))
+                return
+            if check.name == "runs" and _is_refused(checked) and exam.kind == "mlp" and exam.sizes != SIZES[-1]:
+                exam.sizes = SIZES[-1]  # for this dtype and all that follow
+                checked = carry_out(check, exam, dtype)
+            yield checked
+            if exam.asked.until_failure and checked.status == "fail":
+                return
+            if check.name == "runs" and checked.status != "pass":
+                exam.dtypes = tuple(each for each in exam.dtypes if each != dtype)
+
+
+def _is_refused(checked: Checked) -> bool:
+    return checked.status == "reported" or (checked.status == "fail" and "raises" in checked.sentence)
+
+
+def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...] | None) -> tuple[Word, str]:
+    """The verdict's word and the sentence that decided it: of the first check that failed, or of the hazards."""
+    failures = [check for check in checks if check.status == "fail"]
+    if failures:
+        return "not valid", _said(failures[0])
+    runs = [check for check in checks if check.name == "runs"]
+    if runs and all(check.status != "pass" for check in runs):
+        return "not decidable here", f"no dtype can be judged: {runs[0].sentence}"
+    decisive = [check for check in checks if check.name == DECISIVE[loaded.kind]]
+    if only is None and not any(check.status == "pass" for check in decisive):
+        return "not decidable here", _said((decisive or list(checks))[0])
+    hazards = [check for check in checks if check.hazard]
+    if hazards:
+        return "valid with hazards", "; ".join(_said(check) for check in hazards)
+    if only is not None and all(check.status != "pass" for check in checks if check.name != "runs"):
+        return "not decidable here", _said(checks[-1])
+    forward_only = next((c for c in checks if c.name == "differentiable" and c.status == "reported"), None)
+    return "valid", "every check passed" if forward_only is None else "every check passed; forward only"
+
+
+def _said(check: Checked) -> str:
+    where = f" ({check.dtype})" if check.dtype else ""
+    return f"{check.name}{where}: {check.sentence}"

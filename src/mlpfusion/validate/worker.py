@@ -1,0 +1,115 @@
+"""The process that runs targets and judges nothing: `python -m mlpfusion.validate.worker DESCRIPTOR DEVICE`.
+
+It answers the requests that come through the pipe of that descriptor, one after the other, until the pipe closes. What
+a target prints goes to the log that stands for stdout and stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+import torch
+
+from mlpfusion.backend import first_line, without_paths
+from mlpfusion.device import detect
+from mlpfusion.errors import UsageError
+from mlpfusion.measure.worker import die_with_parent
+from mlpfusion.validate import channel, emulation, loader
+from mlpfusion.validate.probes import PROBES, NoTensorError, Run
+from mlpfusion.validate.speed_probes import SPEED_PROBES
+from mlpfusion.validate.tuners import Pins
+
+if TYPE_CHECKING:
+    from mlpfusion.device import Device
+
+
+def main() -> None:
+    """Serve until the judge has no more to ask."""
+    die_with_parent()
+    pipe = Connection(int(sys.argv[1]))
+    here = detect(sys.argv[2])
+    served = _Served(here)
+    while True:
+        try:
+            request = channel.decode_request(pipe.recv_bytes())
+        except EOFError:
+            break
+        pipe.send_bytes(channel.encode(served.answer(request)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # a thread that a target left behind must not keep the process
+
+
+class _Served:
+    """The target at hand, and what is known of the interpreter that runs it."""
+
+    def __init__(self, here: Device) -> None:
+        self.here = here
+        self.device = torch.device("cuda", here.index) if here.kind == "cuda" else torch.device("cpu")
+        self.emulation = emulation.prepare() if here.interpreted else None
+        self.run: Run | None = None
+
+    def answer(self, request: channel.Load | channel.Ask) -> channel.Answer:
+        """Whatever happens, an answer; what ends the process is seen by the judge."""
+        try:
+            # The same state for every target, whatever an earlier one left behind.
+            torch.set_float32_matmul_precision("highest")
+            torch.backends.cuda.matmul.allow_tf32 = False
+            torch.backends.cudnn.allow_tf32 = False
+            torch.set_grad_enabled(True)
+            torch.set_default_dtype(torch.float32)
+            return self._load(request) if isinstance(request, channel.Load) else self._ask(request)
+        except (Exception, SystemExit) as error:  # a stranger's code may raise anything
+            traceback.print_exc()
+            return channel.Raised(
+                why=_why(error), exception=type(error).__name__, text=without_paths(first_line(error))
+            )
+
+    def _load(self, request: channel.Load) -> channel.Answer:
+        try:
+            target = loader.load(request.target, request.activation, self.here)
+        except loader.SeveralError as several:
+            return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
+        pins = Pins(target.kernels)
+        pins.pin(0)  # tuning would take time, and what it picks differs from run to run
+        self.run = Run(target, self.device, pins)
+        return channel.Loaded(
+            kind=target.kind,
+            described=target.described,
+            configurations=pins.count,
+            kernels=len(target.kernels),
+            interpreted=self.here.interpreted,
+            unfit=None if self.emulation is None else self.emulation.unfit,
+        )
+
+    def _ask(self, request: channel.Ask) -> channel.Answer:
+        if self.run is None:
+            raise RuntimeError("nothing is loaded")
+        if self.emulation is not None:
+            self.emulation.bf16_arithmetic = False
+        probe = PROBES.get(request.probe) or SPEED_PROBES[request.probe]
+        tensors, facts = probe(self.run, channel.unpack(request.tensors), request.options)
+        if self.emulation is not None:
+            facts["bf16_arithmetic"] = self.emulation.bf16_arithmetic
+        return channel.Raw(tensors=channel.pack(tensors), facts=facts)
+
+
+def _why(error: BaseException) -> channel.Why:
+    text = str(error)
+    if isinstance(error, UsageError):
+        return "misused"
+    if isinstance(error, NoTensorError):
+        return "wrong"
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
+        return "memory"
+    if "CUDA error" in text or "HIP error" in text or type(error).__name__ == "AcceleratorError":
+        return "poisoned"
+    return "interpreter" if emulation.is_limit(error) else "refused"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Composes a validation: targets in, one verdict for each out."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion import device as devices
+from mlpfusion import environment, files, store
+from mlpfusion.errors import UsageError
+from mlpfusion.spec import parse_activation, parse_dtype, positive
+from mlpfusion.validate import controls, registry, run
+from mlpfusion.validate.exam import Asked
+from mlpfusion.verdicts import SCHEMA, SelfTest, Validation
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from mlpfusion.device import Device
+    from mlpfusion.spec import Dtype
+    from mlpfusion.verdicts import Verdict
+
+AGAINST: Final = ("eager", "inductor")
+
+
+def validate(
+    targets: Sequence[str],
+    *,
+    activation: str | None = None,
+    dtypes: Sequence[str] | None = None,
+    shapes: Sequence[tuple[int, ...]] | None = None,
+    device: str | None = None,
+    against: Sequence[str] = AGAINST,
+    only: Sequence[str] | None = None,
+    seed: int | None = None,
+    time_limit_s: float = 120.0,
+    rounds: int = 60,
+    json: str | os.PathLike[str] | None = None,
+    on_event: Callable[[str, str], None] | None = None,
+) -> Validation:
+    """Judge each target against fp64, and set it against its peers.
+
+    A target is the text `file.py:name`, `module:name`, a registered backend or the directory of a Hub kernel. The
+    activation is gelu_tanh unless it is given; what a directory holds is taken for the function that it turns out to
+    be. Without `dtypes` a target may refuse any of the three, and without `shapes` any shape. `shapes` are those of
+    gate (act·mul) or of the rows of x (MLP). `only` names checks. `json` is written at the end, and Inductor's code
+    beside it.
+
+    Raises:
+        UsageError: a bad value, or a target that is none.
+    """
+    asked = Asked(
+        dtypes=None if dtypes is None else _dtypes(dtypes),
+        shapes=None if shapes is None else tuple(shapes),
+        only=None if only is None else registry.check_names(tuple(only)),
+        against=tuple(against),
+        time_limit_s=time_limit_s,
+        rounds=positive("rounds", rounds),
+    )
+    if not targets:
+        raise UsageError("no target is given; name one as file.py:name, module:name, a backend or a directory")
+    if not 0 < time_limit_s < float("inf"):
+        raise UsageError(f"time_limit_s must be a positive number of seconds, got {time_limit_s!r}")
+    here = msgspec.structs.replace(devices.detect(device), interpreted=False)
+    path = None if json is None else store.check_file(Path(json), kind="validation")
+    used = run.new_seed() if seed is None else seed
+    wanted = None if activation is None else parse_activation(activation)
+    with run.Bench(here.kind) as bench:
+        orders = run.expand(bench, targets, wanted, time_limit_s=time_limit_s)
+        verdicts = [
+            run.examine(
+                bench,
+                order,
+                asked,
+                seed=used,
+                sources=lambda target, text: _keep_source(path, target, text),
+                tell=on_event or (lambda target, text: None),
+            )
+            for order in orders
+        ]
+    found = assembled(verdicts, here, used)
+    if path is not None:
+        files.write_whole("result file", path, store.encode(found).encode())
+    return found
+
+
+def assembled(verdicts: Sequence[Verdict], here: Device, seed: int) -> Validation:
+    """Verdicts with where and when they were reached."""
+    return Validation(
+        schema=SCHEMA,
+        kind="validation",
+        mlpfusion=metadata.version("mlpfusion"),
+        created=_now(),
+        seed=seed,
+        device=here,
+        environment=environment.collect(here),
+        verdicts=tuple(verdicts),
+    )
+
+
+def _dtypes(names: Sequence[str]) -> tuple[Dtype, ...]:
+    if not names:
+        raise UsageError("dtypes must name at least one; valid: bfloat16, float16, float32")
+    return tuple(parse_dtype(name) for name in names)
+
+
+def _keep_source(beside: Path | None, target: str, text: str) -> str | None:
+    """Write what Inductor generated beside the result file; without one it is kept nowhere."""
+    if beside is None or not text:
+        return None
+    name = re.sub(r"[^A-Za-z0-9]+", "_", target.rpartition("/")[2]).strip("_")
+    path = beside.with_name(f"{beside.stem}.{name}.inductor.txt")
+    files.write_whole("source file", path, text.encode())
+    return path.name
+
+
+def self_test(
+    *,
+    device: str | None = None,
+    seed: int | None = None,
+    json: str | os.PathLike[str] | None = None,
+    on_event: Callable[[str, str], None] | None = None,
+) -> SelfTest:
+    """Judge every control that ships with this package and can run here.
+
+    Raises:
+        UsageError: a bad device or file.
+        MlpfusionError: the controls are not there.
+    """
+    here = msgspec.structs.replace(devices.detect(device), interpreted=False)
+    path = None if json is None else store.check_file(Path(json), kind="self-test")
+    used = run.new_seed() if seed is None else seed
+    tell = on_event or (lambda target, text: None)
+    started = time.monotonic()
+    judged = []
+    with run.Bench(here.kind) as bench:
+        for control in controls.controls():
+            one = controls.judge(bench, control, seed=used, tell=lambda target, text: None)
+            judged.append(one)
+            tell(control.name, one.skipped or one.wrong or "as it should be")
+    found = SelfTest(
+        schema=SCHEMA,
+        kind="self-test",
+        mlpfusion=metadata.version("mlpfusion"),
+        created=_now(),
+        seed=used,
+        seconds=round(time.monotonic() - started, 1),
+        device=here,
+        environment=environment.collect(here),
+        judged=tuple(judged),
+    )
+    if path is not None:
+        files.write_whole("result file", path, store.encode(found).encode())
+    return found
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,157 @@
+"""What a validation says: each check's result, a target's verdict, and the file that holds them."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from mlpfusion.device import Device, DeviceKind
+from mlpfusion.records import Environment, Ratio, Record
+from mlpfusion.spec import Activation, Dtype
+
+SCHEMA: Final = 1
+
+Status = Literal["pass", "fail", "reported", "not decidable here"]
+Word = Literal["valid", "valid with hazards", "not valid", "not decidable here"]
+Kind = Literal["act_mul", "mlp"]
+
+
+class Checked(Record, frozen=True, kw_only=True):
+    """One check of one target, in one dtype or (None) in all.
+
+    `sentence` says what was found, `looked_at` what the check looks at, `repro` is a command that runs it again.
+    A `hazard` is right as long as nobody does what the sentence says. `shape` is the smallest that shows a fault.
+    """
+
+    name: str
+    looked_at: str
+    status: Status
+    sentence: str
+    repro: str
+    dtype: Dtype | None = None
+    hazard: bool = False
+    shape: tuple[int, ...] | None = None
+    figures: dict[str, float | None] = msgspec.field(default_factory=dict)
+
+
+class Launched(Record, frozen=True, kw_only=True):
+    """One kernel of a call: registers per thread and bytes of shared memory per block where the trace tells."""
+
+    name: str
+    time_us: float | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+
+
+class Peer(Record, frozen=True, kw_only=True):
+    """What the target was set against: its worst scores by dtype, its kernels, and the ratio of times.
+
+    `ratio` is the target's time over the peer's, by `clock`; `reason` says why there is none. `moved_bytes` are those
+    of its operands and results. `source` names the file that holds the code that Inductor generated.
+    """
+
+    name: str
+    scores: dict[str, float | None] = msgspec.field(default_factory=dict)
+    kernels: tuple[Launched, ...] = ()
+    moved_bytes: int | None = None
+    speed: Literal["faster", "same within noise", "slower"] | None = None
+    ratio: Ratio | None = None
+    clock: str | None = None
+    reason: str | None = None
+    source: str | None = None
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """All that was found on one target. `headline` is the sentence that decided the word."""
+
+    target: str
+    kind: Kind | None
+    activation: Activation
+    word: Word
+    headline: str
+    checks: tuple[Checked, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    kernels: tuple[Launched, ...] = ()
+    configurations: int = 0
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> tuple[Checked, ...]:
+        """The checks that failed, in their order."""
+        return tuple(check for check in self.checks if check.status == "fail")
+
+    @property
+    def hazards(self) -> tuple[Checked, ...]:
+        """The checks that found a hazard, in their order."""
+        return tuple(check for check in self.checks if check.hazard)
+
+    def is_accepted(self, *, strict: bool) -> bool:
+        """Whether the target may be used: it is valid or, unless `strict`, valid with hazards."""
+        return self.word == "valid" or (self.word == "valid with hazards" and not strict)
+
+
+class Validation(Record, frozen=True, kw_only=True):
+    """A file of `mlpfusion validate`: one verdict per target."""
+
+    schema: int
+    kind: Literal["validation"]
+    mlpfusion: str
+    created: str
+    seed: int
+    device: Device
+    environment: Environment
+    verdicts: tuple[Verdict, ...]
+
+
+# ---- controls --------------------------------------------------------------------------------------------------------
+
+
+class Control(Record, frozen=True, kw_only=True):
+    """A kernel whose verdict is known. `rejected_by` names the check meant for its fault; None is a good one.
+
+    `seen_in` are the dtypes in which the fault can be seen, `hazards` those that a good one has. `device` is the only
+    one that shows it, and `needs` a package without which it cannot run. `only` and `dtypes` narrow what is checked.
+    """
+
+    name: str
+    target: str
+    why: str
+    rejected_by: str | None = None
+    activation: Activation = "gelu_tanh"
+    seen_in: tuple[Dtype, ...] = ()
+    hazards: tuple[str, ...] = ()
+    device: DeviceKind | None = None
+    needs: str | None = None
+    dtypes: tuple[Dtype, ...] | None = None
+    only: tuple[str, ...] | None = None
+    time_limit_s: float = 120.0
+
+
+class Judged(Record, frozen=True, kw_only=True):
+    """A control and its verdict; `wrong` says in what the verdict is not the known one, `skipped` why there is none."""
+
+    control: Control
+    verdict: Verdict | None = None
+    wrong: str | None = None
+    skipped: str | None = None
+
+
+class SelfTest(Record, frozen=True, kw_only=True):
+    """A file of `mlpfusion validate --self-test`."""
+
+    schema: int
+    kind: Literal["self-test"]
+    mlpfusion: str
+    created: str
+    seed: int
+    seconds: float
+    device: Device
+    environment: Environment
+    judged: tuple[Judged, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every control that ran got the verdict that it should."""
+        ran = [one for one in self.judged if one.skipped is None]
+        return bool(ran) and all(one.wrong is None for one in ran)

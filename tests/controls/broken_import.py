@@ -1,0 +1,3 @@
+"""A target whose import fails."""
+
+import a_package_that_nobody_has  # noqa: F401

@@ -1,0 +1,188 @@
+"""Right forwards with a backward, or a behaviour around it, that is wrong."""
+
+import weakref
+
+import torch
+import torch.nn.functional as F
+
+C = 0.7978845608028654
+
+
+def _forward(gate, up):
+    return F.gelu(gate, approximate="tanh") * up
+
+
+def _dgate(dy, gate, up, approximate="tanh"):
+    return torch.ops.aten.gelu_backward(dy * up, gate, approximate=approximate)
+
+
+def _dup(dy, gate):
+    return dy * F.gelu(gate, approximate="tanh")
+
+
+class _Saves(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        return _forward(gate, up)
+
+
+class _ErfDerivative(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        return _dgate(dy, gate, up, "none"), _dup(dy, gate)
+
+
+def erf_derivative(gate, up):
+    return _ErfDerivative.apply(gate, up)
+
+
+class _SlopeDropped(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        return dy * up * 0.5 * (1 + torch.tanh(C * (gate + 0.044715 * gate**3))), _dup(dy, gate)
+
+
+def slope_dropped(gate, up):
+    return _SlopeDropped.apply(gate, up)
+
+
+class _UpWithoutActivation(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        return _dgate(dy, gate, up), dy * gate
+
+
+def dup_without_activation(gate, up):
+    return _UpWithoutActivation.apply(gate, up)
+
+
+class _OverwritesSaved(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        dgate, dup = _dgate(dy, gate, up), _dup(dy, gate)
+        gate.data.copy_(dgate)  # as a kernel does that writes its gradients over what it read
+        return gate.data.clone(), dup
+
+
+def saved_overwritten(gate, up):
+    return _OverwritesSaved.apply(gate, up)
+
+
+class _SpendsSaved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate.clone(), up)
+        return _forward(gate, up)
+
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        dgate, dup = _dgate(dy, gate, up), _dup(dy, gate)
+        gate.data.copy_(dgate)
+        return dgate, dup
+
+
+def second_backward_wrong(gate, up):
+    return _SpendsSaved.apply(gate, up)
+
+
+class _Detaches(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = (saved.detach() for saved in ctx.saved_tensors)
+        return _dgate(dy, gate, up), _dup(dy, gate)
+
+
+def double_backward_wrong(gate, up):
+    return _Detaches.apply(gate, up)
+
+
+class _ExpandedWrong(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        # As a kernel reads it that takes dy for dense: from its first element on, whatever its strides.
+        dense = torch.as_strided(dy, dy.shape, torch.empty(dy.shape).stride()) if dy.stride(0) else dy * 0
+        return _dgate(dense, gate, up), _dup(dense, gate)
+
+
+def expanded_gradient_wrong(gate, up):
+    return _ExpandedWrong.apply(gate, up)
+
+
+_LAST = {}
+
+
+def remembered(gate, up):
+    """The last result is given again for the same operands, which a checkpoint must compute anew."""
+    held = _LAST.get("operands")
+    if held is not None and held[0]() is gate and held[1]() is up:
+        return _LAST["result"]
+    y = _forward(gate, up)
+    _LAST["operands"] = (weakref.ref(gate), weakref.ref(up))
+    _LAST["result"] = y
+    return y
+
+
+def reads_a_value(gate, up):
+    """The host looks at a value of the device, at which a compiler must break the graph."""
+    if gate.numel() and gate.detach().flatten()[0].item() > 1e30:
+        return _forward(gate, up).clone()
+    return _forward(gate, up)
+
+
+def empty_batch_refused(gate, up):
+    if gate.numel() == 0:
+        raise RuntimeError("cannot reshape a tensor of 0 elements")
+    return _forward(gate, up)
+
+
+class _PartialWrong(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        both = all(ctx.needs_input_grad)
+        # As a kernel does whose switch for one output takes the other's.
+        return (_dgate(dy, gate, up), _dup(dy, gate)) if both else (_dup(dy, gate), _dgate(dy, gate, up))
+
+
+def gradient_alone_wrong(gate, up):
+    return _PartialWrong.apply(gate, up)
+
+
+class _TrainsAnother(_Saves):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        return F.gelu(gate) * up
+
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        return _dgate(dy, gate, up), _dup(dy, gate)
+
+
+def another_with_gradients(gate, up):
+    """The forward that trains is not the one that infers."""
+    return _TrainsAnother.apply(gate, up) if torch.is_grad_enabled() else _forward(gate, up)
+
+
+def one_tensor_wrong(gate, up):
+    """One tensor as both operands is taken for detached."""
+    return _forward(gate, up.detach() if up is gate else up)
+
+
+class _BackwardRaises(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up, missing = ctx.saved_tensors
+        return _dgate(dy, gate, up), missing
+
+
+def backward_raises(gate, up):
+    return _BackwardRaises.apply(gate, up)

@@ -1,0 +1,317 @@
+"""Reading a model's configuration: right as the library builds it, or refused by name."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.models import configs, known
+from mlpfusion.models.families import FAMILIES, REFUSED, TEXT_OF
+from mlpfusion.spec import MLPSpec, parse_activation
+
+GEMMA = {
+    "model_type": "gemma",
+    "hidden_size": 2048,
+    "intermediate_size": 16384,
+    "hidden_act": "gelu",
+    "torch_dtype": "bfloat16",
+}
+
+
+def parsed(config, **options):
+    return configs.parse(config, name="model", source="config.json", **options)
+
+
+# ---- the library's own behaviour -------------------------------------------------------------------------------------
+
+
+def library():
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    pytest.importorskip("transformers", reason="compares with transformers where it is installed")
+    from transformers import CONFIG_MAPPING, AutoModel
+
+    return CONFIG_MAPPING, AutoModel
+
+
+# Where the whole model is not needed, or cannot be built from a configuration of defaults.
+ALONE = {
+    "gemma3n_text": ("gemma3n", "Gemma3nTextMLP"),
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", "HunYuanDenseV1MLP"),
+    "ministral": ("ministral", "MinistralMLP"),
+    "mllama_text_model": ("mllama", "MllamaTextMLP"),
+}
+
+
+def built_mlp(auto_model, kind, config):
+    """The first gated MLP that the library builds: the module, hidden and inner size, whether it has biases."""
+    import torch
+    from torch import nn
+
+    with torch.device("meta"):
+        if kind in ALONE:
+            folder, name = ALONE[kind]
+            model = getattr(importlib.import_module(f"transformers.models.{folder}.modeling_{folder}"), name)(config)
+        else:
+            model = auto_model.from_config(config)
+    for module in model.modules():
+        linears = [child for child in module.children() if type(child) is nn.Linear]
+        shapes = [tuple(one.weight.shape) for one in linears]
+        if len(linears) == 3 and len({tuple(sorted(shape)) for shape in shapes}) == 1 and len(set(shapes)) == 2:
+            up = next(one for one, shape in zip(linears, shapes, strict=True) if shapes.count(shape) == 2)
+            return module, up.in_features, up.out_features, up.bias is not None
+        if len(linears) == 2 and linears[0].out_features == 2 * linears[1].in_features:
+            return module, linears[0].in_features, linears[1].in_features, linears[0].bias is not None
+    raise AssertionError("the library built no gated MLP")
+
+
+def activation_of(module):
+    for name in ("act_fn", "activation_fn", "act"):
+        if hasattr(module, name):
+            return getattr(module, name)
+    return None
+
+
+def agrees_with_the_library(kind, changes):
+    import torch
+
+    from mlpfusion.backends.eager import activation_function
+
+    mapping, auto_model = library()
+    config = mapping[kind](**changes)
+    module, hidden, inner, bias = built_mlp(auto_model, kind, config)
+    mine = parsed({"model_type": kind, **changes}, dtype="float32").spec
+    assert (mine.hidden_size, mine.intermediate_size, mine.bias) == (hidden, inner, bias)
+    theirs = activation_of(module)
+    if theirs is not None:
+        x = torch.linspace(-4, 4, 33, dtype=torch.float64)
+        torch.testing.assert_close(activation_function(mine.activation)(x), theirs(x), rtol=1e-9, atol=1e-12)
+
+
+GATED = {"feed_forward_proj": "gated-gelu"}
+FEW = {"num_hidden_layers": 2}
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
+def test_every_default_is_the_librarys(kind):
+    t5 = FAMILIES[kind].activation_key == "feed_forward_proj"
+    agrees_with_the_library(kind, {**GATED, "num_layers": 1} if t5 else FEW)
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
+def test_what_a_file_says_counts(kind):
+    family = FAMILIES[kind]
+    sizes = {family.hidden_key: 256, family.intermediate_key: 640}
+    more = {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 64, **FEW}
+    if family.activation_key == "feed_forward_proj":
+        more = {"num_layers": 1, "num_heads": 4, "feed_forward_proj": "gated-silu"}
+    elif family.activation_key:
+        more[family.activation_key] = "relu"
+    if family.bias_key:
+        more[family.bias_key] = True
+    agrees_with_the_library(kind, {**sizes, **more})
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_pytorch_tanh"])
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu_pytorch_tanh"])
+@pytest.mark.parametrize("kind", ["gemma", "gemma2"])
+def test_hidden_act_against_hidden_activation(kind, act, activation):
+    changes = {"hidden_act": act, **FEW}
+    if activation is not None:
+        changes["hidden_activation"] = activation
+    agrees_with_the_library(kind, changes)
+
+
+@pytest.mark.parametrize("projection", ["gated-gelu", "gated-silu", "gated-relu", "gated-gelu_new"])
+def test_t5s_projections(projection):
+    agrees_with_the_library("t5", {"feed_forward_proj": projection, "num_layers": 1})
+
+
+@pytest.mark.parametrize("adjust", [True, False])
+@pytest.mark.parametrize("factor", [1.0, 1.3])
+def test_lfm2_computes_its_width(adjust, factor):
+    changes = {"block_auto_adjust_ff_dim": adjust, "block_ffn_dim_multiplier": factor, "block_ff_dim": 6656}
+    agrees_with_the_library("lfm2", {**changes, **FEW})
+
+
+@pytest.mark.parametrize("kind", sorted(TEXT_OF))
+def test_the_part_that_is_the_language_model(kind):
+    mapping, _ = library()
+    inner = mapping[kind](text_config={"hidden_size": 512, "intermediate_size": 1536}).text_config
+    mine = parsed({"model_type": kind, "text_config": {"hidden_size": 512, "intermediate_size": 1536}}, dtype="float32")
+    assert inner.model_type == TEXT_OF[kind]
+    assert (mine.spec.hidden_size, mine.spec.intermediate_size) == (512, 1536)
+    theirs = getattr(inner, FAMILIES[TEXT_OF[kind]].activation_key)
+    assert mine.spec.activation == parse_activation(theirs)
+
+
+def test_an_older_file_without_that_part():
+    mapping, _ = library()
+    flat = {"hidden_size": 1536, "intermediate_size": 8960}
+    inner = mapping["qwen2_vl"](**flat).text_config
+    mine = parsed({"model_type": "qwen2_vl", **flat}, dtype="float32").spec
+    assert (mine.hidden_size, mine.intermediate_size) == (inner.hidden_size, inner.intermediate_size) == (1536, 8960)
+
+
+# ---- without the library ---------------------------------------------------------------------------------------------
+
+
+def test_the_first_gemmas_gelu_is_tanh():
+    model = parsed(GEMMA)
+    assert model.spec == MLPSpec(hidden_size=2048, intermediate_size=16384)
+    assert any("stands for tanh-GELU" in note for note in model.notes)
+    assert known.find("gemma-2b").spec == model.spec
+
+
+def test_gemma_3_says_its_sizes_alone():
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34}
+    model = parsed({"model_type": "gemma3", "text_config": text, "torch_dtype": "bfloat16"})
+    assert model.spec == known.find("gemma-3-4b").spec
+    assert any("hidden_activation is not in the file" in note for note in model.notes)
+
+
+def test_t5_trains_with_dropout_in_the_middle():
+    t5 = {"model_type": "t5", "d_model": 2048, "d_ff": 5120, "feed_forward_proj": "gated-gelu", "dropout_rate": 0.1}
+    model = parsed(t5, dtype="float32")
+    assert model.spec == known.find("t5-v1.1-xl").spec
+    assert model.inference_only == known.find("t5-v1.1-xl").inference_only
+    assert parsed({**t5, "dropout_rate": 0.0}, dtype="float32").inference_only is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_act": "xielu"}, "unknown activation 'xielu'; valid: gelu_tanh, gelu, silu, relu"),
+        ({"hidden_act": ["gelu"]}, r"unknown activation \['gelu'\]"),
+        ({"hidden_size": "2048"}, "hidden_size must be a positive integer, got '2048'"),
+        ({"intermediate_size": 0}, "intermediate_size must be a positive integer, got 0"),
+        ({"model_type": None}, "it has no model_type"),
+        ({"model_type": "gemma9"}, "model_type 'gemma9' is not known; known: cohere"),
+        ({"model_type": "vision", "text_config": {}}, "model_type 'vision', of several parts, is not known"),
+        ({"model_type": "gemma3", "text_config": 3}, "text_config must be an object, got 3"),
+        ({"num_experts": 8}, "num_experts says that its MLPs are experts"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "its weights are quantised"),
+        ({"torch_dtype": "float8_e4m3fn"}, "unknown dtype 'float8_e4m3fn'; valid: bfloat16"),
+        ({"torch_dtype": None}, "it names no dtype; give --dtype"),
+        ({"model_type": "llama", "hidden_act": "silu", "mlp_bias": 3}, "mlp_bias must be true or false, got 3"),
+        ({"model_type": "falcon_h1", "hidden_act": "silu", "mlp_multipliers": [0.5, 2.0]}, "extra maths: mlp_multip"),
+        ({"model_type": "t5", "feed_forward_proj": "relu"}, "its MLP is not gated: feed_forward_proj 'relu'"),
+        ({"model_type": "t5", "feed_forward_proj": "gated-gelu", "dtype": "float16"}, "keeps wo in float32"),
+        ({"model_type": "gemma3n_text", "intermediate_size": [1, 2]}, "its layers have several sizes"),
+    ],
+)
+def test_what_is_refused(changes, said):
+    with pytest.raises(UsageError, match=said):
+        parsed({**GEMMA, **changes})
+
+
+@pytest.mark.parametrize("kind", sorted(REFUSED))
+def test_a_model_without_one_gated_mlp(kind):
+    with pytest.raises(UsageError, match=f"model_type '{kind}': ") as caught:
+        parsed({**GEMMA, "model_type": kind})
+    assert REFUSED[kind] in str(caught.value)
+
+
+LEAVES = st.sampled_from(
+    [None, True, False, 0, 1, -3, 16, 2**70, 0.5, float("inf"), float("nan"), "", "gelu", "bfloat16"]
+)
+JSON = LEAVES | st.lists(LEAVES, max_size=3) | st.dictionaries(st.sampled_from(["model_type", "x"]), LEAVES, max_size=2)
+KEYS = sorted(
+    {family.activation_key for family in FAMILIES.values()}
+    | {"hidden_size", "intermediate_size", "d_model", "d_ff", "dtype", "torch_dtype", "text_config", "num_experts"}
+    | {"mlp_bias", "use_bias", "mlp_multipliers", "block_multiple_of", "block_ffn_dim_multiplier", "dropout_rate"}
+    | {"activation_sparsity_pattern", "block_ff_dim", "quantization_config"}
+)
+
+
+@given(
+    kind=st.sampled_from(sorted(FAMILIES) + sorted(TEXT_OF)) | JSON,
+    values=st.dictionaries(st.sampled_from(KEYS), JSON),
+)
+def test_whatever_a_file_holds_it_is_read_or_refused(kind, values):
+    try:
+        model = parsed({"model_type": kind, **values})
+    except UsageError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017
+    else:
+        assert model.spec.hidden_size > 0
+
+
+# ---- where it comes from ---------------------------------------------------------------------------------------------
+
+
+def test_a_file_or_its_directory(tmp_path):
+    folder = tmp_path / "my-gemma"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(GEMMA), encoding="utf-8")
+    by_folder, by_file = known.find(folder), known.find(str(folder / "config.json"))
+    assert by_folder == by_file
+    assert (by_folder.name, by_folder.source) == ("my-gemma", "config.json")
+    assert known.find(folder, dtype="float16").spec.dtype == "float16"
+
+
+def test_a_known_name_is_not_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("gemma-2b").mkdir()
+    assert known.find("gemma-2b").spec.intermediate_size == 16384
+    with pytest.raises(UsageError, match=r"'gemma-2b/config.json' does not exist"):
+        known.find("./gemma-2b")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON, or cut short"),
+        ("[]", "is no object of names and values"),
+        ('"gemma"', "is no object"),
+        ("\xff", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        (json.dumps({**GEMMA, "model_type": "gpt2"}), r"config.json': model_type 'gpt2': its MLP is not gated"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path, text, said):
+    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UsageError, match=said):
+        known.find(tmp_path)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(UsageError, match=r"unknown model 'gemma-9t'.*article, gemma-2b, .*smollm2-1.7b"):
+        known.find("gemma-9t")
+
+
+def test_every_known_model_has_a_source():
+    assert len(known.models()) == 24
+    for model in known.models().values():
+        assert model.source.startswith("https://huggingface.co/") or model.name == "article"
+        assert model.spec.hidden_size % 16 == model.spec.intermediate_size % 16 == 0
+
+
+def test_another_dtype_is_noted():
+    model = known.find("gemma-2b", dtype="float16")
+    assert model.spec.dtype == "float16"
+    assert model.notes == ("float16 as asked; its configuration says bfloat16",)
+    assert known.find("gemma-2b", dtype="bfloat16") == known.find("gemma-2b")
+
+
+def test_it_needs_neither_torch_nor_transformers(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(GEMMA), encoding="utf-8")
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+        "from mlpfusion.models import known\n"
+        f"print(known.find({str(tmp_path)!r}).spec.activation, known.find('article').spec.hidden_size)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["gelu_tanh", "768"]
+
+
+def test_errors_are_ours():
+    assert issubclass(UsageError, MlpfusionError)

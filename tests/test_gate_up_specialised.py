@@ -1,0 +1,138 @@
+"""How the warp-specialised gate/up kernels are launched: boxes, constants and programs, and what listeners are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import torch
+from mlpfusion_kernels import Weights, cached_kernel, gate_up_launch
+from mlpfusion_kernels.gate_up_configs import Card, Config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mlpfusion_kernels.cached_kernel import Launched
+
+M, D, H = 300, 512, 208
+FORWARD = Config("hopper", 128, 128, 64, 8, 4, 4, 1)
+BACKWARD = Config("hopper", 128, 256, 64, 8, 8, 3, 1)
+
+
+class Call(NamedTuple):
+    key: Any
+    programs: int
+    boxes: Any
+    tensors: Any
+    rest: Any
+    options: Any
+
+
+class Recorder:
+    """A launcher that runs nothing."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+        self.calls: list[Call] = []
+
+    def __call__(self, *arguments: Any) -> None:
+        self.calls.append(Call(*arguments))
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> tuple[Recorder, Recorder]:
+    both = Recorder("forward"), Recorder("backward")
+    monkeypatch.setattr(gate_up_launch, "_hopper", lambda: both)
+    monkeypatch.setattr(gate_up_launch, "card", lambda _: Card((9, 0), 132, 227 * 1024))
+    return both
+
+
+@pytest.fixture
+def told() -> Iterator[list[Launched]]:
+    found: list[Launched] = []
+    cached_kernel.LISTENERS.append(found.append)
+    yield found
+    cached_kernel.LISTENERS.remove(found.append)
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_forward_boxes_lie_over_the_operands_where_they_are(
+    kernels: tuple[Recorder, Recorder], told: list[Launched], keep: bool, bias: bool
+) -> None:
+    x, wide = random(M, 2 * D)[:, :D], random(2, H, D + 16)
+    biases = (random(H), random(H)) if bias else ()
+    weights = Weights(wide[1, :, :D], wide[0, :, :D], random(D, H), *biases)
+    product, gate, up = gate_up_launch.gate_up_forward(x, weights, "silu", keep, FORWARD)
+    (call,) = kernels[0].calls
+    assert call.programs == -(-M // 128) * -(-H // 128)
+    operands = (x, weights.gate, weights.up, product, *((gate, up) if keep else (product, product)))
+    for box, operand in zip(call.boxes, operands, strict=True):
+        assert box.tensor.data_ptr() == operand.data_ptr()
+        assert (box.shape, box.strides) == (tuple(operand.shape), operand.stride())
+    # Each of two warpgroups takes half of a tile's rows; an eighth of its columns is stored at a time.
+    assert [box.block for box in call.boxes] == [(64, 64), (128, 64), (128, 64), *[(64, 16)] * 3]
+    assert call.rest[:3] == (M, H, D)
+    assert call.rest[-3:] == ("silu", bias, keep)
+    assert call.key[2] == call.rest[3:]  # the key of the launch decides every constant
+    assert call.options == {"num_warps": 4, "maxnreg": 168}
+    (launched,) = told
+    assert launched.kernel == "forward"
+    assert {name: tensor.data_ptr() for name, tensor in launched.writes.items()} == {
+        name: tensor.data_ptr()
+        for name, tensor in (("product", product), ("gate", gate), ("up", up))
+        if tensor is not None
+    }
+    assert set(launched.reads) == {"x", "gate_weight", "up_weight", *(("gate_bias", "up_bias") if bias else ())}
+
+
+@pytest.mark.parametrize(
+    ("keep", "activation", "parts", "together"),
+    [
+        (False, "gelu_tanh", 8, 8),
+        (False, "gelu", 8, 4),
+        (True, "silu", 8, 4),
+        (False, "gelu", 4, 4),
+        (True, "relu", 4, 4),
+    ],
+)
+def test_long_epilogues_are_loops(
+    kernels: tuple[Recorder, Recorder], keep: bool, activation: str, parts: int, together: int
+) -> None:
+    config = FORWARD._replace(parts=parts)
+    weights = Weights(random(H, D), random(H, D), random(D, H))
+    gate_up_launch.gate_up_forward(random(M, D), weights, activation, keep, config)
+    assert kernels[0].calls[0].rest[8:10] == (parts, together)
+
+
+def test_backward_boxes_lie_over_both_halves_of_one_gradient(
+    kernels: tuple[Recorder, Recorder], told: list[Launched]
+) -> None:
+    dy, down, gate, up = random(M, D), random(D, H), random(M, H), random(M, H)
+    dgate_up, product = gate_up_launch.gate_up_backward(dy, down, gate, up, "gelu", BACKWARD)
+    assert (dgate_up.shape, product.shape) == ((M, 2 * H), (M, H))
+    (call,) = kernels[1].calls
+    operands = (dy, down, gate, up, dgate_up[:, :H], dgate_up[:, H:], product)
+    for box, operand in zip(call.boxes, operands, strict=True):
+        assert box.tensor.data_ptr() == operand.data_ptr()
+        assert (box.shape, box.strides) == (tuple(operand.shape), operand.stride())
+    assert [box.block for box in call.boxes] == [(128, 64), (64, 256), *[(128, 32)] * 5]
+    assert call.rest == (M, H, D, 128, 256, 64, 3, 8, "gelu")
+    assert call.key[2] == call.rest[3:]
+    assert call.options == {"num_warps": 8, "maxnreg": 168}
+    assert set(told[0].reads) == {"dy", "down_weight", "gate", "up"}
+    assert set(told[0].writes) == {"dgate_up", "product"}
+
+
+def test_nobody_is_told_when_nobody_listens(
+    kernels: tuple[Recorder, Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_up_launch, "announce", lambda _: pytest.fail("announced"))
+    gate_up_launch.gate_up_forward(
+        random(M, D), Weights(random(H, D), random(H, D), random(D, H)), "relu", False, FORWARD
+    )
+    assert len(kernels[0].calls) == 1

@@ -1,0 +1,383 @@
+"""A validation from end to end, on the CPU: verdicts, their words, and what a target may do to its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mlpfusion.cli import main
+from mlpfusion.errors import UsageError
+from mlpfusion.testing import assert_valid, name_of
+from mlpfusion.validate import run
+from mlpfusion.validate.exam import Asked
+from mlpfusion.validating import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mlpfusion.verdicts import Checked, Verdict
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "gelu_mul.py"
+CONTROLS = ROOT / "tests" / "controls"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[run.Bench]:
+    with run.Bench("cpu") as made:
+        yield made
+
+
+def examine(bench: run.Bench, target: str, activation: str | None = "gelu_tanh", **asked: object) -> Verdict:
+    order = run.Order(target, activation)  # type: ignore[arg-type]
+    return run.examine(
+        bench,
+        order,
+        Asked(**asked),  # type: ignore[arg-type]
+        seed=run.new_seed(),
+        sources=lambda name, text: None,
+        tell=lambda name, text: None,
+    )
+
+
+def check(verdict: Verdict, name: str, dtype: str | None = None) -> Checked:
+    return next(each for each in verdict.checks if each.name == name and dtype in {None, each.dtype})
+
+
+def written(folder: Path, text: str, name: str = "mine.py") -> str:
+    path = folder / name
+    path.write_text("import torch\nimport torch.nn.functional as F\n\n\n" + textwrap.dedent(text), encoding="utf-8")
+    return str(path)
+
+
+# ---- the example -----------------------------------------------------------------------------------------------------
+
+
+def test_the_example_is_valid(bench: run.Bench) -> None:
+    verdict = examine(bench, f"{EXAMPLE}:gelu_mul")
+    assert (verdict.word, verdict.headline, verdict.kind) == ("valid", "every check passed", "act_mul")
+    assert {each.status for each in verdict.checks} == {"pass", "reported", "not decidable here"}
+    assert check(verdict, "compile").status == "not decidable here"
+    assert "rounds once" in check(verdict, "rounding", "bfloat16").sentence
+
+
+EDITS = {
+    "0.5": (
+        "0.5 *",
+        "0.6 *",
+        "constants: every value is 1.2 times",
+        "the factor 0.5 in front of g·(1 + tanh) were 0.6",
+    ),
+    "0.0447": ("0.0447", "0.0547", "constants: the cubic coefficient is 0.0547", "where 0.044715 belongs"),
+    "mask": ("offsets < n", "offsets > n", "written: the mask is inverted", "elements behind its end are"),
+}
+
+
+@pytest.mark.parametrize("count", [1, -1], ids=["first", "all"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_of_the_example_is_named(bench: run.Bench, tmp_path: Path, edit: str, count: int) -> None:
+    old, new, *words = EDITS[edit]
+    text = EXAMPLE.read_text(encoding="utf-8")
+    start = text.index("def gelu_mul_kernel")  # the docstring and tanh above have numbers of their own
+    (tmp_path / "edited.py").write_text(text[:start] + text[start:].replace(old, new, count), encoding="utf-8")
+    verdict = examine(bench, f"{tmp_path / 'edited.py'}:gelu_mul", until_failure=True)
+    assert verdict.word == "not valid"
+    for each in words:
+        assert each in verdict.headline
+
+
+# ---- what a target may be --------------------------------------------------------------------------------------------
+
+BRIEF = ("function", "elementwise", "mlp-values", "differentiable")
+
+
+def test_every_kind_of_target(bench: run.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def act_mul(gate, up):
+            return F.gelu(gate, approximate="tanh") * up
+
+        def named(gate, up, activation):
+            assert activation == "gelu_tanh"
+            return act_mul(gate, up)
+
+        def mlp(x, wg, wu, wd):
+            return F.linear(act_mul(F.linear(x, wg), F.linear(x, wu)), wd)
+
+        class Mine:
+            name = "mine"
+
+            def unsupported(self, spec, device):
+                return None
+
+            def bind(self, module):
+                return lambda x: module.down_proj(act_mul(module.gate_proj(x), module.up_proj(x)))
+
+        class Product(torch.nn.Module):
+            def forward(self, gate, up):
+                return act_mul(gate, up)
+
+        class Sized(torch.nn.Module):
+            def __init__(self, hidden_size, intermediate_size):
+                super().__init__()
+                self.gate_proj = torch.nn.Linear(hidden_size, intermediate_size, bias=False)
+                self.up_proj = torch.nn.Linear(hidden_size, intermediate_size, bias=False)
+                self.down_proj = torch.nn.Linear(intermediate_size, hidden_size, bias=False)
+
+            def forward(self, x):
+                return self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x)))
+
+        class Borrowing(torch.nn.Module):
+            def forward(self, x):
+                return self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x)))
+        """,
+    )
+    kinds = {
+        "act_mul": "act_mul",
+        "named": "act_mul",
+        "Product": "act_mul",
+        "mlp": "mlp",
+        "Mine": "mlp",
+        "Sized": "mlp",
+        "Borrowing": "mlp",
+    }
+    for name, kind in kinds.items():
+        verdict = examine(bench, f"{path}:{name}", only=BRIEF, dtypes=("float32",))
+        assert (name, verdict.word, verdict.kind) == (name, "valid", kind)
+
+
+def test_a_hub_directory_is_its_functions_and_layers(bench: run.Bench) -> None:
+    orders = run.expand(bench, [str(ROOT / "kernels")], None, time_limit_s=60)
+    names = [order.target.rpartition(":")[2] for order in orders]
+    assert "act_mul" in names
+    assert "layers.MlpfusionSwigluMLP" in names
+    order = next(order for order in orders if order.target.endswith("SwigluMLP"))
+    verdict = examine(bench, order.target, None, only=("function",), dtypes=("float32",))
+    assert (verdict.word, verdict.activation) == ("valid", "silu")  # what it turns out to be
+
+
+REFUSALS = [
+    ("{example}:gelu_mul_kernel", "is a bare @triton.jit kernel; validate a function that launches it, such as: def"),
+    ("{example}:nope", "there is no 'nope'; valid: "),
+    ("{example}:BLOCK", "is a int; a target is"),
+    ("nowhere.py:x", "'nowhere.py' does not exist"),
+    ("no_such_module:x", "module 'no_such_module' of target"),
+    ("no-such-backend", "registered backends: eager, compile"),
+    ("{mine}:one", "takes (x); a target is"),
+]
+
+
+@pytest.mark.parametrize(("target", "words"), REFUSALS, ids=[words[:30] for _, words in REFUSALS])
+def test_what_is_no_target_is_refused_in_words(bench: run.Bench, tmp_path: Path, target: str, words: str) -> None:
+    mine = written(tmp_path, "def one(x):\n    return x\n")
+    with pytest.raises(UsageError) as refused:
+        run.expand(bench, [target.format(example=EXAMPLE, mine=mine)], None, time_limit_s=60)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+# ---- what a target may do --------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_dies_costs_one_verdict(bench: run.Bench) -> None:
+    ends = {
+        "crashes": "was killed by SIGSEGV",
+        "exits": "exited with code 3",
+        "hangs": "no answer within 2 s",
+        "too_much_memory": "runs out of memory",
+        "wrong_shape": "returns shape () for (8, 256)",
+    }
+    for name, words in ends.items():
+        limit = 2.0 if name == "hangs" else 60.0
+        verdict = examine(bench, f"{CONTROLS / 'broken.py'}:{name}", time_limit_s=limit, until_failure=True)
+        assert verdict.word == "not valid"
+        assert words in verdict.headline
+    assert "ModuleNotFoundError" in examine(bench, f"{CONTROLS / 'broken_import.py'}:x").headline
+    before = bench.worker.started
+    for _ in range(2):
+        assert examine(bench, f"{CONTROLS / 'good.py'}:eager", only=BRIEF).word == "valid"
+    assert bench.worker.started == before  # one warm worker serves them all
+
+
+def test_what_one_target_does_to_torch_does_not_reach_the_next(bench: run.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def meddles(gate, up):
+            torch.set_default_dtype(torch.float64)
+            torch.set_grad_enabled(False)
+            torch.set_float32_matmul_precision("medium")
+            return F.gelu(gate, approximate="tanh") * up
+        """,
+    )
+    examine(bench, f"{path}:meddles", only=BRIEF)
+    assert examine(bench, f"{CONTROLS / 'good.py'}:mlp", only=BRIEF).word == "valid"
+
+
+def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def wide(gate, up):
+            if gate.dtype is not torch.float32:
+                raise TypeError("only float32 is written")
+            return F.gelu(gate, approximate="tanh") * up
+        """,
+    )
+    verdict = examine(bench, f"{path}:wide", only=BRIEF)
+    assert verdict.word == "valid"
+    assert check(verdict, "runs", "bfloat16").sentence == "refused: TypeError: only float32 is written"
+    asked = examine(bench, f"{path}:wide", only=BRIEF, dtypes=("bfloat16",))
+    assert (asked.word, "only float32 is written" in asked.headline) == ("not valid", True)
+
+
+def test_a_shape_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def wide(gate, up):
+            if gate.dim() < 2 or gate.shape[-1] % 16:
+                raise ValueError("rows of a multiple of 16")
+            return F.gelu(gate, approximate="tanh") * up
+        """,
+    )
+    verdict = examine(bench, f"{path}:wide", only=("elementwise", "written", "function", "specials", "positions"))
+    assert verdict.word == "valid"
+    assert "refused: scalar, 1, 0" in check(verdict, "elementwise", "float32").sentence
+    assert check(verdict, "written").status == check(verdict, "positions").status == "pass"
+    asked = examine(bench, f"{path}:wide", only=("elementwise",), shapes=((4, 64), (7, 127)), dtypes=("float32",))
+    assert (asked.word, "multiple of 16" in asked.headline) == ("not valid", True)
+
+
+def test_constants_are_not_called_right_where_they_cannot_be_seen(bench: run.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def narrow(gate, up):
+            if gate.dtype is not torch.bfloat16:
+                raise TypeError("bfloat16 only")
+            g = gate.float()
+            return (0.5 * g * (1 + torch.tanh(0.7978 * (g + 0.044715 * g**3))) * up.float()).bfloat16()
+        """,
+    )
+    found = check(examine(bench, f"{path}:narrow", only=("constants", "function")), "constants")
+    assert (found.status, "cannot be told in bfloat16" in found.sentence) == ("not decidable here", True)
+
+
+def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: run.Bench, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").replace(
+        "(gelu * u).to(out.dtype.element_ty)", "gelu.to(out.dtype.element_ty) * u.to(out.dtype.element_ty)"
+    )
+    (tmp_path / "narrow.py").write_text(text, encoding="utf-8")
+    verdict = examine(bench, f"{tmp_path / 'narrow.py'}:gelu_mul", only=("function", "elementwise"))
+    assert check(verdict, "runs", "bfloat16").status == "not decidable here"
+    assert "arithmetic on bfloat16" in check(verdict, "runs", "bfloat16").sentence
+    assert check(verdict, "elementwise", "float16").status == "pass"
+
+
+def test_forward_only_is_named_and_not_failed(bench: run.Bench) -> None:
+    verdict = examine(bench, f"{CONTROLS / 'good.py'}:exact_exp", dtypes=("float32",))
+    assert (verdict.word, verdict.headline) == ("valid", "every check passed; forward only")
+    assert check(verdict, "differentiable").sentence.startswith("forward only")
+    assert check(verdict, "backward").status == "not decidable here"
+
+
+def test_a_repro_line_runs_the_same_check_on_the_same_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    target = f"{CONTROLS / 'numeric.py'}:erf_for_tanh"
+    found = validate([target], device="cpu", against=(), only=["elementwise"], dtypes=["float32"]).verdicts[0]
+    wrong = check(found, "elementwise")
+    command = wrong.repro.split()
+    assert command[:2] == ["mlpfusion", "validate"]
+    assert main([*command[1:], "--against", "none", "--format", "csv"]) == 1
+    assert wrong.sentence.split(";")[1].strip() in capsys.readouterr().out
+
+
+# ---- the command and pytest ------------------------------------------------------------------------------------------
+
+
+def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def code(target: str, *options: str) -> int:
+        return main(["validate", target, "--device", "cpu", "--against", "none", *options])
+
+    result = tmp_path / "verdict.json"
+    assert code(f"{CONTROLS / 'good.py'}:eager", "--only", "function", "--dtype", "fp32", "--json", str(result)) == 0
+    assert json.loads(result.read_text(encoding="utf-8"))["verdicts"][0]["word"] == "valid"
+    assert code(f"{CONTROLS / 'numeric.py'}:silu", "--only", "function", "--dtype", "fp32") == 1
+    hazardous = (f"{CONTROLS / 'gradients.py'}:saved_overwritten", "--only", "saved-kept", "--dtype", "fp32")
+    assert code(*hazardous) == 0
+    assert "VALID WITH HAZARDS" in capsys.readouterr().out
+    assert code(*hazardous, "--strict") == 1
+    for bad in (["nope"], ["eager", "--only", "zz"], ["eager", "--shapes", "3y"], ["eager", "--seed", "-1"], []):
+        assert main(["validate", *bad, "--device", "cpu"]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_peers_are_set_beside_the_target(tmp_path: Path) -> None:
+    found = validate(
+        [f"{CONTROLS / 'good.py'}:tanh_form"],
+        device="cpu",
+        only=["function"],
+        dtypes=["float32"],
+        json=tmp_path / "beside.json",
+    )
+    mine, eager, inductor = found.verdicts[0].peers
+    assert (mine.name, eager.name, inductor.name) == ("this target", "eager", "inductor")
+    assert all(0 < (peer.scores["float32"] or 0) < 2 for peer in (mine, eager, inductor))
+    assert eager.speed is None
+    assert "GPU" in (eager.reason or "")
+    assert inductor.source is not None
+    assert "cpp_fused" in (tmp_path / inductor.source).read_text(encoding="utf-8")
+
+
+def test_assert_valid_says_why_with_the_smallest_shape_and_a_command() -> None:
+    target = f"{CONTROLS / 'numeric.py'}:cubic_044"
+    with pytest.raises(AssertionError) as wrong:
+        assert_valid(target, device="cpu", only=["constants", "elementwise"], dtypes=["float32"])
+    said = str(wrong.value)
+    assert "is not valid: constants: the cubic coefficient is 0.044 where 0.044715 belongs" in said
+    assert "elementwise [float32] at shape " in said
+    assert "mlpfusion validate" in said
+    assert "--only constants --seed" in said
+    assert assert_valid(f"{CONTROLS / 'good.py'}:eager", device="cpu", only=["function"]).word == "valid"
+
+
+def test_a_function_is_found_by_its_name_in_another_process() -> None:
+    from mlpfusion_kernels import act_mul
+
+    assert name_of(act_mul) == "mlpfusion_kernels.act_mul:act_mul"
+    with pytest.raises(UsageError, match="defined inside a function"):
+        name_of(lambda gate, up: gate * up)
+
+
+def test_assert_valid_in_a_stranger_s_pytest(tmp_path: Path) -> None:
+    text = """
+    from mlpfusion.testing import assert_valid
+
+
+    def gelu_mul(gate, up):
+        return F.gelu(gate) * up
+
+
+    def test_mine():
+        assert_valid(gelu_mul, device="cpu", dtypes=["float32"], only=["function"])
+    """
+    path = written(tmp_path, text, "test_mine.py")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "this is the other GELU" in done.stdout

@@ -1,0 +1,216 @@
+"""The parts of a validation that need no worker: messages, watched memory, layouts, autotuners, verdict words."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlpfusion.errors import UsageError
+from mlpfusion.validate import against, channel, emulation, guard, registry, run, tuners
+from mlpfusion.validate.exam import UndecidableError, shape_text
+from mlpfusion.validate.layouts import LAYOUTS
+from mlpfusion.verdicts import Checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(0, 5), max_size=4),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 1000),
+    transposes=st.booleans(),
+)
+def test_a_tensor_arrives_as_it_was_sent(shape: list[int], dtype: torch.dtype, seed: int, transposes: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    tensor = (torch.randn(shape, generator=generator) * 3).to(dtype)
+    if transposes and tensor.dim() > 1:
+        tensor = tensor.transpose(0, 1)
+    message = channel.Ask(probe="forward", tensors=channel.pack({"x": tensor}), options={"times": 3})
+    arrived = channel.decode_request(channel.encode(message))
+    assert isinstance(arrived, channel.Ask)
+    assert torch.equal(channel.unpack(arrived.tensors)["x"], tensor)
+    assert arrived.options == {"times": 3}
+
+
+def test_nan_payloads_and_subnormals_keep_their_bits() -> None:
+    bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16)
+    for dtype in (torch.float16, torch.bfloat16):
+        arrived = channel.unpack(channel.pack({"x": bits.view(dtype)}))["x"]
+        assert torch.equal(arrived.view(torch.int16), bits)
+
+
+@pytest.fixture(autouse=True)
+def _own_allocators() -> Iterator[None]:
+    yield
+    guard.restore()
+
+
+@pytest.mark.parametrize("pattern", ["nan", "odd"])
+def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
+    value = guard.PATTERNS[pattern]
+    with guard.watch(pattern) as watched:
+        made = [torch.empty(3, 5), torch.empty_like(torch.ones(4)), torch.ones(2).new_empty(7)]
+        integers = torch.empty(3, dtype=torch.int64)
+        for tensor in made:
+            assert (tensor.isnan() if math.isnan(value) else tensor == value).all()
+            assert tensor.is_contiguous()
+            assert tensor.storage_offset() == 0
+        assert integers.shape == (3,)
+        assert watched.overwritten() == {"behind": 0, "farthest": 0}
+        first = made[0]
+        torch.as_strided(first, (2,), (1,), 15).fill_(1.0)  # as a kernel does whose mask lets too much through
+        assert watched.overwritten() == {"behind": 2, "farthest": 2}
+    assert torch.empty(3).untyped_storage().nbytes() == 12  # nothing is watched any more
+
+
+def test_a_watched_tensor_keeps_strides_and_gradients() -> None:
+    with guard.watch("nan"):
+        turned = torch.empty_like(torch.ones(3, 4).t())
+        wants = torch.empty(3, requires_grad=True)
+    assert turned.stride() == (1, 4)
+    assert wants.requires_grad
+    assert wants.is_leaf
+
+
+def test_a_placed_operand_has_nan_behind_it() -> None:
+    placed = guard.place(torch.arange(6.0).view(2, 3), torch.device("cpu"))
+    assert torch.equal(placed, torch.arange(6.0).view(2, 3))
+    assert torch.as_strided(placed, (4,), (1,), 6).isnan().all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_keep_values_and_are_not_dense(layout: str) -> None:
+    x = torch.arange(24.0).view((2, 2, 6) if layout == "permuted" else (4, 6))
+    laid = LAYOUTS[layout](x)
+    if layout == "expanded":
+        assert torch.equal(laid, x[:1].expand(4, 6))
+    elif layout == "one row of stride 1":
+        assert torch.equal(laid, x[:1])
+        assert laid.stride(0) == 1
+    else:
+        assert torch.equal(laid, x)
+    assert not (laid.is_contiguous() and laid.storage_offset() == 0) or layout == "one row of stride 1"
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])
+@triton.jit
+def tuned_kernel(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n), mask=offsets < n)
+
+
+class Launches(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return deeper(x)
+
+
+def deeper(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    tuned_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+    return out
+
+
+def calls_a_function(x: torch.Tensor) -> torch.Tensor:
+    return Launches.apply(x)
+
+
+def test_kernels_are_found_behind_functions_and_pinned() -> None:
+    found = tuners.reachable(calls_a_function)
+    assert found == [tuned_kernel]
+    assert tuners.reachable(torch.nn.functional.gelu) == []
+    pins = tuners.Pins(found)
+    assert pins.count == 2
+    x = torch.arange(40.0)
+    for index, block in enumerate(("16", "32")):
+        assert f"BLOCK: {block}" in pins.pin(index)
+        assert torch.equal(calls_a_function(x), x)
+    pins.pin(None)
+    assert len(tuned_kernel.configs) == 2
+
+
+def test_a_bare_kernel_is_told_how_to_become_a_target() -> None:
+    assert tuners.jit_function(tuned_kernel) is tuned_kernel
+    assert tuners.jit_function(deeper) is None
+    assert "tuned_kernel[(triton.cdiv(n, 1024),)]" in tuners.wrapping(tuned_kernel)
+
+
+def test_errors_of_the_interpreter_are_its_own() -> None:
+    from triton.runtime.errors import InterpreterError
+
+    wrapped = ValueError("a launch failed")
+    wrapped.__cause__ = InterpreterError("unsupported operand")
+    assert emulation.is_limit(wrapped)
+    assert emulation.is_limit(RuntimeError("0 active drivers ([]). There should only be one."))
+    assert not emulation.is_limit(ValueError("gate and up differ"))
+
+
+def test_faster_needs_the_whole_interval_and_one_percent() -> None:
+    def word(*ratios: float) -> str:
+        mine: list[float | None] = list(ratios)
+        return against.verdict_on(against.ratio_of(mine, [1.0] * len(ratios), "eager"))
+
+    assert word(*[0.9] * 20) == "faster"
+    assert word(*[1.1] * 20) == "slower"
+    assert word(*[0.995] * 20) == "same within noise"  # within the band of 1%
+    assert word(*[0.8, 1.2] * 10) == "same within noise"
+    with pytest.raises(UndecidableError, match="3 rounds are too few"):
+        word(0.9, 0.9, 0.9)
+
+
+def checked(name: str, status: str, *, hazard: bool = False) -> Checked:
+    return Checked(name=name, looked_at="", status=status, sentence=f"of {name}", repro="", hazard=hazard)  # type: ignore[arg-type]
+
+
+LOADED = channel.Loaded(kind="act_mul", described="a function")
+
+
+@pytest.mark.parametrize(
+    ("checks", "word", "headline"),
+    [
+        ([checked("runs", "pass"), checked("elementwise", "pass")], "valid", "every check passed"),
+        ([checked("runs", "pass"), checked("elementwise", "not decidable here")], "not decidable here", "elementwise"),
+        ([checked("elementwise", "fail"), checked("backward", "fail")], "not valid", "elementwise: of elementwise"),
+        (
+            [checked("elementwise", "pass"), checked("saved-kept", "reported", hazard=True)],
+            "valid with hazards",
+            "saved-kept: of saved-kept",
+        ),
+        ([checked("runs", "reported"), checked("runs", "reported")], "not decidable here", "no dtype can be judged"),
+        ([checked("elementwise", "fail"), checked("saved-kept", "reported", hazard=True)], "not valid", "elementwise"),
+    ],
+)
+def test_the_word_of_a_verdict(checks: list[Checked], word: str, headline: str) -> None:
+    found = run.conclude(checks, LOADED, only=None)
+    assert found[0] == word
+    assert found[1].startswith(headline)
+
+
+def test_every_check_has_a_name_of_its_own_and_says_what_it_looks_at() -> None:
+    names = [check.name for check in registry.ALL]
+    assert len(set(names)) == len(names)
+    assert all(check.looks_at and check.run.__doc__ for check in registry.ALL)
+    assert names[0] == "runs"
+    with pytest.raises(UsageError, match="unknown check 'nope'; valid: runs, written"):
+        registry.check_names(("nope",))
+
+
+def test_shapes_are_written_as_they_are_typed() -> None:
+    from mlpfusion.cli_validate import shape
+
+    for each in ((), (0,), (7, 127), (1, 2, 3)):
+        assert shape(shape_text(each)) == each
+    for bad in ("", "7x", "x7", "-1", "7X8", "a"):
+        with pytest.raises(UsageError, match="--shapes"):
+            shape(bad)
