@@ -44,6 +44,11 @@ class Auto:
         """The backends that it runs, each once."""
         return tuple(dict.fromkeys(each.backend for each in self.choice.ranges))
 
+    @property
+    def takes_packed(self) -> bool:
+        """Whether all of them take gate and up in one layer."""
+        return all(getattr(registry.load(name), "takes_packed", False) for name in self.backends)
+
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """The first thing in which the choice is not for this MLP, card or these versions; or what a backend says."""
         choice = self.choice

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import nn
 
+from mlpfusion import auto
 from mlpfusion import backend as registry
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, NothingSwappedError, UsageError
 from mlpfusion.models.find import Found, probe
@@ -16,10 +17,12 @@ from mlpfusion.models.swapped import DROPS, FOUND, VIEW, Swapped, skipped_class,
 from mlpfusion.module import GatedMLP, PackedGatedMLP
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
+    from mlpfusion.choices import Choice
     from mlpfusion.proofs import Proof
     from mlpfusion.spec import MLPSpec
 
@@ -137,24 +140,29 @@ class Handle:
 
 def swap(
     model: nn.Module,
-    backend: str | registry.Backend,
+    backend: str | registry.Backend = auto.NAME,
     *,
+    choice: Choice | str | os.PathLike[str] | None = None,
     where: str | Callable[[str, nn.Module], bool] | None = None,
 ) -> Handle:
     """Run every gated MLP of `model` by `backend`, in place; each is judged for itself, by what its forward computes.
 
     Modules, parameters, their names, hooks, devices and dtypes stay what they are; only the forward changes. `where`
-    limits it to some modules: a pattern for names (`model.layers.1?.*`), or a function of name and module.
+    limits it to some modules: a pattern for names (`model.layers.1?.*`), or a function of name and module. With "auto"
+    each call goes to the backend that `choice`, or the file that `mlpfusion choose` wrote, names for its tokens.
 
     Returns:
         A handle that tells what was swapped, what was refused and why, and restores.
 
     Raises:
         UnknownBackendError: no backend has this name.
+        UsageError: a bad argument, "auto" without a choice, or a choice that cannot be read.
         NothingSwappedError: no module was swapped; the message gives the reasons.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"model must be a torch.nn.Module, got a {type(model).__name__}")
+    if choice is not None or backend == auto.NAME:
+        backend = auto.of(backend, choice)
     if not isinstance(backend, str | registry.Backend):
         raise UsageError(f"backend must be a name or a Backend, got {backend!r}")
     made = registry.load(backend) if isinstance(backend, str) else backend

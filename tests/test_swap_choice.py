@@ -1,0 +1,80 @@
+"""Swapping by a choice: which backend runs how many tokens, and what a choice is refused for."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mlpfusion import choice_file, environment, holding
+from mlpfusion.choices import Choice, Range
+from mlpfusion.device import detect
+from mlpfusion.errors import NothingSwappedError, UsageError
+from mlpfusion.models import known
+from mlpfusion.models.swap import swap
+from mlpfusion.spec import MODES, MLPSpec
+
+pytest.importorskip("transformers")
+TINY_MODELS = runpy.run_path(str(Path(__file__).with_name("tiny_models.py")))
+build, logits = (TINY_MODELS[name] for name in ("build", "logits"))
+Plain = runpy.run_path(str(Path(__file__).with_name("plain_mlp.py")))["Plain"]
+
+
+def chosen(*backends: str) -> Choice:
+    """A choice for `Plain` here: the first backend up to 4 tokens, the second above."""
+    spec = MLPSpec(hidden_size=32, intermediate_size=48, activation="silu", dtype="float32")
+    here = detect("cpu")
+    first, second = backends
+    ranges = [
+        Range(mode=mode, first=start, last=last, backend=name, phase="decode", measured=(start,), tie=False)
+        for mode in MODES
+        for start, last, name in ((1, 4, first), (5, None, second))
+    ]
+    return Choice(
+        schema=1,
+        kind="choice",
+        mlpfusion="0.1.0",
+        created="2026-01-01T00:00:00+00:00",
+        model=known.of_sizes(spec),
+        tp=1,
+        spec=spec,
+        clock="wall_us",
+        rounds=25,
+        device=here,
+        environment=environment.collect(here),
+        holds=holding.conditions(here, backends),
+        points=(),
+        ranges=tuple(ranges),
+    )
+
+
+def refusal(model: Any, choice: Any) -> str:
+    with pytest.raises(NothingSwappedError) as raised:
+        swap(model, choice=choice)
+    return str(raised.value)
+
+
+def test_a_choice_says_which_backend_runs_how_many_tokens(tmp_path: Path) -> None:
+    model, file = Plain(), tmp_path / "choice.json"
+    few, many = torch.randn(3, 32), torch.randn(9, 32)
+    expected = model(few), model(many)
+    choice_file.save(chosen("eager", "triton"), file)
+    for options in ({"choice": file}, {"backend": "auto", "choice": chosen("eager", "triton")}):
+        with swap(model, **options) as handle:  # type: ignore[arg-type]
+            assert handle.swapped[0].backend == "auto"
+            assert torch.equal(model(few), expected[0])
+            torch.testing.assert_close(model(many), expected[1])
+    assert "the choice is for hidden_size 32" in refusal(Plain(64, 48), file)
+    with pytest.raises(UsageError, match="needs choice=FILE"):
+        swap(model)
+
+
+def test_a_choice_runs_gate_and_up_in_one_layer_if_all_its_backends_do() -> None:
+    model = build("phi3")
+    before = logits(model, "phi3")
+    with swap(model, choice=chosen("eager", "triton")):
+        torch.testing.assert_close(logits(model, "phi3"), before)
+    assert "takes gate and up as two layers" in refusal(model, chosen("eager", "liger"))
