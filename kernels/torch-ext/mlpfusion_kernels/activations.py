@@ -48,6 +48,12 @@ def _reciprocal(x):
 
 
 @triton.jit
+def _sigmoid(t):
+    """1/(1 + 2^t), also where that is below 2^-126: there it counts, if up is infinite."""
+    return 0.25 * _reciprocal(0.25 + 0.25 * _exp2(t))
+
+
+@triton.jit
 def _sigmoid_pair(t):
     """1/(1 + 2^t) and that times 1/(1 + 2^-t), from one exponential that cannot overflow.
 
@@ -102,7 +108,7 @@ def activate(g, ACTIVATION: tl.constexpr):
         phi, _ = _normal(g)
         a = g * phi
     elif ACTIVATION == "silu":
-        a = g * _reciprocal(1.0 + _exp2(-1.4426950408889634 * g))
+        a = g * _sigmoid(-1.4426950408889634 * g)
     else:
         tl.static_assert(ACTIVATION == "relu", "unknown activation")
         a = tl.where(g <= 0, 0.0, g)  # keeps nan, which max() would drop
@@ -152,7 +158,7 @@ def activate_and_slope(g, ACTIVATION: tl.constexpr):
         a = g * phi
         d = phi + g * (0.3989422804014327 * e)
     elif ACTIVATION == "silu":
-        s = _reciprocal(1.0 + _exp2(-1.4426950408889634 * g))
+        s = _sigmoid(-1.4426950408889634 * g)
         a = g * s
         d = s + g * (s - s * s)
     else:

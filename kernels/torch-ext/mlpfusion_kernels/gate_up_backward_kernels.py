@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from .activations import BACKWARD_FLOPS, activate, activate_backward
-from .gate_up_kernels import column_parts, gemm_flops, tile_of
+from .gate_up_kernels import add_product, column_parts, gemm_flops, tile_of
 
 
 def gate_up_backward_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def gate_up_backward_pointer_kernel(
         inside = k < d_size - start
         a = tl.load(dy_tile, mask=inside[None, :], other=0.0)
         b = tl.load(weight_tile, mask=inside[:, None] & in_row, other=0.0)
-        v = tl.dot(a, b, v, input_precision=PRECISION)
+        v = add_product(v, a, b, PRECISION)
         dy_tile += BLOCK_K
         weight_tile += BLOCK_K * (down_weight_stride * UNIT)
     gates = load_parts(gate, r, column, rows, h_size, BLOCK_N, PARTS)
@@ -178,7 +178,7 @@ def gate_up_backward_tma_kernel(
         for start in range(0, d_size, BLOCK_K):
             a = dy.load([row, start])
             b = down_weight.load([start, column])
-            v = tl.dot(a, b, v, input_precision=PRECISION)
+            v = add_product(v, a, b, PRECISION)
         r = row.to(tl.int64) + tl.arange(0, BLOCK_M)
         gates = load_parts(gate, r, column, rows, h_size, BLOCK_N, PARTS)
         ups = load_parts(up, r, column, rows, h_size, BLOCK_N, PARTS)

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from .activations import FORWARD_FLOPS, activate
+from .gate_up_kernels import add_product
 
 
 def _gate_up_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def _stream(
         else:
             w = tl.load(weight + (column + weight_shift + k), mask=column + weight_shift + k < columns, other=0.0)
             v = tl.load(x + (column + x_shift + k), mask=present & (column + x_shift + k < columns), other=0.0)
-        acc = tl.dot(w, v.T, acc, input_precision=PRECISION)
+        acc = add_product(acc, w, v.T, PRECISION)
     return acc
 
 

@@ -28,6 +28,11 @@ Key = tuple[torch.Size, torch.dtype, int]  # shape, dtype and stream
 
 _CAPTURE: Final = threading.Lock()  # one capture at a time in a process, whatever its thread
 
+# Where the graphs of a device and stream are captured. cuBLAS keeps a workspace for each stream that it ever ran on, 32
+# MiB on an H100, which recorded kernels go on using: graphs that may be replayed at the same time need two of them,
+# graphs of one stream do not.
+_SIDES: Final[dict[tuple[int, int], torch.cuda.Stream]] = {}
+
 
 class Graph(NamedTuple):
     """One recorded call: where it reads x and writes y, and the addresses of the weights, which it reads in place."""
@@ -118,6 +123,13 @@ def _stream(index: int) -> int:
     return torch._C._cuda_getCurrentRawStream(index)
 
 
+def _side(index: int, stream: int) -> torch.cuda.Stream:
+    """The stream on which what is replayed on `stream` is captured."""
+    if (index, stream) not in _SIDES:
+        _SIDES[index, stream] = torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
+    return _SIDES[index, stream]
+
+
 def _trainable(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> bool:
     return any(one is not None and one.requires_grad for table in tables for one in table.values())
 
@@ -149,7 +161,7 @@ def _captured(
     with _CAPTURE, torch.inference_mode(False), torch.no_grad(), torch.cuda.device(x.device):
         pool = pools.setdefault(stream, torch.cuda.graph_pool_handle())
         held = torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x)
-        side, current = torch.cuda.Stream(), torch.cuda.current_stream()  # type: ignore[no-untyped-call]
+        side, current = _side(x.get_device(), stream), torch.cuda.current_stream()
         side.wait_stream(current)
         with torch.cuda.stream(side):
             for _ in range(WARMUP_CALLS):
