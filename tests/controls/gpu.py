@@ -29,7 +29,7 @@ def kernel(gate, up, out, n, spins, FAULT: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + offsets, y16, mask=mask)
     if FAULT == "hangs":
         total = 0.0
-        for _ in range(spins):  # a minute or more on an H200; it ends by itself where killing the process does not end it
+        for _ in range(spins):  # a minute or more; it ends by itself where killing the process does not
             total += tl.load(out, volatile=True).to(tl.float32)
         tl.store(out, total.to(out.dtype.element_ty))
 
