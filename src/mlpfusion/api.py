@@ -77,7 +77,7 @@ def profile(
 
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
     goes. An interrupt ends the workers; what is finished stays in the files. With `counters` each backend runs twice
-    more under Nsight Compute; where that cannot be, the rows say why.
+    more under Nsight Compute, and a compiled one is compiled once more; where that cannot be, the rows say why.
 
     Raises:
         UsageError: a bad name or number, a duplicate, or a workload that does not fit into memory.

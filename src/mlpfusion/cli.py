@@ -53,7 +53,9 @@ Bias = Annotated[bool, typer.Option("--bias/--no-bias", help="Whether the three 
 Dim = Annotated[Text, typer.Option(metavar="N", help="hidden_size, the width of the model.")]
 Hidden = Annotated[Text, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")]
 DeviceKind = Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
-Counters = Annotated[bool, typer.Option("--counters", help="Read hardware counters too, by Nsight Compute.")]
+Counters = Annotated[
+    bool, typer.Option("--counters", help="Nsight Compute's counters too, and Inductor's own account.")
+]
 
 
 @app.callback(invoke_without_command=True)

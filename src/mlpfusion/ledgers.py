@@ -53,7 +53,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     too. `source` is who said what it touches: the operator's schema and storages, Triton's own code of the kernel, the
     arguments of an Inductor kernel, the interpreter's loads and stores (exact), or the launcher (declared). `unknown`
     says why its ranges cannot be relied on. `inside` is the outermost custom operator that it ran in, with a number
-    that tells two calls of one apart.
+    that tells two calls of one apart. `code` is the module of Inductor's code that launched it.
     """
 
     op: str
@@ -65,6 +65,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     backward: bool = False
     unknown: str | None = None
     inside: tuple[str, int] | None = None
+    code: str | None = None
 
 
 class Buffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +88,20 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     captured: bool = False
     faults: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
+
+
+class ScheduledGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """What Inductor's scheduler says of one graph that it compiled, after all fusion.
+
+    `code` is the module that was generated for it, `kernels` how many kernels that launches, those of libraries too,
+    and `intermediates` the bytes of each value that one of these writes and another reads. `unknown` says why there are
+    no such figures.
+    """
+
+    code: str
+    kernels: int = 0
+    intermediates: tuple[int, ...] = ()
+    unknown: str | None = None
 
 
 class Intermediate(msgspec.Struct, frozen=True, kw_only=True):

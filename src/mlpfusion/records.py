@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.ledgers import Ceilings, Intermediate, Role, Step
+from mlpfusion.ledgers import Ceilings, Intermediate, Role, ScheduledGraph, Step
 from mlpfusion.spec import Workload
 
 SCHEMA: Final = 1
@@ -227,7 +227,8 @@ class Traffic(Record, frozen=True, kw_only=True):
     that moves bytes nobody derived. `captured` says that the launches are those of a CUDA graph's capture.
     `measured_bytes` are hardware counters of the kernels as they follow each other, from a cold L2; `alone_bytes` those
     of the same kernels, each with the caches emptied before it; `explained` says why measured and derived differ.
-    `limit_us` is the shortest time that the card's measured rates allow the launches one after the other.
+    `limit_us` is the shortest time that the card's measured rates allow the launches one after the other. `scheduled`
+    is what Inductor's scheduler says of each of its graphs in the call, in a compilation of its own.
     """
 
     minimum_bytes: int
@@ -243,6 +244,7 @@ class Traffic(Record, frozen=True, kw_only=True):
     alone_bytes: int | None = None
     explained: str | None = None
     limit_us: float | None = None
+    scheduled: tuple[ScheduledGraph, ...] = ()
     reasons: dict[str, str] = {}
 
 

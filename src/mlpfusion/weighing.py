@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion import counted, roofline
+from mlpfusion import counted, roofline, scheduled
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.measure import supervise, tasks
 from mlpfusion.trace import analyse, kineto
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Dtype, Workload
 
 CALLS: Final = 20
+_NOT_ASKED: Final = "not asked for; --counters reads them"
 _SUFFIX: Final = ".trace.json"
 
 
@@ -67,14 +68,21 @@ def weighed(
     time_limit_s: float,
     tell: Callable[[str, str], None],
 ) -> tuple[list[Row], Ceilings | None]:
-    """The rows with measured bytes where `counters` asks for them and, on a GPU, limits; and the card's ceilings."""
+    """The rows with measured bytes where `counters` asks for them and, on a GPU, limits; and the card's ceilings.
+
+    `counters` also has Inductor's scheduler asked about compiled rows, which costs a compilation of each.
+    """
     names = [row.backend for row in rows]
+    if counters:
+        rows = scheduled.checked(rows, workload, here, folder=folder, seed=seed, time_limit_s=time_limit_s, tell=tell)
+    else:
+        rows = [_with_reason(row, "scheduled", _NOT_ASKED) if scheduled.is_compiled(row) else row for row in rows]
     if counters and names:
         tell("count", f"{', '.join(names)}: one call each under Nsight Compute, twice")
         found = counted.count(names, workload, here, folder=folder, seed=seed, time_limit_s=time_limit_s)
         rows = [counted.with_counters(row, *found, here) for row in rows]
     elif here.kind == "cuda":
-        rows = [_with_reason(row, "measured_bytes", "not asked for; --counters reads them") for row in rows]
+        rows = [_with_reason(row, "measured_bytes", _NOT_ASKED) for row in rows]
     if here.kind == "cpu" or not names:
         return list(rows), None
     tell("ceilings", "copies and matrix products")

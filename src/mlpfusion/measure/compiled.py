@@ -54,6 +54,20 @@ def watched(ledgers: Ledgers) -> Iterator[None]:
             setattr(module, name, value)
 
 
+def running() -> str | None:
+    """The name of the generated module whose code is being run, without what all such names begin with; None outside.
+
+    That an operator was called by generated code only the stack tells.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith(_GENERATED):
+            return name.removeprefix(_GENERATED)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
 def _wrappers() -> list[ModuleType]:
     """The generated modules that hold a whole graph: they have a `call`, those of single kernels have none."""
     found = [module for name, module in list(sys.modules.items()) if name.startswith(_GENERATED)]

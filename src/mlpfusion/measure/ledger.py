@@ -10,6 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from mlpfusion import regions
 from mlpfusion.ledgers import Access, Buffer, Launch, Ledger
+from mlpfusion.measure import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -183,6 +184,7 @@ class Ledgers:
                 backward=torch._C._current_graph_task_id() != -1,
                 unknown=unknown,
                 inside=self.inside,
+                code=compiled.running(),
             )
         )
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from mlpfusion.device import DeviceKind
-from mlpfusion.ledgers import Ledger
+from mlpfusion.ledgers import Ledger, ScheduledGraph
 from mlpfusion.records import Accuracy, Memory, Record, Samples, Setup
 from mlpfusion.spec import Dtype, Workload
 
@@ -46,6 +46,16 @@ class Count(Record, frozen=True, kw_only=True, tag="count"):
     workload: Workload
     device: DeviceKind
     seed: int
+
+
+class Schedule(Record, frozen=True, kw_only=True, tag="schedule"):
+    """Compile one backend anew, with empty caches in `folder`, and ask Inductor's scheduler what it made."""
+
+    backend: str
+    workload: Workload
+    device: DeviceKind
+    seed: int
+    folder: str
 
 
 class Ceilings(Record, frozen=True, kw_only=True, tag="ceilings"):
@@ -94,6 +104,17 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
     invalid: dict[str, str]
 
 
+class Scheduled(Record, frozen=True, kw_only=True, tag="scheduled"):
+    """What the scheduler says of every graph that was compiled, and the ledger of a call of that very code.
+
+    `no_ledger` says why there is no ledger.
+    """
+
+    graphs: tuple[ScheduledGraph, ...]
+    ledger: Ledger | None = None
+    no_ledger: str | None = None
+
+
 class Traced(Record, frozen=True, kw_only=True, tag="traced"):
     """The trace is written, or `misused` says why what was named cannot be called."""
 
@@ -111,8 +132,8 @@ class Broken(Record, frozen=True, kw_only=True, tag="broken"):
     reason: str
 
 
-Task = Qualify | Race | Count | Ceilings | Trace
-Answer = Qualified | Raced | Done | Traced | Broken
+Task = Qualify | Race | Count | Schedule | Ceilings | Trace
+Answer = Qualified | Raced | Scheduled | Done | Traced | Broken
 
 
 def encode(message: Task | Answer) -> bytes:

@@ -69,6 +69,8 @@ def _answer(task: tasks.Task) -> tasks.Answer:
             return ceilings.record(task)
         if isinstance(task, tasks.Count):
             return count(task)
+        if isinstance(task, tasks.Schedule):
+            return schedule(task)
         return qualify(task) if isinstance(task, tasks.Qualify) else race(task)
     except BackendUnavailableError as error:
         return tasks.Broken(kind="unavailable", reason=error.reason)
@@ -95,7 +97,7 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     if reason is not None:
         emulatable = not here.interpreted and here.kind == "cpu" and _runs_interpreted(made, task, here)
         return tasks.Qualified(unsupported=reason, emulatable=emulatable)
-    _prepare(task, here)
+    _prepare(here, emulate=task.emulate)
     case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed, tokens=task.tokens)
     given = [tensor.detach().clone() for tensor in (case.x, *case.mlp.parameters())]
     eager = reference.step(_eager(case), case)()
@@ -136,8 +138,8 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     )
 
 
-def _prepare(task: tasks.Qualify, here: Device) -> None:
-    if task.emulate:
+def _prepare(here: Device, *, emulate: bool) -> None:
+    if emulate:
         from mlpfusion.measure.interpreter import round_to_nearest_even
 
         round_to_nearest_even()  # compiled Triton rounds to nearest; the interpreter alone would truncate bfloat16
@@ -212,6 +214,26 @@ def count(task: tasks.Count) -> tasks.Done:
         torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
         del held
     return tasks.Done()
+
+
+def schedule(task: tasks.Schedule) -> tasks.Scheduled:
+    """Compile one backend with empty caches, and keep what Inductor's scheduler says beside the ledger of that code."""
+    import torch
+
+    from mlpfusion import reference
+    from mlpfusion.device import detect
+    from mlpfusion.measure import scheduler
+
+    here = detect(task.device)
+    _prepare(here, emulate=False)
+    case = reference.make_case(task.workload, torch.device(task.device), seed=task.seed)
+    with scheduler.watched(task.folder) as graphs:
+        step = reference.step(registry.load(task.backend).bind(case.mlp), case)
+        step()
+        _synchronize(here)
+        ledger, no_ledger = _ledger(step, case)
+        found = tuple(scheduler.account(graph) for graph in graphs)
+    return tasks.Scheduled(graphs=found, ledger=ledger, no_ledger=no_ledger)
 
 
 def _contender(name: str, step: Callable[[], object], here: Device) -> Contender:
