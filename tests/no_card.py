@@ -1,9 +1,11 @@
-"""Kernels compiled for cards that are not here: a driver that knows none, and the whole machine code of the result."""
+"""Kernels compiled for cards that are not here: a driver that knows none, and the machine code of the results."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -11,7 +13,7 @@ from typing import Any
 
 
 def install(arch: int) -> None:
-    """Have Triton compile for sm_<arch> in this process, without TRITON_INTERPRET and without a card."""
+    """Have Triton compile for sm_<arch> from here on, without TRITON_INTERPRET and without a card."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
 
@@ -20,7 +22,7 @@ def install(arch: int) -> None:
             return GPUTarget("cuda", arch, 32)
 
         def get_current_device(self) -> int:
-            return 0
+            return arch  # Triton asks for the target once per device
 
         def get_current_stream(self, device: int) -> int:
             return 0
@@ -28,23 +30,74 @@ def install(arch: int) -> None:
     driver.set_active(NoCard())
 
 
-def machine_code(compiled: Any) -> str:
-    """Resource usage and instructions. `compiled.asm["sass"]` stops after 4096 of them, so it is not used."""
+def machine_code(kernels: list[Any]) -> list[list[str]]:
+    """The instructions of each of these kernels of one architecture, as "@!P0 BRA 0xd220".
+
+    One disassembler reads them all, since starting it takes longer than reading a kernel. `compiled.asm["sass"]` stops
+    after 4096 instructions, so it is not used.
+    """
+    from triton import knobs
+
+    arch = kernels[0].metadata.target.arch
+    codes = [_code(kernel.asm["cubin"]) for kernel in kernels]
+    with tempfile.NamedTemporaryFile(suffix=".bin") as file:
+        file.write(b"".join(codes))
+        file.flush()
+        command = [knobs.nvidia.nvdisasm.path, "--binary", f"SM{arch}a" if arch >= 90 else f"SM{arch}", file.name]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # A line is "        /*00a0*/                   NOP ;", preceded by lines that begin with a dot.
+    found = [line.partition("*/")[2].strip(" ;") for line in printed.splitlines() if line.lstrip().startswith("/*")]
+    lengths = [len(code) // 16 for code in codes]  # every instruction since Volta has 128 bits
+    assert len(found) == sum(lengths), printed[:2000]
+    rest = iter(found)
+    return [[next(rest) for _ in range(length)] for length in lengths]
+
+
+def _code(cubin: bytes) -> bytes:
+    """The sections of an ELF file of 64 bits that hold code, one after the other."""
+    (table,) = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, of_names = struct.unpack_from("<HHH", cubin, 0x3A)
+    # Of each section: where its name is, its type and flags, its address, where it is, its length.
+    sections = [struct.unpack_from("<IIQQQQ", cubin, table + number * size) for number in range(count)]
+    names = sections[of_names][4]
+    return b"".join(
+        cubin[start : start + length]
+        for name, _, _, _, start, length in sections
+        if cubin.startswith(b".text.", names + name)
+    )
+
+
+def usage(compiled: Any) -> tuple[int, int]:
+    """Registers and bytes of stack of each thread."""
     from triton import knobs
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        command = [knobs.nvidia.cuobjdump.path, "-res-usage", "-sass", file.name]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", printed)
+    assert found is not None, printed
+    return int(found[1]), int(found[2])
 
 
-def compile_for(script: str, arch: int, cases: list[Any], timeout_s: float = 280) -> list[dict[str, Any]]:
-    """What `script ARCH`, run without the interpreter, prints as JSON for the cases on its standard input."""
+def opcode(instruction: str) -> str:
+    """BRA of "@!P0 BRA 0xd220"."""
+    words = instruction.split(maxsplit=2)
+    return words[1] if words[0].startswith("@") else words[0]
+
+
+def spills(code: list[str]) -> int:
+    """How many of these instructions go to local memory."""
+    return sum(opcode(each).partition(".")[0] in {"STL", "LDL"} for each in code)
+
+
+def compile_for(script: str, cases: dict[int, list[Any]], timeout_s: float = 280) -> dict[int, list[dict[str, Any]]]:
+    """What `script`, run without the interpreter, prints as JSON for the cases of each architecture on its stdin."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     run = subprocess.run(
-        [sys.executable, script, str(arch)],
+        [sys.executable, script],
         input=json.dumps(cases),
         env=environment,
         capture_output=True,
@@ -53,5 +106,9 @@ def compile_for(script: str, arch: int, cases: list[Any], timeout_s: float = 280
         timeout=timeout_s,
     )
     assert run.returncode == 0, run.stderr
-    result: list[dict[str, Any]] = json.loads(run.stdout)
-    return result
+    return {int(arch): found for arch, found in json.loads(run.stdout).items()}
+
+
+def answer(probe: Any) -> None:
+    """What such a script does: `probe(arch, cases)` for each architecture."""
+    print(json.dumps({arch: probe(int(arch), cases) for arch, cases in json.load(sys.stdin).items()}))

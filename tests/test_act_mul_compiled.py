@@ -1,15 +1,13 @@
 """What the kernels compile to for cards that are not here: wide accesses, 64-bit offsets, no spills.
 
-Run as a script, without TRITON_INTERPRET, it compiles one kernel per line of its standard input and prints what the
-assembly contains; the tests start it once per architecture.
+Run as a script, without TRITON_INTERPRET, it compiles the cases of its standard input and prints what the assembly
+contains; the tests start it once.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +24,15 @@ def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     NO_CARD["install"](arch)
     from mlpfusion_kernels import act_mul_kernels
 
-    found = []
+    compiled = []
     for case in cases:
         kernel = getattr(act_mul_kernels, case["kernel"])
         tensors = [getattr(torch, dtype) for dtype in case["dtypes"]]
-        compiled = kernel.warmup(*tensors, *case["rest"], num_warps=case["warps"], grid=(1,))
-        found.append(inspect(compiled))
-    return found
+        compiled.append(kernel.warmup(*tensors, *case["rest"], num_warps=case["warps"], grid=(1,)))
+    return list(map(inspect, compiled, NO_CARD["machine_code"](compiled)))
 
 
-def inspect(compiled: Any) -> dict[str, Any]:
+def inspect(compiled: Any, code: list[str]) -> dict[str, Any]:
     ptx, ttir = compiled.asm["ptx"], compiled.asm["ttir"]
     return {
         "wide_loads": len(re.findall(r"ld\.global(?:\.\w+)*\.v4\.b32", ptx)),
@@ -43,21 +40,16 @@ def inspect(compiled: Any) -> dict[str, Any]:
         "narrow_loads": len(re.findall(r"ld\.global", ptx)) - len(re.findall(r"ld\.global(?:\.\w+)*\.v4\.b32", ptx)),
         "fp64": len(re.findall(r"\.f64", ptx)),
         "narrow_products": len(re.findall(r"arith\.muli [^\n]*: i32", ttir)),
-        "spills": len(re.findall(r"\b(?:STL|LDL)\b", NO_CARD["machine_code"](compiled))),
+        "spills": NO_CARD["spills"](code),
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(probe(int(sys.argv[1]), json.load(sys.stdin))))
+    NO_CARD["answer"](probe)
     raise SystemExit
 
 
 from mlpfusion_kernels.act_mul_launch import COMPILED_TILE  # noqa: E402  # after the script above, which imports its own
-
-
-def compile_for(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = NO_CARD["compile_for"](__file__, arch, cases)
-    return found
 
 
 def flat(dtype: str, activation: str, *, backward: bool) -> dict[str, Any]:
@@ -86,9 +78,17 @@ CASES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def compiled() -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = NO_CARD["compile_for"](__file__, dict.fromkeys(ARCHITECTURES, CASES))
+    return found
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_accesses_are_128_bits_wide_offsets_64_and_nothing_spills(arch: int) -> None:
-    for case, found in zip(CASES, compile_for(arch, CASES), strict=True):
+def test_accesses_are_128_bits_wide_offsets_64_and_nothing_spills(
+    arch: int, compiled: dict[int, list[dict[str, Any]]]
+) -> None:
+    for case, found in zip(CASES, compiled[arch], strict=True):
         inputs = 3 if "backward" in case["kernel"] else 2
         outputs = 2 if "backward" in case["kernel"] else 1
         per_tensor = (
