@@ -67,7 +67,8 @@ def measure(planned: rows.Planned, here: device.Device, *, peers: Sequence[str],
     place = torch.device(here.kind, here.index) if here.kind == "cuda" else torch.device("cpu")
     case = reference.make_case(planned.workload, place, seed=SEED)
     fused_peers.settle(case.mlp)
-    eager = reference.step(fused_peers.bind("eager", case, here), case)()
+    # While a result holds its graph, gradients wait for the stream that it was made on, which no capture survives.
+    eager = tuple(one.detach() for one in reference.step(fused_peers.bind("eager", case, here), case)())
     exact = reference.oracle(case)
     prepared = [_prepared(name, case, here, eager, exact) for name in peers]
     del eager, exact

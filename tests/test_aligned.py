@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion.aligned import align
-from mlpfusion.ledgers import DeviceWork, Launch, Ledger
+from mlpfusion.ledgers import Access, DeviceWork, Launch, Ledger, Run
 
 MM, GELU, COPY = "aten::mm", "aten::gelu", "aten::copy_"
 NVJET = "nvjet_sm90_tst_256x128"
@@ -107,6 +107,19 @@ def test_the_replay_of_a_captured_ledger_is_compared_by_kind_and_its_copies_are_
     assert found.missing == ()
     assert len(found.other) == 2
     assert align(ledger(MM, MM, captured=True), work(*replay)).missing != ()
+
+
+def fill(size):
+    run = Run(start=0, length=size, pitch=size, pieces=1)
+    return Launch(op="aten::fill_", source="operator", writes=(Access(buffer=0, runs=(run,)),))
+
+
+def test_the_generators_numbers_that_a_capture_sets_are_no_launch_of_the_call():
+    replay = work((NVJET, "gemm", [], True), (NVJET, "gemm", [], True))
+    found = align(ledger(fill(8), fill(8), MM, MM, captured=True), replay)
+    assert (found.kernels, found.missing) == (((), (), (0,), (1,)), ())
+    assert align(ledger(fill(8), MM, MM), replay).missing != ()  # not captured
+    assert align(ledger(fill(64), MM, MM, captured=True), replay).missing != ()
 
 
 @pytest.mark.parametrize(

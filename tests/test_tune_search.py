@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,6 +210,16 @@ def test_other_values_are(dtype: torch.dtype, fault: Any) -> None:
 def test_a_sum_without_its_last_terms_is_a_fault() -> None:
     right = products(torch.bfloat16)
     assert tuner.difference(products(torch.bfloat16, order=lambda parts: parts[:-1].sum(0)), right, 512) is not None
+
+
+def test_a_kernel_that_could_not_be_loaded_spills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, refused = SimpleNamespace(function=7, n_spills=3), SimpleNamespace(function=None)
+    kernel = SimpleNamespace(device_caches={0: ({"one": loaded, "other": refused},)})
+    module = SimpleNamespace(gate_up_kernel=kernel, unrelated=1)
+    monkeypatch.setitem(sys.modules, "mlpfusion_kernels.gate_up_of_this_test", module)
+    assert tuner._spills(0)[7] == 3
+    assert None not in tuner._spills(0)
+    assert 7 not in tuner._spills(1)
 
 
 def test_replays_alone_are_sampled_in_new_orders(monkeypatch: pytest.MonkeyPatch) -> None:

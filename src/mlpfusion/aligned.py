@@ -40,8 +40,11 @@ def align(ledger: Ledger, work: Sequence[DeviceWork]) -> Alignment:
     left = [item for index, item in enumerate(work) if index not in taken]
     # A fill clears a workspace. Copies around a graph's replay move its inputs, as others did around its capture.
     other = [item for item in left if item.kind == "memset" or (ledger.captured and _is_copy(item))]
-    dropped = _COPIES if ledger.captured else frozenset()
-    lost = [one.op for one, mine in zip(launches, kernels, strict=True) if not mine and one.op not in dropped]
+    lost = [
+        one.op
+        for one, mine in zip(launches, kernels, strict=True)
+        if not mine and not (ledger.captured and (one.op in _COPIES or _sets_the_generator(one)))
+    ]
     missing = [*ledger.faults, *_differences(launches, lost, [item for item in left if item not in other])]
     missing += _several(launches, kernels, work)
     missing += [f"{launch.op}: {launch.unknown}" for launch in launches if launch.unknown is not None]
@@ -51,6 +54,11 @@ def align(ledger: Ledger, work: Sequence[DeviceWork]) -> Alignment:
 
 def _is_copy(item: DeviceWork) -> bool:
     return item.kind == "memcpy" or any(name in _COPIES for name, _ in item.ops)
+
+
+def _sets_the_generator(launch: Launch) -> bool:
+    """Whether it may be one of the two numbers that PyTorch sets before a capture: the generator's seed and offset."""
+    return launch.op == "aten::fill_" and sum(access.bytes for access in launch.writes) == 8
 
 
 def _differences(launches: Sequence[Launch], lost: Sequence[str], left: Sequence[DeviceWork]) -> list[str]:

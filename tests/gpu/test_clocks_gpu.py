@@ -39,6 +39,30 @@ def test_a_cold_read_is_slower_than_a_warm_one():
     assert cold > 1.2 * warm
 
 
+def test_a_clean_flush_leaves_nothing_to_be_written_back():
+    x = torch.empty(64 * 2**20, dtype=torch.uint8, device="cuda")
+    replay = capture("sum", x.view(torch.int64).sum).replay
+    dirty, clean = (
+        statistics.median(_last_of_a_row(replay, L2Flush(detect(), clean=clean))[0] for _ in range(30))
+        for clean in (False, True)
+    )
+    assert dirty > 1.05 * clean
+
+
+def test_what_a_capture_holds_has_no_graph_of_autograd():
+    x = torch.ones(64, 64, device="cuda", requires_grad=True)
+
+    def step():
+        y = x @ x
+        return y, *torch.autograd.grad(y, (x,), torch.ones_like(y))
+
+    for name in ("once", "again"):
+        found = capture(name, step)
+        assert found.no_graph_reason is None
+        assert [one.grad_fn for one in found.replay()] == [None, None]
+        step()
+
+
 def test_a_busy_device_is_timed_and_a_busy_host_is_told_apart():
     cycles = 2_000_000
     found = run(capture("spin", lambda: torch.cuda._sleep(cycles)))
@@ -55,4 +79,5 @@ def test_what_cannot_be_captured_says_why_and_leaves_the_device_usable():
     assert found.replay is None
     assert "capturing a CUDA graph failed" in found.no_graph_reason
     assert x.sum().item() == 8
+    assert torch.randn(8, device="cuda").isfinite().all()
     assert capture("sum", x.sum).replay is not None

@@ -20,10 +20,11 @@ WARMUPS: Final = 3
 def record(task: tasks.Ceilings) -> tasks.Done:
     """Write `copy-BYTES.trace.json` and `product-MxNxK.trace.json` for everything that the task names.
 
-    A copy of BYTES reads half of them and writes half, with random data, from a cold L2; so do the products.
+    A copy of BYTES reads half of them and writes half, with random data, from a cold L2; so do the products. The L2 is
+    clean as well: what others left to be written back would make a ceiling too low.
     """
     here = detect(task.device)
-    flush = clocks.L2Flush(here) if here.kind == "cuda" else None
+    flush = clocks.L2Flush(here, clean=True) if here.kind == "cuda" else None
     dtype: torch.dtype = getattr(torch, task.dtype)
     folder = Path(task.folder)
 

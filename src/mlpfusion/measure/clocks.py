@@ -32,16 +32,23 @@ class Contender(NamedTuple):
 
 
 class L2Flush:
-    """Evicts the last-level cache of a GPU by overwriting a buffer four times its size."""
+    """Evicts the last-level cache of a GPU by overwriting a buffer four times its size.
 
-    def __init__(self, device: Device) -> None:
+    The cache is then full of lines that must be written back before others take their place, as after the layer before
+    in a model. With `clean` the buffer is read as well, and what follows has the memory's bus to itself.
+    """
+
+    def __init__(self, device: Device, *, clean: bool = False) -> None:
         # 50-60 MB on Hopper, 40 MB on an A100; 128 MiB is the least that is certain to be larger where it is not told.
         self.size_bytes = max(4 * (device.l2_bytes or 0), 128 * 2**20)
         self._buffer = torch.empty(self.size_bytes // 4, dtype=torch.int32, device=f"cuda:{device.index}")
+        self._clean = clean
 
     def __call__(self) -> None:
         """Queue the overwrite on the current stream."""
         self._buffer.zero_()
+        if self._clean:
+            self._buffer.max()
 
 
 def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contender:
@@ -60,14 +67,13 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, pool=pool):
-            held = call()
+            held = _detached(call())
         graph.replay()
         torch.cuda.synchronize()
         if pool is not None:
             held = None
     except RuntimeError as failure:
-        with suppress(RuntimeError):
-            torch.cuda.synchronize()  # a broken capture leaves an error behind that would surface in the next call
+        _after_a_broken_capture()
         return Contender(name, call, None, f"capturing a CUDA graph failed: {str(failure).splitlines()[0]}")
 
     def replay() -> object:
@@ -75,6 +81,27 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
         return held  # the output's memory belongs to the graph as long as somebody holds it
 
     return Contender(name, call, replay, None)
+
+
+def _after_a_broken_capture() -> None:
+    """Take back what PyTorch leaves behind: an error for the next call, and a generator that waits for the end.
+
+    Until another capture ends well, no random number can be drawn.
+    """
+    with suppress(RuntimeError):
+        torch.cuda.synchronize()
+    with suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(1, device="cuda")
+
+
+def _detached(held: object) -> object:
+    """A call's results without their autograd graph.
+
+    Its nodes remember the capture's stream, and gradients of later calls on another stream would wait for that one.
+    """
+    if isinstance(held, tuple):
+        return tuple(map(_detached, held))
+    return held.detach() if isinstance(held, torch.Tensor) else held
 
 
 @functools.cache

@@ -151,14 +151,18 @@ def difference(found: tuple[torch.Tensor, ...], right: tuple[torch.Tensor, ...],
 
 
 def _spills(index: int) -> dict[int, int]:
-    """The spilled registers of every kernel of the fused backend that is loaded on a device, by its handle."""
+    """The spilled registers of every kernel of the fused backend that is loaded on a device, by its handle.
+
+    What was compiled and could not be loaded, for lack of shared memory say, has neither.
+    """
     found: dict[int, int] = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("mlpfusion_kernels.gate_up"):
             for kernel in vars(module).values():
                 caches = getattr(kernel, "device_caches", {})
                 if index in caches:
-                    found |= {each.function: each.n_spills for each in caches[index][0].values()}
+                    loaded = (each for each in caches[index][0].values() if each.function is not None)
+                    found |= {each.function: each.n_spills for each in loaded}
     return found
 
 
