@@ -283,6 +283,29 @@ def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: run.Benc
     assert check(verdict, "elementwise", "float16").status == "pass"
 
 
+def test_products_of_fewer_bits_in_one_layout_are_no_fault_of_the_layout(bench: run.Bench, tmp_path: Path) -> None:
+    text = """
+import torch
+from torch.nn.functional import gelu, linear
+
+def mlp(x, wg, wu, wd):
+    return linear(gelu(linear(x, wg), approximate="tanh") * linear(x, wu), wd)
+
+def tf32(x, wg, wu, wd):  # as a library that has fast products for dense operands alone
+    if x.is_contiguous():
+        x = (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+    return mlp(x, wg, wu, wd)
+
+def dense(x, wg, wu, wd):  # reads whatever lies behind the first element
+    return mlp(torch.as_strided(x, x.shape, torch.empty(x.shape).stride()), wg, wu, wd)
+"""
+    asked = {"dtypes": ("float32",), "only": ("layouts", "mlp-values"), "until_failure": False}
+    few = examine(bench, written(tmp_path, text, "products.py") + ":tf32", **asked)
+    assert [one.name for one in few.failed] == ["mlp-values"]
+    wrong = examine(bench, str(tmp_path / "products.py") + ":dense", **asked)
+    assert [one.name for one in wrong.failed] == ["layouts"]
+
+
 def test_forward_only_is_named_and_not_failed(bench: run.Bench) -> None:
     verdict = examine(bench, f"{CONTROLS / 'good.py'}:exact_exp", dtypes=("float32",))
     assert (verdict.word, verdict.headline) == ("valid", "every check passed; forward only")

@@ -101,7 +101,16 @@ def may_read(profile: Profile) -> None:
 def test_measured_bytes_are_derived_ones_where_nothing_fits_into_the_l2(large: Profile) -> None:
     may_read(large)
     for one in large.rows:
-        assert one.traffic.measured_bytes == pytest.approx(one.traffic.derived_bytes, rel=0.05), one.backend
+        found = one.traffic
+        for step in found.steps:
+            assert step.measured_read_bytes is not None, (one.backend, step.op)
+            assert step.measured_write_bytes is not None, (one.backend, step.op)
+            if step.flops is None:  # a matrix product may read its operands again, and then the row says so
+                measured = step.measured_read_bytes + step.measured_write_bytes
+                assert measured == pytest.approx(step.bytes, rel=0.05), (one.backend, step.op)
+        if abs(found.measured_bytes - found.derived_bytes) > 0.05 * found.derived_bytes:
+            assert found.explained is not None, one.backend
+            assert "reads data again" in found.explained, one.backend
 
 
 @counted

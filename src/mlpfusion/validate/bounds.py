@@ -112,6 +112,15 @@ def bias_in_ulp(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dty
     return float(signed[kept & (signed.abs() <= 2)].mean())
 
 
+def is_close(a: Tensor, b: Tensor, dtype: Dtype) -> bool:
+    """Equal but for the order of sums: within 8 eps of the largest value."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    largest = float(b.double().nan_to_num().abs().max()) if b.numel() else 0.0
+    near = (a.double() - b.double()).abs() <= 8 * EPS[dtype] * largest
+    return bool((near | (a.isnan() & b.isnan())).all())
+
+
 def spread(values: Tensor, generator: torch.Generator) -> Tensor:
     """An eighth of the values times a power of two from 1/16 to 16: a kernel may clamp what normal ones never reach.
 

@@ -9,10 +9,19 @@ from torch import Tensor
 
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
-from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, shape_text, undecided
+from mlpfusion.validate.exam import (
+    Found,
+    failed,
+    grad_name,
+    hazard,
+    is_refusal,
+    passed,
+    reported,
+    shape_text,
+    undecided,
+)
 from mlpfusion.validate.guard import PATTERNS
 from mlpfusion.validate.hired import RaisedError
-from mlpfusion.validate.layouts import LAYOUTS
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
@@ -22,8 +31,6 @@ if TYPE_CHECKING:
 
 # No multiple of any tile, a multiple of most, and rows of an odd length.
 WRITTEN: Final = ((257,), (1031,), (7, 127), (2, 2048))
-LAID_OUT: Final = (24, 256)
-PERMUTED: Final = (4, 6, 256)  # 24 rows without one distance between them
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -117,7 +124,7 @@ def _left_by_backward(exam: Exam, dtype: Dtype, shapes: tuple[tuple[int, ...], .
 def _unwritten(fault: Left) -> str:
     left, behind, farthest = fault.left, fault.behind, fault.farthest
     n, count = left.numel(), int(left.sum())
-    result = "the result" if fault.name == "y" else _grad_name(fault.name)
+    result = "the result" if fault.name == "y" else grad_name(fault.name)
     outside = f"{behind} element{'s' * (behind != 1)} behind its end are" if behind != 1 else "1 element behind it is"
     if behind and count == n:
         return (
@@ -188,85 +195,6 @@ def _displaced(mixed: Tensor, expected: Tensor, off: Tensor) -> str:
     return f"{count} of {n} results depend on their place, the first at index {where}: an index is wrong"
 
 
-def layouts(exam: Exam, dtype: Dtype) -> Found:
-    """Operands of any layout give the dense result or are refused, in forward and backward."""
-    refused, wrong = [], []
-    shape = _shape(exam, "dense")
-    operands = exam.names if exam.kind == "act_mul" else ("x",)
-    sets = [operands, operands[:1]] if exam.kind == "act_mul" else [operands]
-    for layout, lay in LAYOUTS.items():
-        for which in sets:
-            given = exam.operands(dtype, _shape(exam, layout), "layouts")
-            for name in which:
-                given[name] = lay(given[name]).clone(memory_format=torch.contiguous_format)
-            if layout == "one row of stride 1":
-                given = {
-                    name: value[:1].clone() if value.shape[0] == LAID_OUT[0] else value for name, value in given.items()
-                }
-            named = f"{' and '.join(which)} {layout}"
-            try:
-                dense = exam.forward(given)
-                y = exam.forward(given, layouts=dict.fromkeys(which, layout))
-            except RaisedError as error:
-                if not is_refusal(error):
-                    raise
-                refused.append(named)
-                continue
-            if not _close(y, dense, dtype):
-                wrong.append(named)
-    if wrong:
-        return failed(f"silently wrong where operands are not dense: {'; '.join(wrong)}", shape)
-    backward = _backward_layouts(exam, dtype, shape)
-    if backward is not None:
-        return backward
-    return passed("right in every layout" if not refused else f"right, or refused ({'; '.join(refused)})")
-
-
-def _shape(exam: Exam, layout: str) -> tuple[int, ...]:
-    whole = PERMUTED if layout == "permuted" else LAID_OUT
-    return whole if exam.kind == "act_mul" else whole[:-1]
-
-
-def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found | None:
-    """The same for gradients; the one that arrives may be of any layout too, and that of a sum is expanded."""
-    if exam.forward_only is not None:
-        return None
-    operands = exam.names if exam.kind == "act_mul" else ("x",)
-    cases: list[tuple[str, tuple[str, ...]]] = [("transposed", ("dy",)), ("expanded", ("dy",))]
-    cases += [("transposed", operands[:1]), ("half of a packed tensor", operands), ("permuted", operands)]
-    for layout, which in cases:
-        given = exam.operands(dtype, _shape(exam, layout), "layouts")
-        for name in which:
-            given[name] = LAYOUTS[layout](given[name]).clone(memory_format=torch.contiguous_format)
-        try:
-            dense, facts = exam.ask("backward", given)
-            if "forward_only" in facts:
-                return None
-            found, _ = exam.ask("backward", given, layouts=dict.fromkeys(which, layout))
-        except RaisedError as error:
-            if not is_refusal(error):
-                raise
-            continue
-        for name, grad in dense.items():
-            if name not in found or not _close(found[name], grad, dtype):
-                what = "the output gradient" if which == ("dy",) else " and ".join(which)
-                return failed(f"{_grad_name(name)} is silently wrong where {what} is {layout}", shape)
-    return None
-
-
-def _grad_name(name: str) -> str:
-    return f"the gradient of {name[2:]}" if name.startswith("d:") else name
-
-
-def _close(a: Tensor, b: Tensor, dtype: Dtype) -> bool:
-    """Equal but for the order of sums: within 8 eps of the largest value."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    largest = float(b.double().nan_to_num().abs().max()) if b.numel() else 0.0
-    near = (a.double() - b.double()).abs() <= 8 * bounds.EPS[dtype] * largest
-    return bool((near | (a.isnan() & b.isnan())).all())
-
-
 def deterministic(exam: Exam, dtype: Dtype) -> Found:
     """Three calls on the same operands give the same bits."""
     _, facts = exam.ask("forward", exam.operands(dtype, exam.plain, "deterministic"), times=3)
@@ -304,7 +232,7 @@ def configurations(exam: Exam, dtype: Dtype) -> Found:
         except RaisedError as error:
             wrong.append(f"number {index} raises {error}")
             continue
-        if not _close(y["y"].double(), reference, dtype) or facts["behind"]:
+        if not bounds.is_close(y["y"].double(), reference, dtype) or facts["behind"]:
             wrong.append(f"number {index} ({facts['configuration']}) is wrong")
     exam.ask("forward", given, configuration=0)  # that of all other checks
     if wrong:
@@ -356,7 +284,7 @@ def mismatched(exam: Exam, dtype: Dtype) -> Found:
             raise
         return passed(f"a row of up for four of gate is refused: {error}")
     right = exam.reference({"gate": row["gate"], "up": row["up"].expand(4, 256)})["y"]
-    if y.shape == right.shape and _close(y.double(), right, dtype):
+    if y.shape == right.shape and bounds.is_close(y.double(), right, dtype):
         return passed("a row of up for four of gate is broadcast, as PyTorch does")
     return hazard("takes up of another shape than gate, and silently reads past its end or leaves rows out", (4, 256))
 
@@ -367,11 +295,11 @@ def aliased(exam: Exam, dtype: Dtype) -> Found:
     results, _ = exam.ask("aliased", given, grad=exam.forward_only is None)
     both = {"gate": given["gate"], "up": given["gate"], "dy": given["dy"]}
     apart, facts = exam.ask("backward" if "d:gate" in results else "forward", both)
-    if not _close(results["y"], apart["y"], dtype):
+    if not bounds.is_close(results["y"], apart["y"], dtype):
         return failed("one tensor as both operands gives another result", exam.plain)
     if "d:gate" in results and "forward_only" not in facts:
         summed = apart["d:gate"].double() + apart["d:up"].double()
-        if not _close(results["d:gate"].double(), summed, dtype):
+        if not bounds.is_close(results["d:gate"].double(), summed, dtype):
             return hazard("one tensor as both operands silently gets a wrong gradient", exam.plain)
     return passed("one tensor may be both operands")
 
@@ -384,7 +312,6 @@ CHECKS: Final = (
     Check("deterministic", "the bits of three calls", BOTH, deterministic),
     Check("positions", "shuffled operands", ACT_MUL, positions),
     Check("rows-alone", "a row among others and alone", BOTH, rows_alone),
-    Check("layouts", "transposed, expanded, sliced, packed and offset operands", BOTH, layouts),
     Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory),
 )
 LATER: Final = (

@@ -321,6 +321,11 @@ def peer_target(peer: str, kind: Kind) -> str:
     return f"@{peer}:{kind}" if peer in {"eager", "inductor"} else peer
 
 
+def grad_name(name: str) -> str:
+    """A result in words: y as it is, d:gate as the gradient of gate."""
+    return f"the gradient of {name[2:]}" if name.startswith("d:") else name
+
+
 def shape_text(shape: tuple[int, ...]) -> str:
     """A shape as it is typed: 7x127, and "scalar" for no dimension."""
     return "x".join(map(str, shape)) or "scalar"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.validate import checks_basic, checks_gradients, checks_mlp, checks_modes, checks_values
+from mlpfusion.validate import checks_basic, checks_gradients, checks_layouts, checks_mlp, checks_modes, checks_values
 
 if TYPE_CHECKING:
     from mlpfusion.validate.checks import Check
@@ -16,6 +16,7 @@ _VALUES: Final = {check.name: check for check in checks_values.CHECKS}
 # A wrong function makes every later check fail; what a check before it looks at does not depend on the function.
 ALL: Final[tuple[Check, ...]] = (
     *checks_basic.CHECKS,
+    *checks_layouts.CHECKS,
     _VALUES["function"],
     _VALUES["constants"],
     *checks_mlp.CHECKS[:1],  # before `precision`, which sees the products of TF32 as well but cannot name them
