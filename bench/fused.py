@@ -259,7 +259,8 @@ def earlier(out: Path, fresh: rows.Result) -> rows.Result:
     here = (fresh.device.name, fresh.environment.torch, fresh.environment.triton)
     if there != here:
         raise UsageError(f"{str(out)!r} was measured with {there}, here is {here}; name another --out")
-    return msgspec.structs.replace(fresh, rows=held.rows)
+    # Peers that are not installed any more have rows all the same.
+    return msgspec.structs.replace(fresh, rows=held.rows, packages={**held.packages, **fresh.packages})
 
 
 def packages() -> dict[str, str]:

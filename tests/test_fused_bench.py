@@ -209,6 +209,9 @@ def test_a_file_of_another_card_or_kind_is_not_written_over(
     assert script.earlier(out, result(rows)).rows == ()
     out.write_text(script.encode(result(rows, full(rows))))
     assert script.earlier(out, result(rows)).rows == (full(rows),)
+    kept = msgspec.structs.replace(result(rows, full(rows)), packages={"quack-kernels": "0.6.5"})
+    out.write_text(script.encode(kept))
+    assert script.earlier(out, result(rows)).packages == {"quack-kernels": "0.6.5"}
     with pytest.raises(UsageError, match=r"measured with \('NVIDIA H200'.*here is \('NVIDIA H100"):
         script.earlier(out, result(rows, name="NVIDIA H100 80GB HBM3"))
     out.write_text('{"kind": "profile"}')
