@@ -298,6 +298,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cuda", "cpu"], help="a CPU only tries the script out, with small sizes")
     parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing: print this result file")
     parser.add_argument("--markdown", action="store_true", help="print GitHub tables at the end")
+    parser.add_argument("--summary", action="store_true", help="with --show: one line for each row, as in README")
     return parser.parse_args()
 
 
@@ -306,7 +307,7 @@ def main() -> None:
     options = parse()
     if options.show is not None:
         held = msgspec.json.decode(files.read_whole("result file", options.show, MOST_BYTES), type=rows.Result)
-        print(fused_text.page(held, markdown=options.markdown))
+        print(fused_text.summary(held) if options.summary else fused_text.page(held, markdown=options.markdown))
         return
     known = {planned.key: planned for planned in rows.ROWS}
     peers = (rows.LIMIT, *rows.PEERS, *rows.OURS)

@@ -37,6 +37,45 @@ def header(result: rows.Result) -> str:
     return f"{result.device.name}; {listed}\nmedians in µs [20th to 80th percentile], L2 cold, peers interleaved"
 
 
+def summary(result: rows.Result) -> str:
+    """One line of a GitHub table for each row: the graph clock of `fused`, its limit, and the peers that matter."""
+    lines = []
+    for row in result.rows:
+        peers = {peer.name: peer for peer in row.peers if peer.median(rows.GRAPH) is not None}
+        if "fused" not in peers:
+            continue
+        ours, spec = peers["fused"], row.workload.spec
+        best = min((peers[name] for name in rows.PEERS if name in peers), key=lambda peer: peer.median(rows.GRAPH) or 0)
+        what = "forward + backward" if row.workload.mode == "training" else "forward"
+        lines.append(
+            [
+                f"{row.workload.tokens} × {spec.hidden_size} × {spec.intermediate_size}",
+                f"{what}, {spec.activation}",
+                _figure(ours, rows.GRAPH),
+                *(_figure(peers[one], rows.GRAPH) if one in peers else units.ABSENT for one in ("limit", "eager")),
+                *(_times_as_fast(ours, peers.get(one)) for one in ("compile", "quack")),
+                f"{best.name}, {_times_as_fast(ours, best)}",
+            ]
+        )
+    heads = [
+        "M × D × H",
+        "what",
+        "fused µs",
+        "limit µs",
+        "eager µs",
+        "over compile",
+        "over quack",
+        "over the best peer",
+    ]
+    table: str = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
+    return table
+
+
+def _times_as_fast(ours: rows.Peer, peer: rows.Peer | None) -> str:
+    found = None if peer is None else rows.paired_ratio(ours, peer, rows.GRAPH, inverse=True)
+    return units.ABSENT if found is None else units.ratio(found.median, found.low, found.high)
+
+
 def row_text(row: rows.Row, *, markdown: bool = False) -> str:
     """One line for each peer, fastest first by the graph clock; what was not measured comes last, with its reason."""
     limit = next((peer for peer in row.peers if peer.name == rows.LIMIT), None)

@@ -187,6 +187,27 @@ def test_the_page_has_every_peer_and_every_target(bench: Any, rows: ModuleType, 
     assert "fastmath" in bench("fused_text").row_text(tanh, markdown=markdown)
 
 
+def test_the_summary_has_a_line_for_each_row_that_was_measured(bench: Any, rows: ModuleType) -> None:
+    training = row(rows, peer(rows, "eager", 600.0), peer(rows, "fused", None), key="8192x768x3072-training")
+    made = bench("fused_text").summary(result(rows, full(rows), training))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in made.splitlines()]
+    assert len(cells) == 3
+    assert cells[0][2:] == [
+        "fused µs", "limit µs", "eager µs", "over compile", "over quack", "over the best peer",
+    ]  # fmt: skip
+    assert cells[2] == [
+        "8192 × 768 × 3072", "forward, gelu_tanh", "160.0 [158.4–161.6]", "169.0 [167.3–170.7]", "–",
+        "1.400x [1.400–1.400]", "–", "compile, 1.400x [1.400–1.400]",
+    ]  # fmt: skip
+
+
+def test_the_readme_shows_what_was_recorded(bench: Any, rows: ModuleType) -> None:
+    recorded = (ROOT / "bench" / "results" / "h200-fused.json").read_bytes()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = readme.split("<!-- fused -->", 1)[1].split("<!-- /fused -->", 1)[0]
+    assert shown.strip() == bench("fused_text").summary(msgspec.json.decode(recorded, type=rows.Result))
+
+
 def test_the_file_comes_back_as_it_was(rows: ModuleType, script: ModuleType) -> None:
     made = result(rows, full(rows))
     text = script.encode(made)
