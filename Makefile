@@ -32,7 +32,8 @@ profile: $(USER_READY)
 
 test: $(DEV_READY)
 	@$(PY) -c 'import sys; from importlib.util import find_spec as f; f("xdist") or sys.exit("make: $(PY) lacks pytest-xdist: install mlpfusion[dev] there")'
-	$(PY) -m pytest -n auto --dist loadfile --ignore=tests/gpu $(ARGS)
+	@# Tests start many processes: each would compile all sources again if none of them kept what it compiled.
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist loadfile --ignore=tests/gpu $(ARGS)
 
 gpu-test: $(DEV_READY)
 	@$(PY) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make: gpu-test needs a GPU; torch sees none")'
