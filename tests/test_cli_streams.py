@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlpfusion import cli_streams
+from mlpfusion.cli import main
 
 RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-article.json"
 COMMAND = f"{sys.executable} -m mlpfusion"
@@ -95,11 +96,12 @@ def test_a_place_that_takes_no_file_is_refused_in_one_line(options: str, tmp_pat
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "-0.5", "inf", "-inf", "nan", "1e999"])
-def test_limits_that_are_none(number: str) -> None:
+def test_limits_that_are_none(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--rounds", "--time-limit"):
-        done = shell(f"{COMMAND} profile {option} {number}")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"mlpfusion: {option} must be a positive " + (
+        assert main(["profile", option, number]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err == f"mlpfusion: {option} must be a positive " + (
             f"integer, got '{number}'\n" if option == "--rounds" else f"number of seconds, got '{number}'\n"
         )
 

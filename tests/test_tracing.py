@@ -15,6 +15,7 @@ import mlpfusion
 from mlpfusion import store, tracing
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, UsageError
+from mlpfusion.measure.script import load
 from mlpfusion.records import SCHEMA, Clock, Clocks, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.trace import analyse, read
@@ -56,7 +57,7 @@ def test_sessions_in_one_process_do_not_leak_into_each_other(tmp_path: Path) -> 
 
 
 def test_the_package_is_callable_and_stays_a_package(tmp_path: Path) -> None:
-    code = """
+    recording = """
 import sys
 from mlpfusion.trace import read
 import mlpfusion.trace.kineto
@@ -64,14 +65,23 @@ assert "torch" not in sys.modules
 import mlpfusion
 assert mlpfusion.trace.read is read and mlpfusion.trace is sys.modules["mlpfusion.trace"]
 import torch
-path = mlpfusion.trace(torch.sin, torch.ones(3), calls=2, out=sys.argv[1])
-print(read(path).call.count)
+path = mlpfusion.trace(torch.sin, torch.ones(3), calls=2, out="a.json.gz")
+print(path, read(path).call.count)
 """
-    first = [sys.executable, "-c", code, str(tmp_path / "a.json.gz")]
-    assert subprocess.run(first, capture_output=True, text=True, check=True, timeout=120).stdout == "2\n"
-    lazily = "import mlpfusion, torch; print(mlpfusion.trace(torch.sin, torch.ones(3), out='b.json.gz'))"
-    done = subprocess.run([sys.executable, "-c", lazily], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "b.json.gz\n"
+    lazily = """
+import sys
+import mlpfusion
+assert "mlpfusion.trace" not in sys.modules
+try:
+    mlpfusion.trace(3)
+except mlpfusion.UsageError as error:
+    print(error)
+"""
+    said = [
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for code in (recording, lazily)
+    ]
+    assert said == ["a.json.gz 2\n", "fn must be callable, got 3\n"]
 
 
 def test_what_is_raised_is_raised_and_nothing_is_written(tmp_path: Path) -> None:
@@ -167,13 +177,6 @@ def killed():
     os.kill(os.getpid(), 9)
 
 
-def dies():
-    os._exit(3)
-
-
-def hangs():
-    import time
-    time.sleep(60)
 """
 
 
@@ -196,7 +199,6 @@ def test_a_script_is_recorded_in_a_process_of_its_own(script: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("nowhere", r"mine.py:nowhere does not exist; valid: step, raises, wants, waits, .*"),
         ("Module", r"mine.py:Module is a class; name a function"),
         ("waits", r"mine.py:waits is async: a call of it runs nothing"),
         ("streams", r"mine.py:streams is async: a call of it runs nothing"),
@@ -206,10 +208,17 @@ def test_a_script_is_recorded_in_a_process_of_its_own(script: Path, tmp_path: Pa
     ],
 )
 def test_a_function_that_cannot_be_called_is_a_usage_error(
-    script: Path, tmp_path: Path, function: str, message: str
+    script: Path, monkeypatch: pytest.MonkeyPatch, function: str, message: str
 ) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
     with pytest.raises(UsageError, match=message):
-        tracing.record_script(str(script), function, out=tmp_path / "t.json.gz")
+        load(script, function)
+
+
+def test_what_the_process_says_of_a_function_is_a_usage_error(script: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"mine.py:nowhere does not exist; valid: step, raises, wants, waits, .*"):
+        tracing.record_script(str(script), "nowhere", out=tmp_path / "t.json.gz")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -217,17 +226,31 @@ def test_a_function_that_cannot_be_called_is_a_usage_error(
     ("function", "reason"),
     [
         ("raises", "ValueError: the first line"),
-        ("dies", "the worker exited with code 3"),
         ("killed", "the worker was killed by SIGKILL; the script uses a profiler of its own, and only one can run at"),
-        ("hangs", "no answer within 8 s"),
     ],
 )
-def test_a_script_that_fails_says_why(script: Path, tmp_path: Path, function: str, reason: str) -> None:
-    out = tmp_path / "t.json.gz"
-    said = tracing.record_script(str(script), function, out=out, time_limit_s=8)
+def test_a_call_that_fails_says_why(script: Path, tmp_path: Path, function: str, reason: str) -> None:
+    said = tracing.record_script(str(script), function, out=tmp_path / "t.json.gz")
     assert said is not None
     assert said.startswith(reason)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "reason"),
+    [
+        ("import os; os._exit(3)", 60, "the worker exited with code 3"),
+        ("import os; os.kill(os.getpid(), 9)", 60, "the worker was killed by SIGKILL"),
+        ("import time; time.sleep(60)", 2, "no answer within 2 s"),
+    ],
+)
+def test_a_script_that_does_not_come_to_its_function_says_why(
+    tmp_path: Path, text: str, limit: float, reason: str
+) -> None:
+    script, out = tmp_path / "mine.py", tmp_path / "t.json.gz"
+    script.write_text(text)
+    assert tracing.record_script(str(script), "f", out=out, time_limit_s=limit) == reason
+    assert not list(tmp_path.glob("t*"))
 
 
 def test_a_script_that_profiles_itself_is_told_so(script: Path, tmp_path: Path) -> None:
