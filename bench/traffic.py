@@ -41,6 +41,9 @@ EXPECTED: Final = {
     "triton": 3,
     "packed": 2,
     "fused": 1,
+    # and the input and the output that a CUDA graph keeps for itself
+    "compile-cudagraphs": 5,
+    "fused-graph": 3,
 }
 
 

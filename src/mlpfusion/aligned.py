@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.ledgers import Alignment
+from mlpfusion.ledgers import COPIES, Alignment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,6 @@ MOST_CELLS: Final = 4_000_000
 _CPP_GRAPH: Final = re.compile(r"^graph_\d+_")  # PyTorch numbers the kernels of its C++ graphs by process
 _COMPILED: Final = re.compile(r"^(graph_\d+_)?(triton|cpp)_")
 _OWN: Final = ("aten::", "prims::", "mkldnn::", "inductor::")
-_COPIES: Final = frozenset({"aten::copy_", "aten::_foreach_copy_"})
 _MATRIX: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "mv", "addmv"})
 
 
@@ -43,7 +42,7 @@ def align(ledger: Ledger, work: Sequence[DeviceWork]) -> Alignment:
     lost = [
         one.op
         for one, mine in zip(launches, kernels, strict=True)
-        if not mine and not (ledger.captured and (one.op in _COPIES or _sets_the_generator(one)))
+        if not mine and not (ledger.captured and (one.op in COPIES or _sets_the_generator(one)))
     ]
     missing = [*ledger.faults, *_differences(launches, lost, [item for item in left if item not in other])]
     missing += _several(launches, kernels, work)
@@ -53,7 +52,7 @@ def align(ledger: Ledger, work: Sequence[DeviceWork]) -> Alignment:
 
 
 def _is_copy(item: DeviceWork) -> bool:
-    return item.kind == "memcpy" or any(name in _COPIES for name, _ in item.ops)
+    return item.kind == "memcpy" or any(name in COPIES for name, _ in item.ops)
 
 
 def _sets_the_generator(launch: Launch) -> bool:

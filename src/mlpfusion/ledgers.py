@@ -5,7 +5,7 @@ A *run* is a number of `pieces` of `length` bytes, `pitch` bytes apart, the firs
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,8 @@ Role = Literal[
 ]
 Source = Literal["operator", "triton", "inductor", "interpreter", "declared"]
 IntermediateRole = Literal["gate", "up", "gate_up", "act", "product", "other"]
+# Operators that bring the input of a CUDA graph's replay and take its output away.
+COPIES: Final = frozenset({"aten::copy_", "aten::_foreach_copy_"})
 
 
 class Run(NamedTuple):

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 ROUND_TRIPS = {
     "eager": 4, "compile": 3, "compile-max-autotune": 3, "liger": 3, "triton": 3, "packed": 2, "fused": 1,
 }  # fmt: skip
-NAMES = [name for name in (*ROUND_TRIPS, "compile-cudagraphs") if name in backend.names()]
+# As within, and the input and the output that a graph keeps for itself.
+GRAPHS = {"compile-cudagraphs": 5, "fused-graph": 3}
+NAMES = [name for name in (*ROUND_TRIPS, *GRAPHS) if name in backend.names()]
 ROLES_KNOWN = ("eager", "compile", "liger", "triton", "packed")  # their kernels have formulas of their own
 M, D, H = 8192, 768, 3072
 
@@ -63,12 +65,11 @@ def test_packed_moves_as_many_intermediate_bytes_as_triton_in_fewer_round_trips(
     assert packed.intermediate_bytes == apart.intermediate_bytes == 2 * 6 * M * H
 
 
-def test_a_cuda_graphs_ledger_is_that_of_its_capture(article: Profile) -> None:
-    found = row(article, "compile-cudagraphs").traffic
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_cuda_graphs_ledger_is_that_of_its_capture(article: Profile, name: str) -> None:
+    found = row(article, name).traffic
     assert found.captured
-    # gate, up and product; its own copies of x and y, as far as the host shows them
-    count = found.round_trips_at_least if found.round_trips is None else found.round_trips
-    assert count >= 3, found.reasons
+    assert found.round_trips == GRAPHS[name], found.reasons
 
 
 def test_a_rate_is_below_its_ceiling_or_explained(article: Profile) -> None:

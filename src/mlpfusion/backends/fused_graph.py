@@ -106,7 +106,8 @@ class FusedGraph:
                         return plain(x)
                     _make_room(graphs, key, x.device)
                     graph = graphs[key] = _captured(plain, x, weights, pools, stream)
-                graph.x.copy_(x)
+                else:
+                    graph.x.copy_(x)
                 graph.replay()
                 return graph.y.clone()
 
@@ -153,7 +154,7 @@ def _make_room(graphs: dict[Key, Graph], key: Key, device: torch.device) -> None
 def _captured(
     plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[int], pools: dict[int, Any], stream: int
 ) -> Graph:
-    """Record `plain` for inputs like x.
+    """Record `plain` for inputs like x, which is its input then.
 
     Graphs of one stream run one after another, so what they need between input and output comes from one pool.
     """

@@ -9,7 +9,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from mlpfusion import regions
-from mlpfusion.ledgers import Access, Buffer, Launch, Ledger
+from mlpfusion.ledgers import COPIES, Access, Buffer, Launch, Ledger
 from mlpfusion.measure import compiled
 
 if TYPE_CHECKING:
@@ -172,7 +172,10 @@ class Ledgers:
         unknown: str | None = None,
     ) -> None:
         """Write down one launch whose bytes are known."""
-        self._captured |= torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        if not self._captured and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self._captured = True
+            # What ran before warmed up; a replay has no more of it than the copies that bring its input.
+            self.launches = [launch for launch in self.launches if launch.op in COPIES]
         self.launches.append(
             Launch(
                 op=op,

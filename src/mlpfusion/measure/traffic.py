@@ -43,6 +43,12 @@ def collect(call: Callable[[], object], named: Mapping[str, Tensor]) -> Ledger:
     return second
 
 
+def collect_first(call: Callable[[], object], named: Mapping[str, Tensor]) -> Ledger | None:
+    """The ledger of the first call of all, if it is captured into a CUDA graph within it; else None."""
+    found = _watch(call, named)
+    return found if found.captured else None
+
+
 def _outline(ledger: Ledger) -> list[tuple[str, int, int]]:
     return [(launch.op, len(launch.reads), len(launch.writes)) for launch in ledger.launches]
 

@@ -113,7 +113,7 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     del outputs
     setup = Setup(bind_s=bound - started, first_call_s=first - bound)
     # The ledger has calls of its own, and the first ones: a CUDA graph is captured in the second call of all.
-    ledger, no_ledger = _ledger(step, case)
+    ledger, no_ledger = _ledger(step, case, lambda: reference.step(made.bind(case.mlp), case))
     if task.emulate:
         return tasks.Qualified(setup=None, accuracy=accuracy, ledger=ledger, no_ledger=no_ledger)
     for _ in range(TRACE_WARMUPS):
@@ -264,17 +264,34 @@ def _runs_interpreted(made: registry.Backend, task: tasks.Qualify, here: Device)
     return _reason(made, task.workload.spec, msgspec.structs.replace(here, interpreted=True)) is None
 
 
-def _ledger(step: Callable[[], object], case: Case) -> tuple[Ledger | None, str | None]:
-    """The ledger of a call, or why there is none: without it all else about a backend can still be told."""
+def _ledger(
+    step: Callable[[], object], case: Case, anew: Callable[[], Callable[[], object]] | None = None
+) -> tuple[Ledger | None, str | None]:
+    """The ledger of a call, or why there is none: without it all else about a backend can still be told.
+
+    Replays of a graph that the first call captured show nothing; then `anew` makes a step whose first call is watched.
+    """
     from mlpfusion.measure import traffic
 
     try:
-        return traffic.collect(step, traffic.names(case)), None
+        found = traffic.collect(step, traffic.names(case))
+        if anew is not None and not found.captured and _holds_a_graph():
+            found = traffic.collect_first(anew(), traffic.names(case)) or found
+        return found, None
     except Exception as error:  # a call may not bear being watched; the log says where
         import traceback
 
         traceback.print_exc()
         return None, f"its launches could not be watched: {type(error).__name__}: {without_paths(first_line(error))}"
+
+
+def _holds_a_graph() -> bool:
+    """Whether there is a CUDA graph in this process."""
+    import gc
+
+    import torch
+
+    return any(issubclass(type(one), torch.cuda.CUDAGraph) for one in gc.get_objects())
 
 
 def _trace(step: Callable[[], object], task: tasks.Qualify, here: Device) -> None:
