@@ -6,10 +6,14 @@ import gzip
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,19 +22,22 @@ import torch
 from mlpfusion import api, store
 from mlpfusion.device import detect
 from mlpfusion.errors import UnknownBackendError, UsageError
-from mlpfusion.measure import tasks
+from mlpfusion.measure import supervise, tasks
 from mlpfusion.spec import MLPSpec, Workload
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the run without a GPU")
 
+IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
 TINY = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16)
 
-STRANGERS = """
+GOOD = """
 import os
 class Good:
     name = "good"
     def unsupported(self, spec, device): return None
     def bind(self, mlp): return mlp.forward
+"""
+JUDGED = f"""{GOOD}
 class Wrong(Good):
     def bind(self, mlp): return lambda x: mlp.forward(x) * 1.1
 class Nan(Good):
@@ -65,6 +72,8 @@ class NoTensor(Good):
     def bind(self, mlp): return lambda x: [1.0]
 class NoReason(Good):
     def unsupported(self, spec, device): return False
+"""
+RACED = f"""{GOOD}
 class Recompiles(Good):
     def bind(self, mlp):
         import torch
@@ -87,20 +96,38 @@ class CrashesInTheRace(Good):
 
 
 @pytest.fixture(scope="module")
-def strangers(tmp_path_factory):
-    path = tmp_path_factory.mktemp("strangers") / "strangers.py"
-    path.write_text(STRANGERS)
-    return path
+def result(tmp_path_factory):
+    """A run with the threads that a user's would have; only the qualification of strangers has no process."""
+    out = tmp_path_factory.mktemp("out")
+    path = out.with_name("raced.py")
+    path.write_text(RACED)
+    names = ["eager", "compile", "triton", "packed", "liger", "hub", "compile-cudagraphs"]
+    names += [f"{path}:{name}" for name in re.findall(r"^class (\w+)", RACED, re.MULTILINE)]
+    events = []
+    in_a_process = supervise.run
+
+    def run(task, **how):
+        alone = isinstance(task, tasks.Qualify) and task.backend.startswith(str(path))
+        return (IN_THIS_PROCESS["run"] if alone else in_a_process)(task, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        patch.setattr(supervise, "run", run)
+        profile = api.profile(
+            TINY, backends=names, device="cpu", out=out, json=out / "copy.json", on_event=events.append
+        )
+    return profile, out, events
 
 
 @pytest.fixture(scope="module")
-def result(strangers, tmp_path_factory):
-    out = tmp_path_factory.mktemp("out")
-    names = ["eager", "compile", "triton", "packed", "liger", "hub", "compile-cudagraphs"]
-    names += [f"{strangers}:{name}" for name in re.findall(r"^class (\w+)", STRANGERS, re.MULTILINE)]
-    events = []
-    profile = api.profile(TINY, backends=names, device="cpu", out=out, json=out / "copy.json", on_event=events.append)
-    return profile, out, events
+def judged(tmp_path_factory):
+    """The rows of what never gets to the race, by a worker in this process."""
+    path = tmp_path_factory.mktemp("judged") / "judged.py"
+    path.write_text(JUDGED)
+    names = [f"{path}:{name}" for name in re.findall(r"^class (\w+)", JUDGED, re.MULTILINE) if name != "Good"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervise, "run", IN_THIS_PROCESS["run"])
+        return (api.profile(TINY, backends=names, device="cpu"),)
 
 
 def row(result, name):
@@ -146,6 +173,19 @@ def test_our_kernels_are_emulated_and_right(result, name):
         ("hub", "unavailable", "GPU"),
         ("compile-cudagraphs", "unavailable", "CUDA graphs need a GPU"),
         ("Good", "ok", None),
+        ("Recompiles", "failed", "recompiled inside the measured window (1 graphs)"),
+        ("CrashesInTheRace", "failed", "the race failed while this backend ran: the worker exited with code 3"),
+    ],
+)
+def test_every_backend_has_a_row_with_its_reason(result, name, status, reason):
+    found = row(result, name)
+    assert found.status == status
+    assert (found.reason or "").startswith(reason or "") or reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
         ("Wrong", "failed", "numerically wrong: "),
         ("Nan", "failed", "nan or inf"),
         ("Refuses", "unavailable", "only on Tuesdays"),
@@ -155,14 +195,12 @@ def test_our_kernels_are_emulated_and_right(result, name):
         ("Widens", "failed", "it returns (2, 16, 64) torch.float64 on cpu where eager returns (2, 16, 64) torch.bf"),
         ("NoTensor", "failed", "it returns a list where a tensor is expected"),
         ("NoReason", "failed", "its `unsupported` returned False"),
-        ("Recompiles", "failed", "recompiled inside the measured window (1 graphs)"),
-        ("CrashesInTheRace", "failed", "the race failed while this backend ran: the worker exited with code 3"),
     ],
 )
-def test_every_backend_has_a_row_with_its_reason(result, name, status, reason):
-    found = row(result, name)
+def test_what_fails_alone_has_a_row_with_its_reason(judged, name, status, reason):
+    found = row(judged, name)
     assert found.status == status
-    assert (found.reason or "").startswith(reason or "") or reason in found.reason
+    assert found.reason.startswith(reason) or reason in found.reason
 
 
 def test_the_race_went_on_without_the_one_that_crashed(result):
@@ -182,12 +220,12 @@ def test_the_files_hold_the_result_and_loadable_traces(result):
     assert row(result, "eager").trace_file == "eager.trace.json.gz"
 
 
-def test_files_of_loose_backends_are_told_apart_and_hold_no_path(strangers):
-    names = ["./a/b.py:X", "./a-b.py:X", f"{strangers}:Good", f"{strangers}:Wrong", "eager"]
+def test_files_of_loose_backends_are_told_apart_and_hold_no_path():
+    names = ["./a/b.py:X", "./a-b.py:X", "/home/me/mine.py:Good", "/home/me/mine.py:Wrong", "eager"]
     made = [api._file_name(name) for name in names]
     assert len(set(made)) == len(names)
     assert made[-1] == "eager"
-    assert all("/" not in one and str(strangers.parent.name) not in one for one in made)
+    assert all("/" not in one and "home" not in one for one in made)
 
 
 def test_a_compile_that_compiled_nothing_fell_back():
@@ -197,8 +235,8 @@ def test_a_compile_that_compiled_nothing_fell_back():
     assert api._fell_back("eager", nothing) is None
 
 
-def test_a_row_that_failed_says_that_it_was_not_raced(result):
-    assert row(result, "Nan").clocks.reasons["wall_us"] == "not raced: the row failed"
+def test_a_row_that_failed_says_that_it_was_not_raced(judged):
+    assert row(judged, "Nan").clocks.reasons["wall_us"] == "not raced: the row failed"
 
 
 def test_progress_is_told_per_backend(result):
@@ -245,8 +283,42 @@ def test_defaults_and_the_list_of_backends():
     assert "GPU" in found["liger"]
 
 
+def interrupt_once_it_is_there(result, number, process):
+    deadline = time.monotonic() + 90
+    while not result.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process, number)
+
+
+def check_what_is_left(folder):
+    saved = store.load(folder / "r.json")
+    assert [one.backend for one in saved.rows] == ["eager"]
+    assert not saved.complete
+    assert [path.name for path in (folder / "scratch").iterdir() if path.name.startswith("mlpfusion-")] == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, number):
+def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, monkeypatch, number):
+    """The second backend never answers, so that the signal comes while its worker runs."""
+    (tmp_path / "hangs.py").write_text("import time; time.sleep(600)")
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    in_a_process = supervise.run
+    monkeypatch.setattr(
+        supervise,
+        "run",
+        lambda task, **how: (IN_THIS_PROCESS["run"] if task.backend == "eager" else in_a_process)(task, **how),
+    )
+    result = tmp_path / "r.json"
+    threading.Thread(target=interrupt_once_it_is_there, args=(result, number, os.getpid())).start()
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
+    with pytest.raises(KeyboardInterrupt):
+        api.profile(TINY, backends=["eager", f"{tmp_path / 'hangs.py'}:Hangs"], device="cpu", json=result)
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == handlers
+    check_what_is_left(tmp_path)
+
+
+def test_an_interrupted_program_says_so(tmp_path):
     script = (
         "from pathlib import Path; from mlpfusion import api; from mlpfusion.spec import *;"
         "w = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16);"
@@ -257,13 +329,7 @@ def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, number
     run = subprocess.Popen(
         [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)}
     )
-    deadline = time.monotonic() + 90
-    while not (tmp_path / "r.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(run.pid, number)
+    interrupt_once_it_is_there(tmp_path / "r.json", signal.SIGTERM, run.pid)
     _, printed = run.communicate(timeout=30)
     assert "KeyboardInterrupt" in printed
-    saved = store.load(tmp_path / "r.json")
-    assert [one.backend for one in saved.rows] == ["eager"]
-    assert not saved.complete
-    assert [path.name for path in scratch.iterdir() if path.name.startswith("mlpfusion-")] == []
+    check_what_is_left(tmp_path)
