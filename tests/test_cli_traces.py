@@ -168,7 +168,7 @@ def test_a_bad_trace_among_good_ones_costs_one_line(capsys: pytest.CaptureFixtur
     assert all(line.startswith("mlpfusion: trace ") for line in err.splitlines())
 
 
-def test_stdin_and_archives(tmp_path: Path) -> None:
+def test_stdin_and_archives(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with open(EAGER, "rb") as file:
         done = spawn("read", "-", stdin=file)
     assert (done.returncode, done.stderr) == (0, "")
@@ -177,15 +177,15 @@ def test_stdin_and_archives(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as made:
         made.write(EAGER, "a/eager.json.gz")
         made.writestr("b/compile.json", gzip.decompress(Path(COMPILE).read_bytes()))
-    done = spawn("read", str(archive))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("trace       ") == 2
-    done = spawn("diff", f"{archive}:a/eager.json.gz", f"{archive}:b/compile.json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "three GEMMs" in done.stdout
+    code, out, err = run(capsys, "read", str(archive))
+    assert (code, err) == (0, "")
+    assert out.count("trace       ") == 2
+    code, out, err = run(capsys, "diff", f"{archive}:a/eager.json.gz", f"{archive}:b/compile.json")
+    assert (code, err) == (0, "")
+    assert "three GEMMs" in out
 
 
-def test_nothing_of_a_traces_free_text_is_told(tmp_path: Path) -> None:
+def test_nothing_of_a_traces_free_text_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     document = json.loads(gzip.decompress(Path(EAGER).read_bytes()))
     document["metadata"] = {"env": {"FAKE_TOKEN": "abc-planted-abc"}}
     document["distributedInfo"] = {"host": "abc-planted-abc"}
@@ -194,14 +194,13 @@ def test_nothing_of_a_traces_free_text_is_told(tmp_path: Path) -> None:
             event["args"]["Call stack"] = "abc-planted-abc"
     path = tmp_path / "t.json"
     path.write_text(json.dumps(document))
-    for args in (["read"], ["read", "--json", "-"], ["read", "--format", "github"], ["read", "--format", "csv"]):
-        done = spawn(args[0], str(path), *args[1:])
-        assert done.returncode == 0
-        assert "planted" not in done.stdout + done.stderr
-    for fmt in ("text", "json"):
-        done = spawn("diff", str(path), COMPILE, "--format", fmt)
-        assert done.returncode == 0
-        assert "planted" not in done.stdout + done.stderr
+    reads = [["read", str(path), *more] for more in ([], ["--json", "-"], ["--format", "github"], ["--format", "csv"])]
+    diffs = [["diff", str(path), COMPILE, "--format", each] for each in ("text", "json")]
+    for arguments in (*reads, *diffs):
+        code, out, err = run(capsys, *arguments)
+        assert code == 0
+        assert out
+        assert "planted" not in out + err
 
 
 def test_a_name_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

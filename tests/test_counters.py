@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from mlpfusion import api, counted
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
 from mlpfusion.ledgers import Intermediate, Step
-from mlpfusion.measure import counters
+from mlpfusion.measure import counters, supervise
 from mlpfusion.measure.counters import KernelBytes, by_backend, parse, same_kernel
 from mlpfusion.records import Decoded, Kernel, Row, Traffic
 from mlpfusion.report.table import render
 from mlpfusion.spec import MLPSpec, Workload
 
+IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
 GPU = Device(kind="cuda", name="NVIDIA H200", runtime="cuda", capability=(9, 0), l2_bytes=60 * 2**20)
 CPU = Device(kind="cpu", name="a CPU")
 WORK = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=24, dtype="float32"), batch=2, seq=5)
@@ -112,7 +114,8 @@ def test_it_is_found_on_the_path_or_where_installers_put_it(monkeypatch, tmp_pat
     assert counters.find() == str(tmp_path / "nsight" / "2025.3" / "ncu")
 
 
-def test_without_a_gpu_a_profile_has_everything_but_the_counters():
+def test_without_a_gpu_a_profile_has_everything_but_the_counters(monkeypatch):
+    monkeypatch.setattr(supervise, "run", IN_THIS_PROCESS["run"])
     result = api.profile(WORK, backends=["eager"], device="cpu", rounds=1, counters=True)
     (row,) = result.rows
     assert (row.status, row.traffic.round_trips, row.traffic.measured_bytes) == ("ok", 4, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import runpy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ from mlpfusion.backends.eager import Eager
 from mlpfusion.backends.fused import Fused
 from mlpfusion.device import Device, detect
 from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.measure import supervise
 from mlpfusion.measure.memory import saved_bytes
 from mlpfusion.module import GatedMLP
 from mlpfusion.reference import judge, make_case, oracle, step
@@ -24,6 +27,7 @@ from mlpfusion.spec import MLPSpec, Workload
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
 CPU = Device(kind="cpu", name="a CPU")
 EMULATED = Device(kind="cpu", name="a CPU", interpreted=True)
 SPEC = MLPSpec(hidden_size=16, intermediate_size=48, dtype="float32", bias=True)
@@ -266,7 +270,10 @@ def test_an_input_of_another_dtype_or_size_is_named() -> None:
         ("float16", "training", "ok", "emulated: Triton's interpreter on the CPU"),
     ],
 )
-def test_a_profile_emulates_it_where_that_is_right(dtype: Any, mode: Any, status: str, text: str) -> None:
+def test_a_profile_emulates_it_where_that_is_right(
+    dtype: Any, mode: Any, status: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "run", IN_THIS_PROCESS["run"])
     workload = Workload(spec=spec(hidden_size=32, intermediate_size=48, dtype=dtype), batch=1, seq=8, mode=mode)
     profile = api.profile(workload, backends=["eager", "fused"], device="cpu", rounds=1)
     eager, row = profile.rows

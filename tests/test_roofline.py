@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from mlpfusion.report.limits import ceilings_line
 from mlpfusion.report.limits import roofline as table
 from mlpfusion.spec import MLPSpec, Workload
 
+IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
 L2 = 50 * 2**20
 CARD = Ceilings(
     dtype="bfloat16",
@@ -117,7 +121,8 @@ def test_the_tables_say_how_near_the_limit_a_launch_and_a_call_are():
     assert "4000 GB/s at 95.4 MiB; matrix product 8192x8192x8192 800 TFLOP/s (bfloat16" in ceilings_line(CARD)
 
 
-def test_ceilings_are_measured_on_the_device_at_hand(tmp_path):
+def test_ceilings_are_measured_on_the_device_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setattr(weighing.supervise, "run", IN_THIS_PROCESS["run"])
     here = device.detect("cpu")
     found = weighing.ceilings(
         "float32", [(64, 32, 16)], here, folder=tmp_path, time_limit_s=200, copies=[2**12, 2**16], calls=20
