@@ -16,10 +16,12 @@ from msgspec.structs import replace
 from mlpfusion import GatedMLP, choice_file
 from mlpfusion.__main__ import main as run_main
 from mlpfusion.errors import UsageError
+from mlpfusion.measure import supervise
 from mlpfusion.report import choice as report
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 
+IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
 made_here = runpy.run_path(str(Path(__file__).with_name("choices_made.py")))
 SPEC, Bench, a_choice, part = (made_here[name] for name in ("SPEC", "Bench", "a_choice", "part"))
 
@@ -49,6 +51,7 @@ def cli(monkeypatch, *arguments):
 
 def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(supervise, "run", IN_THIS_PROCESS["run"])
     config = {
         "model_type": "gemma",
         "hidden_size": 16,
