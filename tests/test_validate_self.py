@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from mlpfusion.report import controls as report
 from mlpfusion.spec import DTYPES
 from mlpfusion.validate import controls, registry
 from mlpfusion.validating import self_test
+
+if TYPE_CHECKING:
+    from mlpfusion.verdicts import SelfTest, Verdict
 
 TABLE = controls.controls()
 # One for each check that a hazard of a kernel can run into.
@@ -60,9 +64,19 @@ def test_no_control_file_is_left_out_of_the_table() -> None:
     assert {path.name for path in Path(controls.folder()).glob("*.py")} <= used
 
 
+@pytest.fixture(scope="module")
+def found() -> SelfTest:
+    return self_test(device="cpu")
+
+
+def verdict(found: SelfTest, name: str) -> Verdict:
+    (judged,) = (one for one in found.judged if one.control.name == name)
+    assert judged.verdict is not None
+    return judged.verdict
+
+
 @pytest.mark.timeout(900)
-def test_every_control_gets_the_verdict_that_it_should() -> None:
-    found = self_test(device="cpu")
+def test_every_control_gets_the_verdict_that_it_should(found: SelfTest) -> None:
     wrong = {one.control.name: one.wrong for one in found.judged if one.wrong is not None}
     assert wrong == {}
     assert found.passed
@@ -74,3 +88,29 @@ def test_every_control_gets_the_verdict_that_it_should() -> None:
     text = report.render(found)
     assert report.summary(found) in text
     assert "WRONG" not in text
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("crashes", "was killed by SIGSEGV"),
+        ("exits", "exited with code 3"),
+        ("hangs", "no answer within 5 s"),
+        ("too_much_memory (host)", "runs out of memory"),
+        ("wrong_shape", "returns shape () for (8, 256)"),
+        ("anything", "ModuleNotFoundError"),
+    ],
+)
+def test_what_a_target_did_to_its_worker_is_said_in_words(found: SelfTest, name: str, words: str) -> None:
+    assert verdict(found, name).word == "not valid"
+    assert words in verdict(found, name).headline
+
+
+@pytest.mark.timeout(900)
+def test_forward_only_is_named_and_not_failed(found: SelfTest) -> None:
+    exact = verdict(found, "exact_exp")
+    assert (exact.word, exact.headline) == ("valid", "every check passed; forward only")
+    said = {each.name: each for each in exact.checks}
+    assert said["differentiable"].sentence.startswith("forward only")
+    assert said["backward"].status == "not decidable here"

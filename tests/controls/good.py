@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
-BLOCK = 1024
+BLOCK = 4096
 C = 0.7978845608028654
 
 
@@ -85,7 +85,7 @@ def approximate_exp(gate, up):
 
 
 @triton.autotune(
-    configs=[triton.Config({"BLOCK": 512}), triton.Config({"BLOCK": 1024}), triton.Config({"BLOCK": 2048})], key=["n"]
+    configs=[triton.Config({"BLOCK": 2048}), triton.Config({"BLOCK": 4096}), triton.Config({"BLOCK": 1024})], key=["n"]
 )
 @triton.jit
 def tuned_kernel(gate, up, out, n, BLOCK: tl.constexpr):

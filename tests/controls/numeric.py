@@ -5,7 +5,7 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
-BLOCK = 1024
+BLOCK = 4096
 C = 0.7978845608028654
 
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
-BLOCK = 512
+BLOCK = 1024
 
 
 @triton.jit
@@ -88,7 +88,7 @@ def one_buffer(gate, up):
         return _BUFFERS[key].copy_(F.gelu(gate, approximate="tanh") * up)
 
 
-_TUNED = [triton.Config({"BLOCK": 256, "TAIL": True}), triton.Config({"BLOCK": 1024, "TAIL": False})]
+_TUNED = [triton.Config({"BLOCK": 2048, "TAIL": True}), triton.Config({"BLOCK": 1024, "TAIL": False})]
 
 
 @triton.autotune(configs=_TUNED, key=["n"])
