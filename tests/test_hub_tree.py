@@ -183,53 +183,75 @@ def test_the_source_trees_benchmark_runs(tree: Path, tmp_path: Path) -> None:
     assert all(result["verified"] for result in results)
 
 
+# Each case in a process of its own, as a fork of one that has imported what takes long and no copy yet.
 TWO_COPIES = """
 import importlib
+import json
+import os
 import sys
 from pathlib import Path
 import torch
+import triton.language
 from kernels import get_local_kernel
-loaders = {
-    "pip": lambda: importlib.import_module("mlpfusion_kernels"),
-    "hub": lambda: get_local_kernel(Path(sys.argv[1])),
-}
-copies = {name: loaders[name]() for name in sys.argv[2:]}
-gate = torch.tensor([3.0], requires_grad=True)
-up = torch.tensor([1.0])
-for copy in (copies["pip"], copies["hub"]):
-    eager = copy.act_mul(gate, up, "relu")
-    compiled = torch.compile(lambda g, u: copy.act_mul(g, u, "relu"), fullgraph=True, backend="aot_eager")(gate, up)
-    (slope,) = torch.autograd.grad(compiled, gate)
-    print(eager.item(), compiled.item(), slope.item())
-    x, weights = torch.full((1, 16), 3.0), copy.Weights(torch.eye(16), torch.eye(16), torch.eye(16))
-    eager = copy.gated_mlp(x, weights, "relu")
-    compiled = torch.compile(lambda x: copy.gated_mlp(x, weights, "relu"), fullgraph=True, backend="aot_eager")(x)
-    print(eager[0, 0].item(), compiled[0, 0].item())
+
+def values(tree, order, first_on_path):
+    sys.path[:0] = first_on_path
+    loaders = {"pip": lambda: importlib.import_module("mlpfusion_kernels"), "hub": lambda: get_local_kernel(Path(tree))}
+    copies = {name: loaders[name]() for name in order}
+    gate = torch.tensor([3.0], requires_grad=True)
+    up = torch.tensor([1.0])
+    for copy in (copies["pip"], copies["hub"]):
+        eager = copy.act_mul(gate, up, "relu")
+        compiled = torch.compile(lambda g, u: copy.act_mul(g, u, "relu"), fullgraph=True, backend="aot_eager")(gate, up)
+        (slope,) = torch.autograd.grad(compiled, gate)
+        yield from (eager.item(), compiled.item(), slope.item())
+        x, weights = torch.full((1, 16), 3.0), copy.Weights(torch.eye(16), torch.eye(16), torch.eye(16))
+        eager = copy.gated_mlp(x, weights, "relu")
+        compiled = torch.compile(lambda x: copy.gated_mlp(x, weights, "relu"), fullgraph=True, backend="aot_eager")(x)
+        yield from (eager[0, 0].item(), compiled[0, 0].item())
+
+torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(1, requires_grad=True))  # imports the compiler
+assert "mlpfusion_kernels" not in sys.modules
+for case in json.load(sys.stdin):
+    if not (child := os.fork()):
+        print(json.dumps(list(values(*case))), flush=True)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(f"failed: {case}")
 """
+ORDERS = (("pip", "hub"), ("hub", "pip"))
 
 
-@pytest.mark.parametrize("order", [("pip", "hub"), ("hub", "pip")])
-@pytest.mark.parametrize("wrong", ["pip", "hub"])
-def test_a_wrong_copy_leaves_the_other_copy_right(tmp_path: Path, wrong: str, order: tuple[str, str]) -> None:
-    """torch.library overwrites an operator of the same name for every caller, without a word."""
-    bad = wrong_copy(tmp_path / "wrong")
-    build_hub_tree(tmp_path / "tree", package=bad if wrong == "hub" else None)
-    script = tmp_path / "two_copies.py"
-    script.write_text(TWO_COPIES)
-    first_on_path = [str(bad.parent)] if wrong == "pip" else []
+@pytest.fixture(scope="module")
+def two_copies(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, tuple[str, str]], list[float]]:
+    """What both copies compute, the pip copy's values first: by which of them is wrong, and the order of loading."""
+    folder = tmp_path_factory.mktemp("two")
+    bad = wrong_copy(folder / "wrong")
+    places = {"pip": (str(tree), [str(bad.parent)]), "hub": (str(build_hub_tree(folder / "tree", package=bad)), [])}
+    cases = [(wrong, order) for wrong in places for order in ORDERS]
     run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "tree"), *order],
-        env=environment(first_on_path),
+        [sys.executable, "-c", TWO_COPIES],
+        input=json.dumps([(places[wrong][0], order, places[wrong][1]) for wrong, order in cases]),
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    right_values, wrong_values = ["3.0 3.0 1.0", "9.0 9.0"], ["6.0 6.0 1.0", "18.0 18.0"]
+    return dict(zip(cases, map(json.loads, run.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("wrong", ["pip", "hub"])
+def test_a_wrong_copy_leaves_the_other_copy_right(
+    wrong: str, order: tuple[str, str], two_copies: dict[tuple[str, tuple[str, str]], list[float]]
+) -> None:
+    """torch.library overwrites an operator of the same name for every caller, without a word."""
+    right_values, wrong_values = [3.0, 3.0, 1.0, 9.0, 9.0], [6.0, 6.0, 1.0, 18.0, 18.0]
     want = [*right_values, *wrong_values] if wrong == "hub" else [*wrong_values, *right_values]
-    assert run.stdout.splitlines() == want
+    assert two_copies[wrong, order] == want
 
 
-def environment(first_on_path: list[str] | None = None) -> dict[str, str]:
-    path = os.pathsep.join([*(first_on_path or []), *(entry for entry in sys.path if entry)])
+def environment() -> dict[str, str]:
+    path = os.pathsep.join(entry for entry in sys.path if entry)
     return {**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "1"}
