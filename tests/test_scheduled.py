@@ -230,6 +230,17 @@ def test_a_custom_operator_is_one_kernel_to_the_scheduler():
     assert compared(tasks.Scheduled(graphs=(graph,), ledger=ledger)).scheduled == (graph,)
 
 
+def test_copies_around_a_graphs_replay_are_not_the_schedulers():
+    def launch(op, reads, writes):
+        read, written = (Access(buffer=buffer, runs=(Run(0, 8, 8, 1),)) for buffer in (reads, writes))
+        return Launch(op=op, source="operator", code="abc", reads=(read,), writes=(written,))
+
+    launches = (launch("aten::copy_", 0, 1), launch("k", 1, 2), launch("k", 2, 3), launch("aten::_foreach_copy_", 3, 4))
+    ledger = Ledger(launches=launches, buffers=(Buffer(bytes=8),) * 5, captured=True)
+    graph = ScheduledGraph(code="abc", kernels=2, intermediates=(8,))
+    assert compared(tasks.Scheduled(graphs=(graph,), ledger=ledger)).scheduled == (graph,)
+
+
 def test_a_pytorch_without_the_hook_is_said_to_be_so(monkeypatch, tmp_path):
     monkeypatch.setattr(torch._inductor, "config", SimpleNamespace())
     with pytest.raises(MeasurementError, match="has no hook after fusion"), scheduler.watched(str(tmp_path)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mlpfusion import moved
-from mlpfusion.ledgers import ScheduledGraph
+from mlpfusion.ledgers import COPIES, ScheduledGraph
 from mlpfusion.measure import supervise, tasks
 from mlpfusion.roundtrips import flow
 
@@ -116,7 +116,7 @@ def _account(code: str, ledger: Ledger) -> ScheduledGraph:
     """What a ledger says of one graph. To the scheduler a custom operator is one kernel, whatever runs inside it."""
     launches: dict[object, Launch] = {}
     for index, launch in enumerate(ledger.launches):
-        if launch.code != code:
+        if launch.code != code or (ledger.captured and launch.op in COPIES):  # those go around a graph's replay
             continue
         key = index if launch.inside is None else launch.inside
         known = launches.get(key)

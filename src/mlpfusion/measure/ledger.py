@@ -52,7 +52,7 @@ class Ledgers:
         self.faults: list[str] = []
         self.opaque: list[str] = []
         self.inside: tuple[str, int] | None = None  # the custom operator that is running, and which of them it is
-        self._captured = False
+        self._captured: int | None = None  # the first launch of a capture
         self._kind = "cuda" if any(tensor.is_cuda for tensor in named.values()) else "cpu"
         self.quiet = 0  # above 0 while what runs belongs to a launch that is written down already
         for name, tensor in named.items():
@@ -172,10 +172,8 @@ class Ledgers:
         unknown: str | None = None,
     ) -> None:
         """Write down one launch whose bytes are known."""
-        if not self._captured and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            self._captured = True
-            # What ran before warmed up; a replay has no more of it than the copies that bring its input.
-            self.launches = [launch for launch in self.launches if launch.op in COPIES]
+        if self._captured is None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self._captured = len(self.launches)
         self.launches.append(
             Launch(
                 op=op,
@@ -192,11 +190,12 @@ class Ledgers:
         )
 
     def finished(self) -> Ledger:
-        """What was written down."""
+        """What was written down. What ran before a capture warmed up: a replay has no more of it than the copies."""
+        before = self.launches[: self._captured or 0]
         return Ledger(
-            launches=tuple(self.launches),
+            launches=(*(one for one in before if one.op in COPIES), *self.launches[len(before) :]),
             buffers=tuple(self._buffers),
-            captured=self._captured,
+            captured=self._captured is not None,
             faults=tuple(self.faults),
             opaque=tuple(dict.fromkeys(self.opaque)),
         )
