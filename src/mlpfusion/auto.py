@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -13,7 +14,6 @@ from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.spec import MODES
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
@@ -98,6 +98,8 @@ def of(backend: object, choice: Choice | str | os.PathLike[str] | None) -> Auto:
     """
     if backend != NAME:
         raise UsageError(f"choice= goes with backend {NAME!r}, got backend {backend!r}")
+    if choice is not None and not isinstance(choice, Choice | str | os.PathLike):
+        raise UsageError(f"choice must be a choice or the path of one, got {choice!r}")
     if choice is None:
         raise UsageError(f"backend {NAME!r} needs choice=FILE, the choice.json that `mlpfusion choose` wrote")
     return Auto(choice)

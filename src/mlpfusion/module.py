@@ -105,8 +105,7 @@ class GatedMLP(nn.Module):
             from mlpfusion import auto
 
             backend = auto.of(backend, choice)
-        if not isinstance(backend, str | registry.Backend):
-            raise UsageError(f"backend must be a name or a Backend, got {backend!r}")
+        check_backend(backend)
         bound = self._bind(backend)
         # Not through nn.Module.__setattr__: a backend may bind a module, which must not enter the state_dict.
         object.__setattr__(self, "_call", bound)
@@ -132,7 +131,8 @@ class GatedMLP(nn.Module):
         reason = made.unsupported(self.spec, describe(self._any_parameter().device))
         if reason is not None:
             raise BackendUnavailableError(made.name, reason)
-        return made.bind(self)
+        with torch.inference_mode(False):  # a weight that is moved there could not be trained any more
+            return made.bind(self)
 
     def _any_parameter(self) -> Tensor:
         """A parameter of the first projection, which may be a wrapper whose weight has another name."""
@@ -224,6 +224,12 @@ class PackedGatedMLP(GatedMLP):
             reason = "it takes gate and up as two layers, and here one layer holds both"
             raise BackendUnavailableError(made.name, reason)
         return super()._bind(made)
+
+
+def check_backend(backend: object) -> None:
+    """Raise a `UsageError` unless it is a name or a Backend, made: its class has the same attributes."""
+    if isinstance(backend, type) or not isinstance(backend, str | registry.Backend):
+        raise UsageError(f"backend must be a name or a Backend, got {backend!r}")
 
 
 def _assembled(

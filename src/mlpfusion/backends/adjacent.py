@@ -48,7 +48,9 @@ def joined(backend: str, first: Tensor, second: Tensor) -> Tensor:
 
 def _moved(backend: str) -> BackendUnavailableError:
     return BackendUnavailableError(
-        backend, f"gate and up no longer lie next to each other in memory; call set_backend({backend!r}) again"
+        backend,
+        f"gate and up no longer lie next to each other in memory; call set_backend({backend!r}) again, or restore and "
+        "swap again",
     )
 
 

@@ -82,7 +82,11 @@ def probe(module: nn.Module) -> Found | Refused | None:
         return Refused(f"its experts are 3-D parameters ({', '.join(experts)}), not layers")
     sizes = _linears(module)
     roles = list(_roles(sizes))
-    if not (roles or _not_gated(sizes)) or not _takes_one_tensor(module):
+    if not (roles or _not_gated(sizes)):
+        return None
+    if isinstance(module, torch.jit.ScriptModule):
+        return Refused("it is compiled by TorchScript, which runs no other forward")
+    if not _takes_one_tensor(module):
         return None
     copy = run = None
     for plan in (_shrunk(sizes), sizes):  # a module that knows its own sizes runs only with these

@@ -12,9 +12,9 @@ from torch import nn
 from mlpfusion import auto
 from mlpfusion import backend as registry
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, NothingSwappedError, UsageError
-from mlpfusion.models.find import Found, probe
-from mlpfusion.models.swapped import DROPS, FOUND, VIEW, Swapped, skipped_class, swapped_class
-from mlpfusion.module import GatedMLP, PackedGatedMLP
+from mlpfusion.models.find import Found, Refused, probe
+from mlpfusion.models.swapped import FOUND, OTHERS, VIEW, Swapped, left_out, others, skipped_class, swapped_class
+from mlpfusion.module import GatedMLP, PackedGatedMLP, check_backend
 
 if TYPE_CHECKING:
     import os
@@ -55,6 +55,16 @@ class _Seat(NamedTuple):
     swapped: type[nn.Module]
 
 
+class _Taken(NamedTuple):
+    """One module that will be swapped, and where its weights were when its backend was bound."""
+
+    what: SwappedModule
+    seat: _Seat
+    view: GatedMLP
+    found: Found
+    places: tuple[int, ...]
+
+
 class Handle:
     """What `swap` did to a model, and the way back; as a context manager it restores at the end."""
 
@@ -79,7 +89,7 @@ class Handle:
         self._check_classes()
         for seat in self._seats:
             _set_class(seat.module, seat.own)
-            for name in (VIEW, FOUND, DROPS):
+            for name in (VIEW, FOUND, OTHERS):
                 seat.module.__dict__.pop(name, None)
         self._seats = []
 
@@ -163,10 +173,12 @@ def swap(
         raise UsageError(f"model must be a torch.nn.Module, got a {type(model).__name__}")
     if choice is not None or backend == auto.NAME:
         backend = auto.of(backend, choice)
-    if not isinstance(backend, str | registry.Backend):
-        raise UsageError(f"backend must be a name or a Backend, got {backend!r}")
+    check_backend(backend)
+    if not (where is None or isinstance(where, str) or callable(where)):
+        raise UsageError(f"where must be a pattern or a function of name and module, got {where!r}")
     made = registry.load(backend) if isinstance(backend, str) else backend
-    seats, swapped, refused = [], [], []
+    taken: list[_Taken] = []
+    refused: list[RefusedModule] = []
     for name, module, found in _candidates(model, where):
         kind = type(module).__name__
         try:
@@ -175,15 +187,17 @@ def swap(
             refused.append(RefusedModule(name, kind, str(refusal)))
             continue
         assert isinstance(found, Found)
-        own = type(module)
-        seats.append((_Seat(module, own, swapped_class(own)), view, found))
-        swapped.append(SwappedModule(name, kind, view.spec, found.layers, made.name))
-    if not seats:
+        what = SwappedModule(name, kind, view.spec, found.layers, made.name)
+        taken.append(_Taken(what, _Seat(module, type(module), swapped_class(type(module))), view, found, _places(view)))
+    parted = [one for one in taken if one.places != _places(one.view)]
+    taken = [one for one in taken if one.places == _places(one.view)]
+    refused += [RefusedModule(one.what.name, one.what.kind, _shared(one, taken)) for one in parted]
+    if not taken:
         raise NothingSwappedError(_nothing(model, where, refused), tuple(refused))
-    for seat, view, found in seats:  # all views are bound by now: nothing below fails half-way
-        seat.module.__dict__.update({VIEW: view, FOUND: found, DROPS: found.drops})
+    for _, seat, view, found, _ in taken:  # all views are bound by now: nothing below fails half-way
+        seat.module.__dict__.update({VIEW: view, FOUND: found, OTHERS: others(seat.module, found)})
         _set_class(seat.module, seat.swapped)
-    return Handle(model, [seat for seat, _, _ in seats], tuple(swapped), tuple(refused))
+    return Handle(model, [one.seat for one in taken], tuple(one.what for one in taken), tuple(refused))
 
 
 class _RefusalError(MlpfusionError):
@@ -201,10 +215,16 @@ def _candidates(
         asked = where is None or (fnmatch.fnmatch(name, where) if isinstance(where, str) else where(name, module))
         if not asked:
             continue
-        found = None if isinstance(module, Swapped) else probe(module)
+        found = _probed(module)
         if isinstance(module, Swapped) or found is not None:
             inside = (*inside, f"{name}." if name else "")
             yield name, module, found
+
+
+def _probed(module: nn.Module) -> Found | Refused | None:
+    if isinstance(module, GatedMLP):
+        return Refused("it is a GatedMLP of mlpfusion, whose set_backend does this")
+    return None if isinstance(module, Swapped) else probe(module)
 
 
 def _view(module: nn.Module, found: Any, backend: str | registry.Backend) -> GatedMLP:
@@ -233,6 +253,17 @@ def _view(module: nn.Module, found: Any, backend: str | registry.Backend) -> Gat
         raise _RefusalError(str(error)) from error
 
 
+def _places(view: GatedMLP) -> tuple[int, ...]:
+    return tuple(weight.data_ptr() for weight in view.parameters())
+
+
+def _shared(one: _Taken, taken: list[_Taken]) -> str:
+    """Why a module cannot be taken whose weights have moved: the backend was bound to another one with them."""
+    mine = {id(weight) for weight in one.view.parameters()}
+    names = [other.what.name for other in taken if any(id(weight) in mine for weight in other.view.parameters())]
+    return f"it shares a weight with {', '.join(map(repr, names))}, for which the backend has moved it"
+
+
 def _state(module: nn.Module, found: Found) -> str | None:
     """What a module that computes a gated MLP is in no state for, whatever the backend; or None."""
     if _replaced(module):
@@ -246,6 +277,10 @@ def _state(module: nn.Module, found: Found) -> str | None:
         if reason is not None:
             return f"{name} {reason}"
         weights[name] = layer.weight
+    for name, part in others(module, found).items():
+        reason = left_out(part)
+        if reason is not None:
+            return f"{name} {reason}"
     first, leading = next(iter(weights.items()))
     for name, weight in weights.items():
         if not isinstance(weight, nn.Parameter):
