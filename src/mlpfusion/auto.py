@@ -16,7 +16,7 @@ from mlpfusion.spec import MODES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from mlpfusion.choices import Range
     from mlpfusion.device import Device
@@ -56,11 +56,16 @@ class Auto:
             return f"the choice is for {_shape(choice.spec)}; this MLP has {_shape(spec)}"
         if not choice.ranges:
             return "the choice names no backend: none could be measured"
-        other = holding.differences(choice.holds, holding.conditions(device, self.backends))
+        backends = [registry.load(name) for name in self.backends]
+        here = holding.conditions(device, self.backends)
+        unsaid = sorted(here.versions.keys() - choice.holds.versions.keys())
+        if unsaid:
+            return f"the choice holds for nothing: it does not say which {', '.join(unsaid)} it was measured with"
+        other = holding.differences(choice.holds, here)
         if other:
             return f"the choice was measured elsewhere: {'; '.join(other)}; `mlpfusion choose --fresh` measures again"
-        for name in self.backends:
-            reason = registry.load(name).unsupported(spec, device)
+        for name, made in zip(self.backends, backends, strict=True):
+            reason = made.unsupported(spec, device)
             if reason is not None:
                 return f"{name}, which the choice names: {reason}"
         return None
@@ -77,10 +82,10 @@ class Auto:
             for mode in MODES
         )
         width = self.choice.spec.hidden_size
-        parameters = tuple(mlp.parameters())
+        modules = tuple(mlp.modules())  # not their parameters, any of which may be another one by the next call
 
         def forward(x: Tensor) -> Tensor:
-            trains = torch.is_grad_enabled() and (x.requires_grad or any(each.requires_grad for each in parameters))
+            trains = torch.is_grad_enabled() and (x.requires_grad or any(map(_trains, modules)))
             tokens = x.numel() // width
             for first, last, call in training if trains else inference:  # a loop that torch.compile can follow
                 if max(tokens, 1) >= first and (last is None or tokens <= last):
@@ -103,6 +108,11 @@ def of(backend: object, choice: Choice | str | os.PathLike[str] | None) -> Auto:
     if choice is None:
         raise UsageError(f"backend {NAME!r} needs choice=FILE, the choice.json that `mlpfusion choose` wrote")
     return Auto(choice)
+
+
+def _trains(module: nn.Module) -> bool:
+    """Whether one of its own parameters needs a gradient."""
+    return any(each is not None and each.requires_grad for each in module._parameters.values())
 
 
 def _unmeasured(ranges: Sequence[Range], tokens: int, mode: Mode) -> BackendUnavailableError:

@@ -55,14 +55,35 @@ def load_plan(path: Path) -> Plan:
 
 
 def check_file(path: Path) -> Path:
-    """`path` if a choice can be written there; what is there already may only be a choice, else a `UsageError`."""
-    target = files.check_file(f"{CHOICE} file", path)
+    """`path` if a choice can be written there, else a `UsageError`; there may be one already, of any schema."""
+    return _check(f"{CHOICE} file", path, CHOICE)
+
+
+def check_plan(path: Path) -> Path:
+    """`path` if a plan can be written there, else a `UsageError`; there may be one already, of any schema."""
+    return _check(PLAN, path, PLAN)
+
+
+def _check(what: str, path: Path, kind: str) -> Path:
+    target = files.check_file(what, path)
     if target.exists() and target.stat().st_size:
-        load(path)
+        _head(what, path, kind)
     return path
 
 
 def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept]) -> _Kept:
+    data, head = _head(what, path, kind)
+    shown = f"{what} {str(path)!r}"
+    if head.schema != SCHEMA:
+        raise UsageError(f"{shown} has schema {head.schema!r}; this version reads schema {SCHEMA}")
+    try:
+        return msgspec.json.decode(data, type=record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown} is damaged: {error}") from None
+
+
+def _head(what: str, path: str | os.PathLike[str], kind: str) -> tuple[bytes, _Head]:
+    """The bytes of a file and what they say of themselves, if they are of this kind."""
     data = files.read_whole(what, Path(path), _MOST_BYTES)
     shown = f"{what} {str(path)!r}"
     try:
@@ -73,9 +94,4 @@ def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept
         raise UsageError(f"{shown} is not JSON, or cut short: {error}") from None
     if head.kind != kind:
         raise UsageError(f"{shown} holds a {head.kind!r}; valid here: {kind!r}")
-    if head.schema != SCHEMA:
-        raise UsageError(f"{shown} has schema {head.schema!r}; this version reads schema {SCHEMA}")
-    try:
-        return msgspec.json.decode(data, type=record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{shown} is damaged: {error}") from None
+    return data, head

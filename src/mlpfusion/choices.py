@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final, Literal
 
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records import Clock, Environment, Memory, Ratio, Record
-from mlpfusion.spec import MLPSpec, Mode, positive
+from mlpfusion.spec import MODES, MLPSpec, Mode, positive
 
 SCHEMA: Final = 1
 
@@ -121,6 +122,10 @@ class Choice(Record, frozen=True, kw_only=True):
     ranges: tuple[Range, ...]
 
     def __post_init__(self) -> None:
-        for one, next_one in zip(self.ranges, self.ranges[1:], strict=False):
-            if one.mode == next_one.mode and (one.last is None or one.last >= next_one.first):
-                raise UsageError(f"two ranges of tokens overlap at {next_one.first}")
+        positive("tp", self.tp)
+        positive("rounds", self.rounds)
+        for mode in MODES:
+            ranges = [each for each in self.ranges if each.mode == mode]
+            for one, next_one in itertools.pairwise(ranges):
+                if one.last is None or one.last >= next_one.first:
+                    raise UsageError(f"two ranges of tokens overlap at {next_one.first}")

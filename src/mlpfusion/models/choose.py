@@ -140,7 +140,7 @@ def device_of(asked: str | None) -> Device:
     """
     if asked is None or asked in devices.DEVICE_KINDS:
         return replace(devices.detect(asked), interpreted=False)
-    cards = [name for name in devices.KNOWN_CARDS if _parts(asked) <= _parts(name)]
+    cards = [name for name in devices.KNOWN_CARDS if _parts(asked) and _parts(asked) <= _parts(name)]
     if not cards:
         short = ", ".join(name.removeprefix("NVIDIA ").lower().replace(" ", "-") for name in devices.KNOWN_CARDS)
         raise UsageError(f"unknown device {asked!r}; valid: {', '.join(devices.DEVICE_KINDS)}, or a card: {short}")

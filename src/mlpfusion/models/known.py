@@ -62,7 +62,7 @@ def find(model: str | os.PathLike[str], *, dtype: spec.Dtype | None = None) -> M
     if known is not None:
         return known if dtype is None else _changed(known, dtype)
     path = Path(model)
-    if not path.exists():
+    if not str(model) or not path.exists():
         raise UsageError(
             f"unknown model {str(model)!r}: no config.json or directory of that name, and none of the models "
             f"{', '.join(models())}"

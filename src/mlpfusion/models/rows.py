@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from mlpfusion import choice_file, files, holding, spec, store
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from mlpfusion.choices import Plan
@@ -29,17 +30,22 @@ def prepare(folder: Path, plan: Plan, *, fresh: bool) -> None:
     """
     files.check_directory("output directory", folder)
     folder.mkdir(parents=True, exist_ok=True)
-    choice_file.check_file(folder / CHOICE_NAME)
     path, rows = folder / PLAN_NAME, _row_files(folder)
+    with _named():
+        choice_file.check_file(folder / CHOICE_NAME)
+        choice_file.check_plan(path)
+        if fresh:
+            for each in rows:
+                _check_ours(each)
     if fresh:
-        for each in rows:
-            store.load(each)  # a file that is none of ours is not deleted
         for each in rows:
             each.unlink()
     elif rows:
         if not path.exists():
             raise UsageError(f"{str(folder)!r} holds rows but no {PLAN_NAME}; {_WAY_OUT}")
-        plan = _joined(folder, choice_file.load_plan(path), plan)
+        with _named():
+            before = choice_file.load_plan(path)
+        plan = _joined(folder, before, plan)
     choice_file.save_plan(plan, path)
 
 
@@ -52,7 +58,8 @@ def earlier(folder: Path | None, work: Workload) -> Profile | None:
     path = path_of(folder, work)
     if path is None or not path.exists():
         return None
-    found = store.load(path)
+    with _named():
+        found = store.load(path)
     if found.workload != work:
         raise UsageError(f"{str(path)!r} holds another workload; {_WAY_OUT}")
     return found
@@ -91,6 +98,23 @@ def _joined(folder: Path, before: Plan, now: Plan) -> Plan:
     if other:
         raise UsageError(f"{str(folder)!r} holds rows that do not go with this run: {'; '.join(other)}; {_WAY_OUT}")
     return replace(now, holds=replace(now.holds, versions={**then, **here}))
+
+
+def _check_ours(path: Path) -> None:
+    """A file that is none of ours is not deleted."""
+    try:
+        store.check_file(path)
+    except UsageError:
+        raise UsageError(f"{str(path)!r} is not a result file of mlpfusion") from None
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    """What is wrong with a file of the folder, and the way out, which is not `--fresh`: it may be somebody else's."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{error}; delete it, or name another folder") from None
 
 
 def _row_files(folder: Path) -> list[Path]:
