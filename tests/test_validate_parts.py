@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import UsageError
-from mlpfusion.validate import against, channel, emulation, guard, registry, run, tuners
+from mlpfusion.validate import against, bounds, channel, checks_modes, emulation, guard, probes, registry, run, tuners
 from mlpfusion.validate.exam import UndecidableError, shape_text
 from mlpfusion.validate.layouts import LAYOUTS
 from mlpfusion.verdicts import Checked
@@ -214,3 +214,34 @@ def test_shapes_are_written_as_they_are_typed() -> None:
     for bad in ("", "7x", "x7", "-1", "7X8", "a"):
         with pytest.raises(UsageError, match="--shapes"):
             shape(bad)
+
+
+# ---- reports ---------------------------------------------------------------------------------------------------------
+
+
+def test_distances_are_in_steps_of_the_dtype_and_nan_is_infinitely_far() -> None:
+    gate = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.bfloat16)
+    up = torch.ones_like(gate)
+    right = bounds.product(gate, up, "relu")  # the gates themselves
+    step = bounds.ulp(right, "bfloat16")
+    y = right + torch.tensor([0.0, 0.5, -1.0, math.nan]) * step
+    assert bounds.ulps_off(y, gate, up, "relu", "bfloat16").tolist() == [0.0, 0.5, 1.0, math.inf]
+    beyond = torch.tensor([torch.finfo(torch.bfloat16).max], dtype=torch.bfloat16)
+    assert bounds.ulps_off(beyond, beyond, 2 * torch.ones_like(beyond), "relu", "bfloat16").numel() == 0
+
+
+def test_numbers_that_become_float64_are_found_in_the_generated_code() -> None:
+    code = """
+    triton_meta={'signature': {'gate': '*bf16', 'factor': 'fp64', 'n': 'i32', 'BLOCK': 'constexpr'}, 'device': 0},
+    triton_meta={'signature': {'in_ptr0': '*fp64', 'out_ptr0': '*fp32', 'xnumel': 'i32'}},
+    triton_meta={'signature': {'bias': 'fp64'}}
+    """
+    assert probes.fp64_numbers(code) == ["bias", "factor"]
+    assert probes.fp64_numbers("") == []
+
+
+@pytest.mark.parametrize(("equal", "status"), [([1, 1, 1], "pass"), ([1, 0, 1], "reported")])
+def test_a_row_whose_largest_element_is_not_found_again_is_reported(equal: list[int], status: str) -> None:
+    found = checks_modes.rows_equal(torch.tensor(equal).float())
+    assert found.status == status
+    assert ("in 1 of 3 rows" in found.sentence) == (status == "reported")

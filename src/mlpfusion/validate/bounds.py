@@ -101,6 +101,13 @@ def ulp(reference: Tensor, dtype: Dtype) -> Tensor:
     return torch.ldexp(torch.ones_like(reference), exponent).mul(EPS[dtype]).clamp(min=TINY[dtype])
 
 
+def ulps_off(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> Tensor:
+    """|y - r| in ulp of r, fp64, where r is inside the dtype; inf where y is nan or inf there."""
+    reference = product(gate, up, activation)
+    off = (y.double() - reference).abs() / ulp(reference, dtype)
+    return torch.where(y.double().isfinite(), off, torch.inf)[is_inside(reference, dtype)]
+
+
 def bias_in_ulp(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> float:
     """The mean of sign(r)·(y - r) in ulp where |g| and |u| are above 1/16: -0.5 for a truncating store, else near 0.
 

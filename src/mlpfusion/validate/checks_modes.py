@@ -10,7 +10,7 @@ import torch
 from mlpfusion.reference import error
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks import BOTH, Check
-from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, undecided
+from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, undecided
 from mlpfusion.validate.hired import RaisedError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def compiled(exam: Exam, dtype: Dtype) -> Found:
     backend = "inductor" if exam.device == "cuda" else "aot_eager"
     given = exam.operands(dtype, exam.plain, "compiled")
     try:
-        results, _ = exam.ask("compiled", given, backend=backend, grad=exam.forward_only is None)
+        results, facts = exam.ask("compiled", given, backend=backend, grad=exam.forward_only is None)
     except RaisedError as raised:
         if raised.why == "memory":
             raise
@@ -34,7 +34,40 @@ def compiled(exam: Exam, dtype: Dtype) -> Found:
         return hazard(f"cannot be compiled with fullgraph=True: {raised}", exam.plain)
     plain, _ = exam.ask("backward" if exam.forward_only is None else "forward", given)
     wrong = _differs(plain, results, dtype)
-    return failed(f"compiled, {wrong}", exam.plain) if wrong else passed(f"right under torch.compile ({backend})")
+    if wrong:
+        return failed(f"compiled, {wrong}", exam.plain)
+    if facts["fp64"]:
+        named = " and ".join(facts["fp64"])
+        return reported(f"right under torch.compile, where {named} is float64, and with it what is computed from it")
+    return passed(f"right under torch.compile ({backend})")
+
+
+def exactness(exam: Exam, dtype: Dtype) -> Found:
+    """Compiled with what reads it, its result is one value to all of them: a row's largest element equals itself."""
+    del dtype
+    narrow = next((one for one in exam.dtypes if one != "float32"), None)
+    if narrow is None:
+        return undecided("it takes no 16-bit dtype, in which a rounding could be left out")
+    if exam.device != "cuda":
+        return undecided("needs a GPU: what is rounded depends on the code that Inductor makes there")
+    try:
+        equal, _ = exam.ask("exact", exam.operands(narrow, exam.plain, "exactness"), backend="inductor")
+    except RaisedError as raised:
+        if raised.why == "memory":
+            raise
+        return undecided(f"cannot be compiled with fullgraph=True: {raised}")
+    return rows_equal(equal["y"])
+
+
+def rows_equal(equal: torch.Tensor) -> Found:
+    """What it means that in some rows (1) the largest element was found again, and in others (0) not."""
+    lost = int((equal == 0).sum())
+    if lost:
+        return reported(
+            f"inside torch.compile no element equals the row's largest in {lost} of {equal.numel()} rows: Inductor "
+            "reads the result before and after its rounding; do not compare results there for equality"
+        )
+    return passed("inside torch.compile a row's largest element equals itself")
 
 
 def _differs(right: Tensors, results: Tensors, dtype: Dtype) -> str | None:
@@ -137,4 +170,5 @@ CHECKS: Final = (
     Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed),
     Check("autocast", "equal and mixed operands under autocast", BOTH, autocast),
     Check("compile", "a call and its backward inside torch.compile(fullgraph=True)", BOTH, compiled),
+    Check("exactness", "a comparison for equality, compiled together with the target", BOTH, exactness),
 )

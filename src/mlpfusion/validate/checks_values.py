@@ -79,6 +79,21 @@ def rounding(exam: Exam, dtype: Dtype) -> Found:
     return reported(rounding_place(*exam.sweep(dtype)[1], exam.activation, dtype))
 
 
+def ulps(exam: Exam, dtype: Dtype) -> Found:
+    """How far results are from fp64, in steps of the dtype: the distribution, not a verdict."""
+    off = torch.cat([bounds.ulps_off(*swept, exam.activation, dtype) for swept in exam.sweep(dtype)])
+    limits = (0.5, 1.0, 2.0)
+    shares = [float((off <= limit).double().mean()) for limit in limits]
+    parts = [f"{share:.2%} within {limit:g}" for share, limit in zip(shares, limits, strict=True)]
+    largest = float(off.max())
+    figures = {f"within_{limit:g}_ulp": share for share, limit in zip(shares, limits, strict=True)}
+    return reported(
+        f"of {off.numel()} results {', '.join(parts)} ulp of fp64, the largest {largest:.3g}",
+        **figures,
+        largest_ulp=_finite(largest),
+    )
+
+
 def store(exam: Exam, dtype: Dtype) -> Found:
     """Its stores round to nearest: results are not off to one side."""
     if dtype == "float32":
@@ -100,15 +115,12 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
     large = LARGE + (LARGE_ON_GPU if exam.device == "cuda" else ())
     wanted = exam.asked.shapes
     cases = (
-        [(shape, SCALES) for shape in wanted]
+        [(shape, _scales(shape)) for shape in wanted]
         if wanted
-        else [
-            *((shape, (SCALES[index % 3],)) for index, shape in enumerate(SMALL)),
-            *((shape, SCALES) for shape in large),
-        ]
+        else [*((shape, _scales(shape)[:1]) for shape in SMALL), *((shape, SCALES) for shape in large)]
     )
     for shape, scales in cases:
-        for scale in scales:
+        for place, scale in enumerate(scales):
             given = exam.operands(dtype, shape, "elementwise", scale=scale)
             try:
                 y = exam.forward(given)
@@ -124,14 +136,20 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
             largest = float(scores.max()) if scores.numel() else 0.0
             worst = max(worst, largest)
             if largest > bounds.LIMIT:
-                failures.append((scores.numel(), shape, _worst_element(exam, given, y, scores)))
+                failures.append((scores.numel(), shape, place, _worst_element(exam, given, y, scores)))
     if failures:
-        _, shape, sentence = min(failures)
+        _, shape, _, sentence = min(failures)
         return failed(sentence, shape, worst_score=_finite(worst))
     if not tried:
         return undecided(f"it refuses every shape tried: {', '.join(refused)}")
     also = f"; refused: {', '.join(refused)}" if refused else ""
     return passed(f"worst score {worst:.2f} of {bounds.LIMIT:g}{also}", worst_score=worst)
+
+
+def _scales(shape: tuple[int, ...]) -> tuple[float, ...]:
+    """The scales in the order in which a shape is judged: the one that a small shape gets alone comes first."""
+    first = SMALL.index(shape) % len(SCALES) if shape in SMALL else 0
+    return (*SCALES[first:], *SCALES[:first])
 
 
 def _worst_element(exam: Exam, given: dict[str, Tensor], y: Tensor, scores: Tensor) -> str:
@@ -209,6 +227,7 @@ CHECKS: Final = (
     Check("function", "every gate value of a 16-bit dtype, against four functions", BOTH, function, each_dtype=True),
     Check("constants", "65,280 gate values in float32, and a fit of the constants", BOTH, constants),
     Check("precision", "whether errors in float32 are the noise of a smaller dtype", BOTH, precision),
+    Check("ulps", "the distance of every gate value's result to fp64, in ulp", BOTH, ulps, each_dtype=True),
     Check("store", "the mean signed error in ulp", ACT_MUL, store, each_dtype=True),
     Check("specials", "±0, subnormals, ±inf, nan and the largest numbers", ACT_MUL, specials, each_dtype=True),
     Check(

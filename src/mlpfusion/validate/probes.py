@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -178,17 +179,53 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y and gradients of the target inside torch.compile(fullgraph=True)."""
+    """y and gradients of the target inside torch.compile(fullgraph=True).
+
+    Facts: which numbers that it hands to a Triton kernel Inductor makes float64.
+    """
     torch._dynamo.reset()
     bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
     function = torch.compile(bound.function, fullgraph=True, backend=options["backend"])
-    y = function(*bound.arguments)
+    y, code = _with_code(function, bound.arguments, options["backend"])
     results = {"y": y}
     if y.requires_grad:
         grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True)
         results |= _named(OPERANDS[run.target.kind], grads)
     run.synchronize()
-    return results, {}
+    return results, {"fp64": fp64_numbers(code)}
+
+
+def _with_code(function: Callable[..., Any], arguments: tuple[Any, ...], backend: str) -> tuple[Any, str]:
+    """The result of a first call and, from Inductor, the code that was generated for it."""
+    if backend != "inductor":
+        return function(*arguments), ""
+    from torch._inductor import config
+    from torch._inductor.utils import run_and_get_code
+
+    with config.patch(force_disable_caches=True):  # a cache has the code without telling
+        result, sources = run_and_get_code(function, *arguments)
+    return result, "\n".join(sources)
+
+
+def fp64_numbers(code: str) -> list[str]:
+    """The arguments of type fp64 in the signatures of Triton kernels in Inductor's generated code."""
+    signatures = re.findall(r"'signature': \{([^}]*)\}", code)
+    return sorted({name for one in signatures for name in re.findall(r"'(\w+)': 'fp64'", one)})
+
+
+def exact(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """For each row of y whether an element equals the row's largest, all of it compiled as one: y [rows] of 0 and 1."""
+    torch._dynamo.reset()
+    bound = run.target.bind(run.operands(given, options))
+
+    def largest(*arguments: Any) -> Tensor:
+        y = bound.function(*arguments)
+        return (y == y.amax(-1, keepdim=True)).any(-1)
+
+    with torch.no_grad():
+        found = torch.compile(largest, fullgraph=True, backend=options["backend"])(*bound.arguments)
+    run.synchronize()
+    return {"y": found.float()}, {}
 
 
 def autocast(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -247,6 +284,7 @@ PROBES: Final[dict[str, Probe]] = {
     "double": double,
     "reuse": reuse,
     "compiled": compiled,
+    "exact": exact,
     "autocast": autocast,
     "checkpointed": checkpointed,
     "aliased": aliased,

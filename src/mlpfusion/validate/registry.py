@@ -21,7 +21,7 @@ ALL: Final[tuple[Check, ...]] = (
     _VALUES["constants"],
     *checks_mlp.CHECKS[:1],  # before `precision`, which sees the products of TF32 as well but cannot name them
     _VALUES["precision"],
-    *(_VALUES[name] for name in ("store", "specials", "elementwise", "rounding")),
+    *(_VALUES[name] for name in ("store", "specials", "elementwise", "rounding", "ulps")),
     *checks_basic.LATER,
     *checks_gradients.CHECKS,
     *checks_basic.AFTER_GRADIENTS,
