@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from mlpfusion import files, spec
 from mlpfusion.choices import Model
@@ -28,8 +28,11 @@ def read(path: Path, *, dtype: spec.Dtype | None = None) -> Model:
     """
     file = path / CONFIG if path.is_dir() else path
     try:
-        raw = msgspec.json.decode(files.read_whole("model configuration", file, _MOST_BYTES))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # Python's own reader, as the library's: some files have Infinity, which JSON has not.
+        raw = json.loads(files.read_whole("model configuration", file, _MOST_BYTES))
+    except UsageError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"model configuration {str(file)!r} is not JSON, or cut short: {error}") from None
     if not isinstance(raw, dict):
         raise UsageError(f"model configuration {str(file)!r} is no object of names and values")
@@ -69,8 +72,10 @@ def parse(raw: Config, *, name: str, source: str, dtype: spec.Dtype | None = Non
 def _language_model(raw: Config) -> tuple[str, Config, list[str]]:
     """The model type and the values of the language model, which may be a part of the file."""
     kind = raw.get("model_type")
-    if not isinstance(kind, str) or not kind:
+    if kind is None or kind == "":
         raise UsageError("it has no model_type")
+    if not isinstance(kind, str):
+        raise UsageError(f"model_type must be a name, got {kind!r}")
     text = raw.get("text_config")
     if kind not in TEXT_OF:
         if isinstance(text, dict) and kind not in REFUSED:
@@ -81,10 +86,12 @@ def _language_model(raw: Config) -> tuple[str, Config, list[str]]:
     if text is not None and not isinstance(text, dict):
         raise UsageError(f"text_config must be an object, got {text!r}")
     inner = dict(text or {})
-    found = inner.get("model_type", TEXT_OF[kind])
+    found = inner.get("model_type") or TEXT_OF[kind]
+    if not isinstance(found, str):
+        raise UsageError(f"model_type {found!r} of its text_config is no name")
     if found in TEXT_OF and found == kind:  # older files repeat the name of the whole
         found = TEXT_OF[kind]
-    return str(found), inner, [f"its language model is {found}"]
+    return found, inner, [f"its language model is {found}"]
 
 
 def _check_kind(kind: str, config: Config) -> None:
@@ -95,11 +102,18 @@ def _check_kind(kind: str, config: Config) -> None:
             f"model_type {kind!r} is not known; known: {', '.join(sorted(FAMILIES))}; or give the sizes by "
             "--dim, --hidden and --activation"
         )
-    routed = [key for key in EXPERT_KEYS if isinstance(config.get(key), int) and config[key] > 0]
+    for key in EXPERT_KEYS:
+        if not isinstance(config.get(key, 0), int | None):
+            raise UsageError(f"{key} must be an integer, got {config[key]!r}")
+    routed = [key for key in EXPERT_KEYS if (config.get(key) or 0) > 0]
     if routed or config.get("enable_moe_block"):
         raise UsageError(f"{routed[0] if routed else 'enable_moe_block'} says that {EXPERTS}")
     multipliers = config.get("mlp_multipliers")
-    if kind == "falcon_h1" and multipliers is not None and any(factor != 1 for factor in multipliers):
+    if kind != "falcon_h1" or multipliers is None:
+        return
+    if not isinstance(multipliers, list) or len(multipliers) != 2 or not all(map(_is_number, multipliers)):
+        raise UsageError(f"mlp_multipliers must be two numbers, got {multipliers!r}")
+    if multipliers != [1, 1]:
         raise UsageError(f"extra maths: mlp_multipliers {multipliers}; the backends know none but 1")
 
 
@@ -119,12 +133,10 @@ def _intermediate(kind: str, config: Config, family: Family, notes: list[str]) -
         return _lfm2(config, family, notes)
     value = config.get(key)
     if kind == "gemma3n_text":
-        sparse = [share for share in config.get("activation_sparsity_pattern") or () if share]
-        if sparse:
-            notes.append(
-                f"{len(sparse)} layers drop activations (activation_sparsity_pattern); they keep their own MLP"
-            )
+        _note_sparse(config, notes)
         if isinstance(value, list):
+            if not value:
+                raise UsageError(f"{key} must not be empty")
             if len(set(map(str, value))) != 1:
                 raise UsageError(
                     f"its layers have several sizes, {key} {sorted(set(map(str, value)))}; give one by --dim"
@@ -133,6 +145,27 @@ def _intermediate(kind: str, config: Config, family: Family, notes: list[str]) -
     if config.get("use_double_wide_mlp"):
         notes.append("use_double_wide_mlp: layers that share keys and values are twice as wide; this is the others")
     return _size(config, key, family.intermediate_size, notes)
+
+
+def _note_sparse(config: Config, notes: list[str]) -> None:
+    """Say how many layers of a Gemma 3n drop activations; by the library's default the first ten of more than ten."""
+    key = "activation_sparsity_pattern"
+    shares = config.get(key)
+    if shares is None:
+        layers = _size(config, "num_hidden_layers", 35, [])
+        sparse = 10 if layers > 10 else 0
+    elif isinstance(shares, list) and all(map(_is_number, shares)):
+        layers, sparse = len(shares), sum(share > 0 for share in shares)
+    else:
+        raise UsageError(f"{key} must be a list of numbers, got {shares!r}")
+    if sparse and sparse == layers:
+        raise UsageError(f"all its layers drop activations ({key}); the backends do not")
+    if sparse:
+        notes.append(f"{sparse} layers drop activations ({key}); they keep their own MLP")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _lfm2(config: Config, family: Family, notes: list[str]) -> int:
@@ -144,6 +177,8 @@ def _lfm2(config: Config, family: Family, notes: list[str]) -> int:
     factor, multiple = config.get("block_ffn_dim_multiplier", 1.0), config.get("block_multiple_of", 256)
     width = int(2 * width / 3)
     if factor is not None:
+        if not _is_number(factor) or not 0 < factor < math.inf:
+            raise UsageError(f"block_ffn_dim_multiplier must be a positive number, got {factor!r}")
         multiple = spec.positive("block_multiple_of", multiple)
         width = -(-int(factor * width) // multiple) * multiple
     return width
@@ -194,4 +229,6 @@ def _inference_only(config: Config, family: Family) -> str | None:
     if family.dropout_key is None:
         return None
     rate = config.get(family.dropout_key, family.dropout)
+    if not (rate is None or _is_number(rate)):
+        raise UsageError(f"{family.dropout_key} must be a number, got {rate!r}")
     return f"{family.dropout_key} {rate}: dropout between act·mul and down, which no backend has" if rate else None
