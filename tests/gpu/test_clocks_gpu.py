@@ -63,6 +63,19 @@ def test_what_a_capture_holds_has_no_graph_of_autograd():
         step()
 
 
+def test_a_graph_of_autograd_that_waits_for_the_collector_is_no_hindrance():
+    x = torch.ones(64, 64, device="cuda", requires_grad=True)
+
+    def step():
+        y = x @ x
+        return y, *torch.autograd.grad(y, (x,), torch.ones_like(y))
+
+    circle = [step()]
+    circle.append(circle)
+    del circle
+    assert capture("step", step).no_graph_reason is None
+
+
 def test_a_busy_device_is_timed_and_a_busy_host_is_told_apart():
     cycles = 2_000_000
     found = run(capture("spin", lambda: torch.cuda._sleep(cycles)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import time
 from contextlib import suppress
@@ -57,6 +58,7 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
     Graphs of one `pool` (from `torch.cuda.graph_pool_handle`) share their memory: a replay overwrites the results of
     the others, which nobody then may read.
     """
+    gc.collect()  # an autograd graph that waits for the collector ties new gradients to the stream that it was made on
     side = _warm_up_stream(torch.cuda.current_device())
     graph = torch.cuda.CUDAGraph()
     try:
@@ -66,7 +68,7 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
                 call()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=pool, stream=side):  # its libraries' workspaces are there already
             held = _detached(call())
         graph.replay()
         torch.cuda.synchronize()
