@@ -1,12 +1,14 @@
-"""Run as a script in a fresh process: what the `hub` backend says and computes under the environment it is given.
+"""Run as a script in a fresh process: what the `hub` backend says and computes under the environments it is given.
 
-Takes a JSON list of requests {"repo", "version", "bind"} as its argument and prints one JSON answer for each:
-{"reason", "origin", "seconds", "refusal", "error"}. `kernels` and huggingface_hub read their settings at import.
+Takes as its argument a JSON list of pairs: changes of the environment, and requests {"repo", "version", "bind"}. Prints
+for each pair a JSON list of answers {"reason", "origin", "seconds", "refusal", "error"}. `kernels` and huggingface_hub
+read their settings at import, so each pair gets a fork of this process that has not imported them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -44,16 +46,27 @@ def bound(hub: Hub, answer: dict[str, Any]) -> None:
     answer["error"] = max(error(value, exact).maximum for value, exact in results)
 
 
-def main() -> None:
+def answer_all(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     answers = []
-    for request in json.loads(sys.argv[1]):
+    for request in requests:
         hub = Hub(request.get("repo"), request.get("version"))
         started = time.monotonic()
         answer: dict[str, Any] = {"reason": hub.unsupported(SPEC, GPU), "seconds": time.monotonic() - started}
         if request.get("bind"):
             bound(hub, answer)
         answers.append({**answer, "origin": hub.origin})
-    print(json.dumps(answers))
+    return answers
+
+
+def main() -> None:
+    assert not {"kernels", "huggingface_hub"} & sys.modules.keys()
+    for changes, requests in json.loads(sys.argv[1]):
+        if not (child := os.fork()):
+            os.environ.update(changes)
+            print(json.dumps(answer_all(requests)), flush=True)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"failed: {changes} {requests}")
 
 
 if __name__ == "__main__":

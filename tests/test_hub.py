@@ -81,14 +81,13 @@ def use_tree(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     monkeypatch.setenv("LOCAL_KERNELS", f"{REPO}={directory}")
 
 
-def ask(requests: list[dict[str, Any]], **environment: str) -> list[dict[str, Any]]:
-    """The answers of hub_probe.py in a fresh process."""
-    command = [sys.executable, str(HERE / "hub_probe.py"), json.dumps(requests)]
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
-    )
+def ask(*pairs: tuple[dict[str, str], list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    """The answers of hub_probe.py to requests under changes of the environment, each pair in a fresh process."""
+    command = [sys.executable, str(HERE / "hub_probe.py"), json.dumps(pairs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[{")]
+    assert len(answers) == len(pairs)
     return answers
 
 
@@ -173,12 +172,13 @@ def test_a_local_tree_is_found_without_a_network(
 
 
 @interpreted
-@pytest.mark.parametrize("style", trees.STYLES)
-def test_both_styles_match_fp64_forward_and_backward(style: str, tmp_path: Path) -> None:
-    trees.build(tmp_path, style=style)
-    (answer,) = ask([{"bind": True}], LOCAL_KERNELS=f"{REPO}={tmp_path}")
-    assert answer["reason"] is None
-    assert answer["error"] < TOLERANCE
+def test_both_styles_match_fp64_forward_and_backward(tmp_path: Path) -> None:
+    for style in trees.STYLES:
+        trees.build(tmp_path / style, style=style)
+    found = ask(*(({"LOCAL_KERNELS": f"{REPO}={tmp_path / style}"}, [{"bind": True}]) for style in trees.STYLES))
+    for style, (answer,) in zip(trees.STYLES, found, strict=True):
+        assert answer["reason"] is None, style
+        assert answer["error"] < TOLERANCE, style
 
 
 @interpreted
@@ -347,7 +347,11 @@ def test_the_hub_is_asked_and_its_kernel_downloaded_then_used_offline(tmp_path: 
     ]
     local = {"HF_HOME": str(tmp_path / "home"), "KERNELS_CACHE": str(tmp_path / "cache")}
     with fake_hub.serve(repositories) as address:
-        absent, other, stranger, version, stalled, loaded = ask(requests, HF_ENDPOINT=address, **local)
+        online, offline = ask(
+            ({**local, "HF_ENDPOINT": address}, requests),
+            ({**local, "HF_HUB_OFFLINE": "1"}, [{"bind": True}, {"version": 2}]),
+        )
+    absent, other, stranger, version, stalled, loaded = online
     assert absent["reason"] == f"the repository does not exist on {address}, or is private"
     assert other["reason"].startswith(
         "no build of kernels-community/elsewhere version 1 fits this system: torch-rocm: "
@@ -360,7 +364,7 @@ def test_the_hub_is_asked_and_its_kernel_downloaded_then_used_offline(tmp_path: 
     assert loaded["error"] < TOLERANCE
     assert loaded["origin"] == f"{REPO} version 1, revision {fake_hub.COMMIT}, from the Hub"
 
-    cached, absent = ask([{"bind": True}, {"version": 2}], HF_HUB_OFFLINE="1", **local)
+    cached, absent = offline
     assert cached["reason"] is None
     assert cached["error"] < TOLERANCE
     assert cached["origin"] == f"{REPO} version 1, revision {fake_hub.COMMIT}, from the cache"
