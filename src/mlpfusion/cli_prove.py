@@ -9,6 +9,7 @@ import typer
 
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, Text, path_in, say, size
+from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype, Mode
@@ -50,7 +51,7 @@ def _prove(
     asked_mode: Mode = spec.one_of("mode", mode, spec.MODES)
     sizes = {"batch": size("--batch", batch) or 0, "seq": size("--seq", seq) or 0}
     number_of_layers = size("--layers", layers)
-    number_of_rounds = 0 if rounds == "0" else size("--rounds", rounds) or 0
+    number_of_rounds = _rounds(rounds)
     target = None if json is None else store.check_file(path_in("--json", json), kind="proof")
     here = devices.detect(device)
     from mlpfusion.models import load, swap
@@ -67,3 +68,10 @@ def _prove(
         say(f"saved in {json}", sys.stderr)
     write_out(report.render(found, fmt))
     return OK if found.holds else FAILED
+
+
+def _rounds(text: str) -> int:
+    """A number of rounds; 0 is none."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise UsageError(f"--rounds must be 0 or a positive integer, got {text!r}")
+    return int(text)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from mlpfusion.backend import first_line
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.spec import positive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
 
 REQUIREMENT: Final = "transformers>=5,<6"
+_LONGEST: Final = 300  # characters of a library's error that are shown
 _WEIGHTS: Final = ("*.safetensors", "*.safetensors.index.json")
 
 
@@ -42,8 +43,8 @@ def load_model(path: Path, *, device: str, dtype: Dtype | None, layers: int | No
 
     try:
         config = transformers.AutoConfig.from_pretrained(file, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"model {str(path)!r}: its config cannot be read: {first_line(error)}") from None
+    except Exception as error:  # each configuration class has checks, and mistakes, of its own
+        raise UsageError(f"model {str(path)!r}: its config cannot be read: {_said(error)}") from None
     config = config.get_text_config()
     if layers is not None:
         _shorten(config, layers)
@@ -58,19 +59,54 @@ def load_model(path: Path, *, device: str, dtype: Dtype | None, layers: int | No
     wanted = None if dtype is None else getattr(torch, dtype)
     read = layers is None and path.is_dir() and any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
     torch.manual_seed(seed)
-    if read:
-        made: Any = auto.from_pretrained(folder, config=config, dtype=wanted, local_files_only=True).to(device)
-    else:
-        with torch.device(device):
-            made = auto.from_config(config, dtype=wanted or config.dtype or torch.float32)
-    model: nn.Module = made.to(device).eval()
+    made = _read(auto, folder, config, wanted) if read else _random(auto, path, config, wanted, device)
+    return made.to(device).eval()
+
+
+def _read(auto: Any, folder: Path, config: Any, dtype: torch.dtype | None) -> nn.Module:
+    """The model with the weights in a folder, all of them."""
+    try:
+        made: tuple[nn.Module, dict[str, Any]] = auto.from_pretrained(
+            folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:  # damaged files, packages that are missing, too little memory
+        raise UsageError(f"model {str(folder)!r}: its weights cannot be read: {_said(error)}") from None
+    model, loaded = made
+    lacking = sorted(loaded["missing_keys"])
+    if lacking:  # which the library would fill with random numbers
+        raise UsageError(f"model {str(folder)!r}: its weights lack {len(lacking)} of the model's, such as {lacking[0]}")
     return model
 
 
+def _random(auto: Any, path: Path, config: Any, dtype: torch.dtype | None, device: str) -> nn.Module:
+    """The model with random weights."""
+    if getattr(config, "quantization_config", None):
+        raise UsageError(f"model {str(path)!r}: its weights are quantised (quantization_config); random ones are not")
+    try:
+        with torch.device(device):
+            made: nn.Module = auto.from_config(config, dtype=dtype or config.dtype or torch.float32)
+    except Exception as error:  # an activation that is not known, sizes that do not go together, too little memory
+        raise UsageError(f"model {str(path)!r} cannot be built: {_said(error)}") from None
+    return made
+
+
+def _said(error: Exception) -> str:
+    """An error of the library in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+
+
 def random_inputs(model: Any, *, batch: int, seq: int, device: str, seed: int) -> dict[str, Tensor]:
-    """Random token ids [batch, seq] for a language model, also for its decoder where it has one."""
+    """Random token ids [batch, seq] for a language model, also for its decoder where it has one.
+
+    Raises:
+        UsageError: there is no memory for them, or the model has no tokens.
+    """
     generator = torch.Generator("cpu").manual_seed(seed)
-    ids = torch.randint(model.config.get_text_config().vocab_size, (batch, seq), generator=generator).to(device)
+    tokens = positive("vocab_size", model.config.get_text_config().vocab_size)
+    try:
+        ids = torch.randint(tokens, (batch, seq), generator=generator).to(device)
+    except RuntimeError as error:
+        raise UsageError(f"{batch} sequences of {seq} tokens cannot be made: {_said(error)}") from None
     return {"input_ids": ids} | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})
 
 

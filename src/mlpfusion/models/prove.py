@@ -16,7 +16,7 @@ from torch.nn import functional
 from mlpfusion import environment
 from mlpfusion.backend import first_line
 from mlpfusion.device import describe
-from mlpfusion.errors import BackendUnavailableError, UsageError
+from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.models import compare, cost
 from mlpfusion.proofs import (
     SCHEMA,
@@ -89,6 +89,8 @@ def prove(
     handle.model.eval()
     try:
         return made.prove(rounds, fp64=fp64, trace=trace)
+    except torch.OutOfMemoryError as error:
+        raise MlpfusionError(f"too little memory for the proof: {first_line(error)}") from error
     finally:
         handle.model.train(was_training)
 
@@ -112,8 +114,7 @@ class _Proof(NamedTuple):
         """All parts, one after another."""
         handle = self.handle
         with handle.paused():
-            original = self._run(handle.model)
-            captured = self._capture()
+            original, captured = self._original()
         swapped = self._run(handle.model)
         wide = self._fp64() if fp64 else None
         if not fp64:
@@ -154,6 +155,18 @@ class _Proof(NamedTuple):
         )
 
     # -- numbers
+
+    def _original(self) -> tuple[_Run, dict[str, Tensor]]:
+        """What the model computes as it was, and what its MLPs get."""
+        try:
+            return self._run(self.handle.model), self._capture()
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            if isinstance(error, UsageError):
+                raise
+            said = f"{type(error).__name__}: {first_line(error)}"
+            raise UsageError(f"the model does not run on these inputs: {said}") from error
 
     def _run(self, model: nn.Module, inputs: Mapping[str, Any] | None = None) -> _Run:
         """Logits and, where the model can be differentiated, loss and gradients."""

@@ -1,0 +1,105 @@
+"""`mlpfusion prove` on models that cannot be built, read or run: one line and an exit code, no traceback."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mlpfusion import cli
+from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.models.swap import swap
+
+pytest.importorskip("transformers")
+SIZES: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("tiny_models.py")))["SIZES"]
+LLAMA = {"model_type": "llama", **SIZES}
+Plain = runpy.run_path(str(Path(__file__).with_name("plain_mlp.py")))["Plain"]
+
+
+def said(folder: Path, capsys: Any, *options: str) -> str:
+    """The one line that a refused proof ends with."""
+    code = cli.main(["prove", str(folder), "--backend", "eager", "--rounds", "0", "--device", "cpu", *options])
+    last: str = capsys.readouterr().err.splitlines()[-1]
+    assert code == 2
+    assert last.startswith("mlpfusion: ")
+    return last
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"hidden_size": "x"}, "hidden_size"),
+        ({"hidden_size": -1}, "hidden size"),
+        ({"hidden_act": "nope"}, "nope"),
+        ({"num_attention_heads": 0}, "cannot be read: ZeroDivisionError"),
+        ({"dtype": "nope"}, "nope"),
+        ({"vocab_size": 0, "pad_token_id": None}, "vocab_size must be a positive integer, got 0"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "its weights are quantised"),
+    ],
+)
+def test_a_config_that_builds_nothing(changes: dict[str, Any], expected: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, **changes}), encoding="utf-8")
+    assert expected in said(tmp_path, capsys)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("model")
+    LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("damage", ["short", "index", "others"])
+def test_weights_that_cannot_be_read(damage: str, saved: Path, tmp_path: Path, capsys: Any) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = tmp_path / "model.safetensors"
+    shutil.copy(saved / "config.json", tmp_path)
+    if damage == "short":
+        file.write_bytes((saved / file.name).read_bytes()[:100])
+    elif damage == "index":
+        (tmp_path / "model.safetensors.index.json").write_text("{}", encoding="utf-8")
+    else:  # as of a model with several parts: the language model's names are longer there
+        whole = load_file(saved / file.name)
+        save_file({f"text.{name}": value for name, value in whole.items()}, file, metadata={"format": "pt"})
+    expected = "its weights lack 21 of the model's" if damage == "others" else "its weights cannot be read"
+    assert expected in said(tmp_path, capsys)
+
+
+def test_inputs_that_do_not_fit_and_bad_rounds(saved: Path, capsys: Any) -> None:
+    assert "cannot be made" in said(saved, capsys, "--seq", "99999999999999")
+    assert "--rounds must be 0 or a positive integer, got '-1'" in said(saved, capsys, "--rounds", "-1")
+
+
+def test_a_model_that_does_not_run_as_it_was() -> None:
+    handle = swap(nn.Sequential(Plain(), nn.Linear(5, 5)), "eager")
+    with pytest.raises(UsageError, match="the model does not run on these inputs: RuntimeError: mat1 and mat2"):
+        handle.prove(torch.randn(2, 32))
+
+
+def test_no_memory_is_one_line() -> None:
+    class Greedy:
+        name = "greedy"
+
+        def unsupported(self, spec: object, device: object) -> str | None:
+            return None
+
+        def bind(self, mlp: Any) -> Any:
+            def forward(x: torch.Tensor) -> torch.Tensor:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+            return forward
+
+    with (
+        swap(Plain(), Greedy()) as handle,
+        pytest.raises(MlpfusionError, match="too little memory for the proof: CUDA"),
+    ):
+        handle.prove(torch.randn(2, 32))
