@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 from pathlib import Path
@@ -161,10 +162,12 @@ class Import(NamedTuple):
     typing: bool  # under `if TYPE_CHECKING:`
 
 
+@functools.cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@functools.cache
 def imports(path: Path) -> list[Import]:
     return list(_imports(tree(path), late=False, typing=False))
 
