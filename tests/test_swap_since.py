@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpfusion import GatedMLP, MLPSpec
+from mlpfusion.device import is_interpreted
 from mlpfusion.errors import BackendUnavailableError, NothingSwappedError, UsageError
 from mlpfusion.models.swap import swap
 
@@ -151,6 +152,22 @@ def test_swapped_in_inference_mode_it_can_still_be_trained(backend: str) -> None
     model(X).sum().backward()
     handle.restore()
     model(X).sum().backward()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_is_right_or_refused(backend: str, dtype: torch.dtype) -> None:
+    model = Plain()
+    with torch.autocast("cpu", dtype):
+        expected = model(X)
+        with swap(model, backend):
+            if (backend, dtype) == ("fused", torch.bfloat16) and is_interpreted():
+                with pytest.raises(
+                    BackendUnavailableError, match="interpreter computes bfloat16 matrix products wrong"
+                ):
+                    model(X)
+            else:
+                torch.testing.assert_close(model(X), expected, atol=2e-2, rtol=2e-2)
 
 
 def test_scripted_and_own_modules_are_refused_by_name() -> None:

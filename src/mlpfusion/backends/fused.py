@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.backend import bypassed, plain_linears
+from mlpfusion.device import is_interpreted
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.module import PackedGatedMLP
 
@@ -75,7 +76,20 @@ class Fused:
             y: Tensor = gated_mlp(x, weights(), activation, recompute=recompute)
             return y
 
-        return forward
+        return _right_numbers(forward) if is_interpreted() else forward
+
+
+def _right_numbers(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """`forward` in Triton's interpreter, but for autocast to bfloat16, whose products would be wrong there."""
+    import torch
+
+    def checked(x: Tensor) -> Tensor:
+        kind = x.device.type
+        if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
+            raise BackendUnavailableError(Fused.name, f"autocast to bfloat16: {_WRONG}; use float16 there")
+        return forward(x)
+
+    return checked
 
 
 def _weights(mlp: GatedMLP) -> Callable[[], Weights]:
