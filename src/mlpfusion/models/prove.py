@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -33,7 +34,7 @@ from mlpfusion.proofs import (
 from mlpfusion.spec import MODES, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from mlpfusion.device import Device
     from mlpfusion.models.swap import Handle
@@ -84,15 +85,18 @@ def prove(
         raise UsageError("the handle has nothing swapped: it was restored")
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
         raise UsageError(f"rounds must be 0 or a positive integer, got {rounds!r}")
+    if not isinstance(inputs, Tensor | Mapping):
+        raise UsageError(f"inputs must be a tensor or keyword arguments in a dict, got a {type(inputs).__name__}")
     made = _Proof(handle, inputs if not isinstance(inputs, Tensor) else {"": inputs}, mode, seed, {}, [])
-    was_training = handle.model.training
+    were = [(module, module.training) for module in handle.model.modules()]
     handle.model.eval()
     try:
         return made.prove(rounds, fp64=fp64, trace=trace)
     except torch.OutOfMemoryError as error:
         raise MlpfusionError(f"too little memory for the proof: {first_line(error)}") from error
     finally:
-        handle.model.train(was_training)
+        for module, training in were:  # each for itself: parts of a model in training may be in eval mode
+            module.training = training
 
 
 class _Proof(NamedTuple):
@@ -344,8 +348,15 @@ class _Proof(NamedTuple):
             return ()
         found = self._part("kernels", lambda: cost.kernels(self.handle, call, emulated)) or ()
         backend = self.handle.swapped[0].backend
-        if found and backend != "eager" and all(each.original == each.swapped for each in found):
+        if found and "eager" not in self._runs() and all(each.original == each.swapped for each in found):
             self.failures.append(f"kernels: the trace shows the same ones with {backend!r} as before")
+        return found
+
+    def _runs(self) -> tuple[str, ...]:
+        """The backends of the swapped modules: one, or those of a choice."""
+        module: Any = self.handle.modules[0]
+        made = module._mlpfusion_view._backend
+        found: tuple[str, ...] = getattr(made, "backends", (self.handle.swapped[0].backend,))
         return found
 
     def _judge(self, what: str, accuracy: Any) -> None:
