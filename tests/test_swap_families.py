@@ -166,6 +166,27 @@ class Attention(Plain):
         return super().forward(x) + position
 
 
+class Stopped(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.c(functional.silu(self.a(x)) * self.b(x).detach())
+        return y
+
+
+class Frozen(Plain):
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
+def test_gradients_of_its_own_are_refused_unless_there_are_none() -> None:
+    with pytest.raises(NothingSwappedError, match=r"a gated MLP \(silu\) with gradients of its own"):
+        swap(Stopped(), "eager")
+    with torch.inference_mode():
+        assert len(swap(Frozen(), "eager").swapped) == 1
+        with pytest.raises(NothingSwappedError, match="with gradients of its own"):
+            swap(Stopped(), "eager")
+
+
 @pytest.mark.parametrize("kind", [Clamped, Residual, Quick, Interleaved])
 def test_extra_maths_is_refused(kind: type[nn.Module]) -> None:
     with pytest.raises(NothingSwappedError, match="extra maths"):

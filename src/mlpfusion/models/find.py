@@ -72,6 +72,7 @@ class _Role(NamedTuple):
         return {"gate": self.gate, "up": self.up, "down": self.down}
 
 
+@torch.inference_mode(False)  # whose tensors have no gradients
 def probe(module: nn.Module) -> Found | Refused | None:
     """What `module` itself (not what is inside it) is: a gated MLP, one that must be refused, or None for any other.
 
@@ -100,6 +101,8 @@ def probe(module: nn.Module) -> Found | Refused | None:
         return Refused(f"it is not gated: {' feeds '.join(sizes)}, without a second factor")
     for role, activation in itertools.product(roles, ACTIVATIONS):
         if copy.agrees(run, role, activation):
+            if not copy.agrees_backward(role, activation):
+                return Refused(f"it computes a gated MLP ({activation}) with gradients of its own")
             return Found(role.layers, activation, role.up_first, drops=copy.drops(run))
     return Refused(_differs(module, set(sizes)))
 
@@ -239,18 +242,33 @@ class _Copy:
             return None
         return y if isinstance(y, Tensor) and y.shape == self.x.shape else None
 
+    def agrees_backward(self, role: _Role, activation: Activation) -> bool:
+        """Whether the gradient of x is that of this gated MLP too, if the module can be differentiated at all."""
+        found = []
+        for forward in (self.module, lambda x: self.expected(x, role, activation)):
+            try:
+                with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+                    x = self.x.clone().requires_grad_()
+                    found.append(torch.autograd.grad(forward(x).sum(), x)[0])
+            except RuntimeError:  # under no_grad, say: nobody trains through it
+                return True
+        mine, theirs = found
+        return _close(mine, theirs)
+
     def agrees(self, y: Tensor, role: _Role, activation: Activation) -> bool:
         """Whether y is what this gated MLP gives, row by row."""
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            gate, up = self.linears[role.gate](self.x), self.linears[role.up](self.x)
-            if role.gate == role.up:
-                first, second = gate.chunk(2, dim=-1)
-                gate, up = (second, first) if role.up_first else (first, second)
-            expected = self.linears[role.down](activation_function(activation)(gate) * up)
-        if y.dtype != expected.dtype:
-            return False
-        size = expected.abs().amax(-1, keepdim=True)
-        return bool(((y - expected).abs() <= TOLERANCE * size).all())
+            expected = self.expected(self.x, role, activation)
+        return y.dtype == expected.dtype and _close(y, expected)
+
+    def expected(self, x: Tensor, role: _Role, activation: Activation) -> Tensor:
+        """What the layers give of x as this gated MLP."""
+        gate, up = self.linears[role.gate](x), self.linears[role.up](x)
+        if role.gate == role.up:
+            first, second = gate.chunk(2, dim=-1)
+            gate, up = (second, first) if role.up_first else (first, second)
+        y: Tensor = self.linears[role.down](activation_function(activation)(gate) * up)
+        return y
 
     def drops(self, y: Tensor) -> bool:
         """Whether the forward gives something else in training."""
@@ -258,6 +276,11 @@ class _Copy:
             module.__dict__["training"] = True
         trained = self.run()
         return trained is None or not torch.equal(trained, y)
+
+
+def _close(value: Tensor, expected: Tensor) -> bool:
+    size = expected.abs().amax(-1, keepdim=True)
+    return bool(((value - expected).abs() <= TOLERANCE * size).all())
 
 
 def _widened(buffer: Tensor) -> Tensor:
