@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from mlpfusion import backend as registry
 from mlpfusion import choice_file, environment, holding
 from mlpfusion.choices import Choice, Range
 from mlpfusion.device import detect
@@ -70,6 +71,15 @@ def test_a_choice_says_which_backend_runs_how_many_tokens(tmp_path: Path) -> Non
     assert "the choice is for hidden_size 32" in refusal(Plain(64, 48), file)
     with pytest.raises(UsageError, match="needs choice=FILE"):
         swap(model)
+
+
+def test_backends_are_looked_for_once_for_all_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, load = [], registry.load
+    monkeypatch.setattr(registry, "load", lambda name: looked.append(name) or load(name))
+    model = torch.nn.Sequential(*(Plain() for _ in range(3)))
+    with swap(model, choice=chosen("eager", "triton")):
+        model.to(torch.float32)
+    assert looked == ["eager", "triton"]
 
 
 def test_a_choice_runs_gate_and_up_in_one_layer_if_all_its_backends_do() -> None:

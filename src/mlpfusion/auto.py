@@ -38,6 +38,7 @@ class Auto:
             UsageError: no such file, or none with a choice in it.
         """
         self.choice = choice if isinstance(choice, Choice) else choice_file.load(choice)
+        self._made: dict[str, registry.Backend] = {}
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -47,7 +48,16 @@ class Auto:
     @property
     def takes_packed(self) -> bool:
         """Whether all of them take gate and up in one layer."""
-        return all(getattr(registry.load(name), "takes_packed", False) for name in self.backends)
+        return all(getattr(made, "takes_packed", False) for made in self._loaded().values())
+
+    def _loaded(self) -> dict[str, registry.Backend]:
+        """Its backends by name, looked for once: one of these serves all MLPs of a model."""
+        if not self._made:
+            self._made = {name: registry.load(name) for name in self.backends}
+        return self._made
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"choice": self.choice, "_made": {}}  # copies and pickles find their own
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """The first thing in which the choice is not for this MLP, card or these versions; or what a backend says."""
@@ -56,7 +66,7 @@ class Auto:
             return f"the choice is for {_shape(choice.spec)}; this MLP has {_shape(spec)}"
         if not choice.ranges:
             return "the choice names no backend: none could be measured"
-        backends = [registry.load(name) for name in self.backends]
+        loaded = self._loaded()
         here = holding.conditions(device, self.backends)
         unsaid = sorted(here.versions.keys() - choice.holds.versions.keys())
         if unsaid:
@@ -64,7 +74,7 @@ class Auto:
         other = holding.differences(choice.holds, here)
         if other:
             return f"the choice was measured elsewhere: {'; '.join(other)}; `mlpfusion choose --fresh` measures again"
-        for name, made in zip(self.backends, backends, strict=True):
+        for name, made in loaded.items():
             reason = made.unsupported(spec, device)
             if reason is not None:
                 return f"{name}, which the choice names: {reason}"
@@ -76,7 +86,7 @@ class Auto:
         Raises:
             BackendUnavailableError: a backend refuses the module; later, a call for which nothing was measured.
         """
-        calls = {name: registry.load(name).bind(mlp) for name in self.backends}
+        calls = {name: made.bind(mlp) for name, made in self._loaded().items()}
         inference, training = (
             [(each.first, each.last, calls[each.backend]) for each in self.choice.ranges if each.mode == mode]
             for mode in MODES
