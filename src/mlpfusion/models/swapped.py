@@ -59,7 +59,7 @@ class Swapped(nn.Module):
         return named[asked]
 
     def _changed(self) -> str | None:
-        """What the backend would leave out of what the module's own forward does by now, or None; under 1 µs."""
+        """What the backend would leave out of what the module's own forward does by now, or None."""
         found, layers = self._mlpfusion_found, self._mlpfusion_view._modules
         for role, name in found.layers.items():
             if self._modules.get(name) is not layers[_PROJECTIONS[role]]:
