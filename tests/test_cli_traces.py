@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mlpfusion import cli
+from mlpfusion.measure import supervise, tasks
 
 DATA = Path(__file__).parent / "data"
 EAGER, COMPILE = (str(DATA / f"h200_{name}.json.gz") for name in ("eager", "compile"))
@@ -275,7 +276,8 @@ def test_trace_records_what_read_reads(
     assert code == 0
     assert "mlpfusion.call, 4 of them" in out
     assert "aten::sin" in out
-    script.write_text("def step():\n    raise ValueError('no\\nway')\n")
+    failed = tasks.Broken(kind="failed", reason="ValueError: no")
+    monkeypatch.setattr(supervise, "run", lambda task, **how: failed)
     code, out, err = run(capsys, "trace", "mine.py:step", "--out", "other.json.gz")
     assert (code, out) == (1, "")
     assert err == "mlpfusion: mine.py:step could not be traced: ValueError: no\n"
