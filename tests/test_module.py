@@ -193,7 +193,8 @@ def test_a_projection_that_is_replaced_takes_part(backend, part):
     setattr(mlp, part, Adapter(getattr(mlp, part)))
     gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
     expected = down(nn.functional.gelu(gate(value), approximate="tanh") * up(value))
-    torch.testing.assert_close(mlp(value), expected)
+    with torch.set_grad_enabled(backend != "compile"):  # whose backward would be compiled too
+        torch.testing.assert_close(mlp(value), expected)
     delattr(mlp, part)
     with pytest.raises(AttributeError, match=part):
         mlp(value)
