@@ -32,14 +32,10 @@ CONTROLS = ROOT / "tests" / "controls"
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[run.Bench]:
-    with run.Bench("cpu") as made:
+    """One for all: whole validations get it too, instead of starting workers of their own."""
+    with run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
         yield made
-
-
-@pytest.fixture
-def warm(bench: run.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole validations get the bench that is there instead of starting workers of their own."""
-    monkeypatch.setattr(run, "Bench", lambda device: contextlib.nullcontext(bench))
 
 
 def examine(bench: run.Bench, target: str, activation: str | None = "gelu_tanh", **asked: object) -> Verdict:
@@ -306,7 +302,7 @@ def dense(x, wg, wu, wd):  # reads whatever lies behind the first element
     assert [one.name for one in wrong.failed] == ["layouts"]
 
 
-@pytest.mark.usefixtures("warm")
+@pytest.mark.usefixtures("bench")
 def test_a_repro_line_runs_the_same_check_on_the_same_inputs(capsys: pytest.CaptureFixture[str]) -> None:
     target = f"{CONTROLS / 'numeric.py'}:erf_for_tanh"
     found = validate([target], device="cpu", against=(), only=["elementwise"], dtypes=["float32"]).verdicts[0]
@@ -320,7 +316,7 @@ def test_a_repro_line_runs_the_same_check_on_the_same_inputs(capsys: pytest.Capt
 # ---- the command and pytest ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("warm")
+@pytest.mark.usefixtures("bench")
 def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def code(target: str, *options: str) -> int:
         return main(["validate", target, "--device", "cpu", "--against", "none", *options])
@@ -338,7 +334,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.usefixtures("warm")
+@pytest.mark.usefixtures("bench")
 def test_peers_are_set_beside_the_target(tmp_path: Path) -> None:
     found = validate(
         [f"{CONTROLS / 'good.py'}:tanh_form"],
@@ -356,7 +352,7 @@ def test_peers_are_set_beside_the_target(tmp_path: Path) -> None:
     assert "cpp_fused" in (tmp_path / inductor.source).read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("warm")
+@pytest.mark.usefixtures("bench")
 def test_assert_valid_says_why_with_the_smallest_shape_and_a_command() -> None:
     target = f"{CONTROLS / 'numeric.py'}:cubic_044"
     with pytest.raises(AssertionError) as wrong:
