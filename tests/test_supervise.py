@@ -22,8 +22,6 @@ TINY = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=32, dtype="float3
 BODIES = {
     "supports": "return None",
     "dies": "import os, signal; print('last words', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
-    "hangs": "import subprocess, sys, time; wait = 'import time; time.sleep(600)'; "
-    "subprocess.Popen([sys.executable, '-c', wait, __file__]); time.sleep(600)",
     "shows a path": "raise RuntimeError('cannot open /home/somebody/secret/file.bin')",
     "raises": "raise ValueError('first line\\nsecond line')",
     "refuses": "from mlpfusion.errors import BackendUnavailableError as E; raise E('mine', 'not today')",
@@ -37,6 +35,12 @@ class Mine:
         import threading, time
         threading.Thread(target=time.sleep, args=(600,)).start()
         return lambda x: mlp.down_proj(mlp.gate_proj(x) * 0)
+"""
+
+HANGS = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", __file__])
+time.sleep(600)
 """
 
 
@@ -58,8 +62,8 @@ def task_for(body: str, folder: Path) -> tasks.Qualify:
 
 @pytest.fixture
 def qualify(tmp_path):
-    def run(body: str, time_limit_s: float = 60.0) -> tasks.Answer:
-        return supervise.run(task_for(body, tmp_path), folder=tmp_path, name="task", time_limit_s=time_limit_s)
+    def run(body: str) -> tasks.Answer:
+        return supervise.run(task_for(body, tmp_path), folder=tmp_path, name="task", time_limit_s=60)
 
     return run
 
@@ -106,6 +110,13 @@ def test_how_a_worker_ended(tmp_path, code, printed, line):
     assert supervise.death(code, log) == line
 
 
+def hanging(folder: Path) -> tasks.Trace:
+    """To trace a script of this folder that starts a process and then hangs, before anything imports torch."""
+    script = folder / "hangs.py"
+    script.write_text(HANGS)
+    return tasks.Trace(script=str(script), function="f", trace=str(folder / "trace.json"), calls=1)
+
+
 def sleepers(marker: str) -> list[int]:
     """The processes whose command line holds the marker, a test's own folder."""
     printed = subprocess.run(["ps", "-eww", "-o", "pid=,args="], capture_output=True, text=True, check=True).stdout
@@ -129,7 +140,7 @@ def gone(marker: str) -> bool:
 
 def test_a_worker_ends_with_its_parent(tmp_path):
     """Also when the parent is killed without a chance to say so."""
-    (tmp_path / "task.json").write_bytes(tasks.encode(task_for("hangs", tmp_path)))
+    (tmp_path / "task.json").write_bytes(tasks.encode(hanging(tmp_path)))
     script = (
         "from pathlib import Path; from mlpfusion.measure import supervise, tasks;"
         f"folder = Path({str(tmp_path)!r}); task = tasks.decode_task((folder / 'task.json').read_bytes());"
@@ -145,17 +156,18 @@ def test_a_worker_ends_with_its_parent(tmp_path):
         os.kill(orphan, signal.SIGKILL)
 
 
-def test_a_hang_ends_with_everything_the_worker_started(qualify, tmp_path):
+def test_a_hang_ends_with_everything_the_worker_started(tmp_path):
     seen = []
     watch = threading.Thread(target=lambda: seen.append(come(str(tmp_path), 2)))
     watch.start()
-    assert qualify("hangs", time_limit_s=6) == tasks.Broken(kind="failed", reason="no answer within 6 s")
+    answer = supervise.run(hanging(tmp_path), folder=tmp_path, name="task", time_limit_s=5)
+    assert answer == tasks.Broken(kind="failed", reason="no answer within 5 s")
     assert gone(str(tmp_path))
     watch.join()
     assert seen == [True]
 
 
-def test_an_interrupt_ends_the_worker(qualify, tmp_path):
+def test_an_interrupt_ends_the_worker(tmp_path):
     seen = []
 
     def interrupt() -> None:
@@ -165,7 +177,7 @@ def test_an_interrupt_ends_the_worker(qualify, tmp_path):
     watch = threading.Thread(target=interrupt)
     watch.start()
     with pytest.raises(KeyboardInterrupt):
-        qualify("hangs")
+        supervise.run(hanging(tmp_path), folder=tmp_path, name="task", time_limit_s=60)
     assert gone(str(tmp_path))
     watch.join()
     assert seen == [True]
