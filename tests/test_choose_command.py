@@ -89,7 +89,15 @@ def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, cap
         (("article", "--tokens", "1,,2"), "--tokens '1,,2' has an empty name"),
         (("article", "--tokens", "0"), "--tokens must be a positive integer, got '0'"),
         (("article", "--mode", "decode"), "unknown mode 'decode'"),
-        (("article", "--device", "a100-80gb"), "is not here, and this version predicts no times"),
+        (
+            ("article", "--device", "a100-80gb"),
+            "nothing to predict NVIDIA A100-SXM4-80GB from: no GPU is here to measure",
+        ),
+        (("article", "--device", "a100-80gb", "--dtype", "float32"), "float32 has no peak among the known cards"),
+        (
+            ("article", "--device", "a100-80gb", "--clock", "wall_us"),
+            "--clock wall_us does not go with --device a100-80gb",
+        ),
         (("article", "--format", "html"), "unknown format 'html'"),
     ],
 )

@@ -59,6 +59,8 @@ def test_a_card_that_is_here(monkeypatch):
     assert choose.device_of("h200") == card
     with pytest.raises(UsageError, match=r"device 'h100-pcie' .* is not here.*; here: NVIDIA H200"):
         choose.device_of("h100-pcie")
+    assert choose.card_away("h200") == choose.card_away("cuda") == choose.card_away(None) == ()
+    assert choose.card_away("h100-pcie") == ("NVIDIA H100 PCIe",)
 
 
 # ---- rows on disk ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
 import typer
 
@@ -26,8 +26,11 @@ from mlpfusion.cli_text import (
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mlpfusion.api import Progress
     from mlpfusion.choices import Model
+    from mlpfusion.spec import Mode
 
 FOLDER: Final = "choices"
 _TOKENS: Final = "1,16,256,2048,8192"
@@ -52,7 +55,9 @@ def _choose(
     mode: Annotated[str, typer.Option(metavar="A,B", help="inference, training or both.")] = "inference",
     tp: Annotated[str, typer.Option(metavar="N", help="Cards that share the intermediate size.")] = "1",
     backends: Annotated[Text, typer.Option(metavar="A,B", help="Backends by name or ./file.py:Class; all.")] = None,
-    device: Annotated[Text, typer.Option(metavar="cuda|cpu|CARD", help="Where to run; a GPU if there is one.")] = None,
+    device: Annotated[
+        Text, typer.Option(metavar="cuda|cpu|CARD", help="Where to run; a known card that is not here is predicted.")
+    ] = None,
     clock: Annotated[Text, typer.Option(metavar=_CLOCKS, help="What decides; event_us, on a CPU wall_us.")] = None,
     out: Annotated[Text, typer.Option(metavar="DIR", help=f"Folder for choice and rows; {FOLDER}/MODEL.")] = None,
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds for each number of tokens.")] = "60",
@@ -62,11 +67,11 @@ def _choose(
 ) -> int:
     """Measure every backend on a model's MLP, and write which one is for how many tokens.
 
-    Rows that are finished are kept: the same command goes on where it was interrupted.
+    Rows that are finished are kept: the same command goes on where it was interrupted. For a card that is not here it
+    predicts from those rows, and writes no choice.
     """
     from mlpfusion import backend as registry
     from mlpfusion import spec
-    from mlpfusion.report import choice as report
     from mlpfusion.report import grid
 
     spec.one_of("format", fmt, grid.FORMATS)
@@ -77,28 +82,65 @@ def _choose(
     counts = [size("--tokens", text) or 0 for text in names_in("--tokens", tokens)]
     names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
     number, limit = size("--rounds", rounds) or 0, seconds("--time-limit", time_limit)
-    from mlpfusion.models import choose
-
+    how: _How = {
+        "tokens": counts,
+        "modes": modes,
+        "tp": parts,
+        "backends": names,
+        "out": folder,
+        "rounds": number,
+        "time_limit_s": limit,
+        "fresh": fresh,
+        "on_event": _report,
+    }
     try:
-        made = choose.choose(
-            asked,
-            tokens=counts,
-            modes=modes,
-            tp=parts,
-            backends=names,
-            device=device,
-            out=folder,
-            clock=None if clock is None else spec.one_of("clock", clock, choose.CLOCKS),
-            rounds=number,
-            time_limit_s=limit,
-            fresh=fresh,
-            on_event=_report,
-        )
+        return _made(asked, device, clock, fmt, how)
     except KeyboardInterrupt:
         raise InterruptedRunError(_kept(folder)) from None
-    say(f"saved in {folder / 'choice.json'}", sys.stderr)
+
+
+class _How(TypedDict):
+    """What choosing and foreseeing are both told."""
+
+    tokens: list[int]
+    modes: list[Mode]
+    tp: int
+    backends: list[str] | None
+    out: Path
+    rounds: int
+    time_limit_s: float
+    fresh: bool
+    on_event: Callable[[Progress], None]
+
+
+def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How) -> int:
+    """Choose by what is measured here, or foresee for a card that is not."""
+    from mlpfusion import spec
+    from mlpfusion.models import choose
+    from mlpfusion.report import choice as report
+
+    by = None if clock is None else spec.one_of("clock", clock, choose.CLOCKS)
+    cards = choose.card_away(device)
+    if cards and by is not None:
+        raise UsageError(f"--clock {by} does not go with --device {device}: no clock ran on a card that is not here")
+    if cards:
+        return _foresee(asked, cards, fmt, how)
+    made = choose.choose(asked, device=device, clock=by, **how)
+    say(f"saved in {how['out'] / 'choice.json'}", sys.stderr)
     write_out(report.render(made, fmt))
     return OK if made.ranges else FAILED
+
+
+def _foresee(asked: Model, cards: Sequence[str], fmt: str, how: _How) -> int:
+    """Predict for the first of the cards that are meant, and say so."""
+    from mlpfusion.models import foresee
+    from mlpfusion.report import foreseen
+
+    found = foresee.foresee(asked, cards[0], **how)
+    also = f"; the name also fits {' and '.join(cards[1:])}" if cards[1:] else ""
+    say(f"no choice.json is written: a choice is for the card it was measured on, not for {cards[0]}{also}", sys.stderr)
+    write_out(foreseen.render(found, fmt))
+    return OK
 
 
 def _model(model: Text, dim: Text, hidden: Text, activation: Text, dtype: Text) -> Model:

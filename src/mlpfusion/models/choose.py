@@ -54,13 +54,38 @@ def choose(
     Raises:
         UsageError: a bad value, a refused model, a workload that does not fit, or rows in `out` of something else.
     """
-    asked = _asked(model, dtype)
+    asked = model_asked(model, dtype)
     here = device_of(device)
     names = [registry.check_name(name) for name in (registry.names() if backends is None else backends)]
-    work = _workloads(asked, tokens, modes, tp)
+    work = workloads(asked, tokens, modes, tp)
+    judged_by, folder = _clock(clock, here), None if out is None else Path(out)
+    found = measure(
+        work, names, here, folder=folder, rounds=rounds, time_limit_s=time_limit_s, fresh=fresh, on_event=on_event
+    )
+    choice = _choice(found, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
+    if folder is not None:
+        choice_file.save(choice, folder / rows.CHOICE_NAME)
+    return choice
+
+
+def measure(
+    work: Sequence[Workload],
+    names: Sequence[str],
+    here: Device,
+    *,
+    folder: Path | None,
+    rounds: int,
+    time_limit_s: float,
+    fresh: bool,
+    on_event: Callable[[api.Progress], None] | None,
+) -> list[Profile]:
+    """Every workload's rows, of one MLP: those that lie in `folder` already and those still to be measured.
+
+    Raises:
+        UsageError: a workload that does not fit, or rows in `folder` of something else.
+    """
     for each in work:
         api.check_memory(each, here, len(names))
-    judged_by, folder = _clock(clock, here), None if out is None else Path(out)
     if folder is not None:
         rows.prepare(folder, _plan(work[0].spec, spec.positive("rounds", rounds), names, here), fresh=fresh)
     before = {each: rows.earlier(folder, each) for each in work}
@@ -84,11 +109,7 @@ def choose(
         )
 
     profiles = [measured(each) if each in missing else found for each, found in before.items()]
-    whole = [each for each in profiles if each is not None]
-    choice = _choice(whole, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
-    if folder is not None:
-        choice_file.save(choice, folder / rows.CHOICE_NAME)
-    return choice
+    return [each for each in profiles if each is not None]
 
 
 def _plan(made: MLPSpec, rounds: int, names: Sequence[str], here: Device) -> Plan:
@@ -124,7 +145,8 @@ def _choice(
 # ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def _asked(model: str | os.PathLike[str] | Model | MLPSpec, dtype: spec.Dtype | None) -> Model:
+def model_asked(model: str | os.PathLike[str] | Model | MLPSpec, dtype: spec.Dtype | None) -> Model:
+    """The model of a name, a config.json, its directory or sizes, in another dtype if one is given."""
     if isinstance(model, spec.MLPSpec):
         model = known.of_sizes(model)
     if not isinstance(model, Model):
@@ -140,24 +162,42 @@ def device_of(asked: str | None) -> Device:
     """
     if asked is None or asked in devices.DEVICE_KINDS:
         return replace(devices.detect(asked), interpreted=False)
-    cards = [name for name in devices.KNOWN_CARDS if _parts(asked) and _parts(asked) <= _parts(name)]
-    if not cards:
-        short = ", ".join(name.removeprefix("NVIDIA ").lower().replace(" ", "-") for name in devices.KNOWN_CARDS)
-        raise UsageError(f"unknown device {asked!r}; valid: {', '.join(devices.DEVICE_KINDS)}, or a card: {short}")
+    cards = cards_named(asked)
     here = replace(devices.detect(), interpreted=False)
     if not _parts(asked) <= _parts(here.name):
         raise UsageError(
-            f"device {asked!r} ({' or '.join(cards)}) is not here, and this version predicts no times; "
-            f"here: {here.name}"
+            f"device {asked!r} ({' or '.join(cards)}) is not here, and a choice is measured; "
+            f"`mlpfusion choose --device {asked}` predicts; here: {here.name}"
         )
     return here
+
+
+def card_away(asked: str | None) -> tuple[str, ...]:
+    """The known cards that a short name stands for if none of them is here; none for a device kind or a card here.
+
+    Raises:
+        UsageError: no such kind or card.
+    """
+    if asked is None or asked in devices.DEVICE_KINDS:
+        return ()
+    cards = cards_named(asked)
+    return () if _parts(asked) <= _parts(devices.detect().name) else cards
+
+
+def cards_named(asked: str) -> tuple[str, ...]:
+    """The known cards that a short name such as a100-80gb stands for; a `UsageError` if there is none."""
+    cards = tuple(name for name in devices.KNOWN_CARDS if _parts(asked) and _parts(asked) <= _parts(name))
+    if not cards:
+        short = ", ".join(name.removeprefix("NVIDIA ").lower().replace(" ", "-") for name in devices.KNOWN_CARDS)
+        raise UsageError(f"unknown device {asked!r}; valid: {', '.join(devices.DEVICE_KINDS)}, or a card: {short}")
+    return cards
 
 
 def _parts(name: str) -> set[str]:
     return set(name.lower().replace("-", " ").split())
 
 
-def _workloads(model: Model, tokens: Sequence[int], modes: Sequence[Mode], tp: int) -> list[Workload]:
+def workloads(model: Model, tokens: Sequence[int], modes: Sequence[Mode], tp: int) -> list[Workload]:
     """Every mode and number of tokens, each once, on the share of the MLP that one of `tp` cards has."""
     spec.positive("tp", tp)
     inner = model.spec.intermediate_size

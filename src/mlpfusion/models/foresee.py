@@ -1,0 +1,209 @@
+"""Foresees which backend would be the fastest on a card that is not here, from rows that another card measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec.structs import replace
+
+from mlpfusion import backend as registry
+from mlpfusion import device as devices
+from mlpfusion.choices import Model
+from mlpfusion.device import Peaks
+from mlpfusion.errors import UsageError
+from mlpfusion.models import choose, decide, predict, rows
+from mlpfusion.models.predict import Efficiency
+from mlpfusion.records import Record
+from mlpfusion.spec import MLPSpec, Mode
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mlpfusion import api
+    from mlpfusion.models.predict import Predicted
+    from mlpfusion.records import Profile, Row
+    from mlpfusion.spec import Dtype, Workload
+
+SCHEMA: Final = 1
+
+Verdict = Literal["least", "tied", "slower", "undecided", "not predicted"]
+
+
+class Foreseen(Record, frozen=True, kw_only=True):
+    """One backend at one number of tokens: its predicted time, that over the least one, and the rule's errors.
+
+    `error` and `worst_error` are as in `Predicted`. It is `tied` if its time differs from the least by less than the
+    larger of both backends' `error`, `undecided` where one of these is not known, and not predicted for a `reason`.
+    """
+
+    backend: str
+    verdict: Verdict
+    predicted_us: float | None = None
+    ratio: float | None = None
+    error: float | None = None
+    worst_error: float | None = None
+    reason: str | None = None
+
+
+class ForeseenPoint(Record, frozen=True, kw_only=True):
+    """One number of tokens: what was assumed, on which device its rows were measured, and every backend of it.
+
+    `least` and `efficiency` are None where no row could be predicted.
+    """
+
+    mode: Mode
+    tokens: int
+    measured_on: str
+    efficiency: Efficiency | None
+    least: str | None
+    backends: tuple[Foreseen, ...]
+
+
+class Foresight(Record, frozen=True, kw_only=True):
+    """What is predicted for one MLP on a card that nobody ran it on. It is no choice, and nothing runs by it."""
+
+    schema: int
+    kind: Literal["prediction"]
+    model: Model
+    tp: int
+    spec: MLPSpec
+    card: str
+    peaks: Peaks
+    points: tuple[ForeseenPoint, ...]
+
+
+def foresee(
+    model: str | os.PathLike[str] | Model | MLPSpec,
+    card: str,
+    *,
+    tokens: Sequence[int] = choose.TOKENS,
+    modes: Sequence[Mode] = ("inference",),
+    tp: int = 1,
+    dtype: Dtype | None = None,
+    backends: Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    rounds: int = choose.ROUNDS,
+    time_limit_s: float = 600.0,
+    fresh: bool = False,
+    on_event: Callable[[api.Progress], None] | None = None,
+) -> Foresight:
+    """Every backend of every number of tokens on a known card, by its name among `device.KNOWN_CARDS`.
+
+    If `out` holds whole rows of all of them, whichever card they were measured on, those are taken; without `backends`
+    the ones that they are of. Else they are measured on the GPU at hand, as `choose` does, and kept in `out`.
+
+    Raises:
+        UsageError: as of `choose`; the card is not known; there is neither a GPU nor whole rows; or no row of any
+            number of tokens can be predicted.
+    """
+    peaks = predict.peaks_of(card)
+    asked, folder = choose.model_asked(model, dtype), None if out is None else Path(out)
+    if asked.spec.dtype == "float32":
+        raise UsageError("float32 has no peak among the known cards; valid: bfloat16, float16")
+    names = None if backends is None else [registry.check_name(name) for name in backends]
+    work = choose.workloads(asked, tokens, modes, tp)
+    found = None if fresh else _whole(folder, work, names)
+    if found is None:
+        here = replace(devices.detect(), interpreted=False)
+        if here.kind == "cpu":
+            where = "" if folder is None else f" in {str(folder)!r}"
+            raise UsageError(f"nothing to predict {card} from: no GPU is here to measure, and no whole rows are{where}")
+        found = choose.measure(
+            work,
+            registry.names() if names is None else names,
+            here,
+            folder=folder,
+            rounds=rounds,
+            time_limit_s=time_limit_s,
+            fresh=fresh,
+            on_event=on_event,
+        )
+    points = foresee_points(found, card)
+    if all(point.least is None for point in points):
+        raise UsageError(f"no row can be predicted for {card}: {_first_reason(points)}")
+    return Foresight(
+        schema=SCHEMA, kind="prediction", model=asked, tp=tp, spec=work[0].spec, card=card, peaks=peaks, points=points
+    )
+
+
+def foresee_points(profiles: Sequence[Profile], card: str) -> tuple[ForeseenPoint, ...]:
+    """What profiles of one MLP say of a known card; a backend that is wrong in one of them is predicted in none."""
+    wrong = decide.disqualified(profiles)
+    return tuple(_point(profile, card, wrong) for profile in profiles)
+
+
+def _whole(folder: Path | None, work: Sequence[Workload], names: Sequence[str] | None) -> list[Profile] | None:
+    """The rows in a folder of these backends, or of those that are there; None if any of them is missing."""
+    found = []
+    for each in work:
+        profile = rows.earlier(folder, each)
+        if profile is None or not profile.complete:
+            return None
+        by_name = {row.backend: row for row in profile.rows}
+        if names is not None and not by_name.keys() >= set(names):
+            return None
+        found.append(profile if names is None else replace(profile, rows=tuple(by_name[name] for name in names)))
+    return found
+
+
+def _point(profile: Profile, card: str, wrong: Mapping[str, str]) -> ForeseenPoint:
+    refused = {row.backend: reason for row in profile.rows if (reason := _refusal(row, wrong)) is not None}
+    # The efficiency is that of all rows: a kernel reaches what it reaches, whatever becomes of its result.
+    assumed = predict.efficiency(profile) or predict.RECORDED
+    fit = replace(profile, rows=tuple(row for row in profile.rows if row.backend not in refused))
+    times = {each.backend: each for each in predict.predict(fit, card, assumed)} if fit.rows else {}
+    least = min(times.values(), key=lambda each: each.predicted_us, default=None)
+    return ForeseenPoint(
+        mode=profile.workload.mode,
+        tokens=profile.workload.tokens,
+        measured_on=profile.device.name,
+        efficiency=assumed if times else None,
+        least=None if least is None else least.backend,
+        backends=tuple(
+            Foreseen(backend=row.backend, verdict="not predicted", reason=refused[row.backend])
+            if least is None or row.backend in refused
+            else _foreseen(times[row.backend], least)
+            for row in profile.rows
+        ),
+    )
+
+
+def _foreseen(mine: Predicted, least: Predicted) -> Foreseen:
+    ratio = mine.predicted_us / least.predicted_us
+    verdict: Verdict
+    if mine is least:
+        verdict = "least"
+    elif mine.error is None or least.error is None:
+        verdict = "undecided"
+    else:
+        verdict = "tied" if ratio - 1 < max(mine.error, least.error) or ratio == 1 else "slower"
+    return Foreseen(
+        backend=mine.backend,
+        verdict=verdict,
+        predicted_us=mine.predicted_us,
+        ratio=ratio,
+        error=mine.error,
+        worst_error=mine.worst_error,
+    )
+
+
+def _refusal(row: Row, wrong: Mapping[str, str]) -> str | None:
+    """Why a row is not predicted, or None."""
+    if row.backend in wrong:
+        return wrong[row.backend]
+    if row.status != "ok":
+        return row.reason or row.status
+    if row.emulated:
+        return "ran in Triton's interpreter, which shows no launch of its own"
+    if row.traffic is None:
+        return "it has no ledger of its launches"
+    if not row.traffic.steps:
+        return row.traffic.reasons.get("derived_bytes") or "its ledger has no launches"
+    return None
+
+
+def _first_reason(points: Sequence[ForeseenPoint]) -> str:
+    said = (f"{each.backend}: {each.reason}" for point in points for each in point.backends if each.reason)
+    return next(said, "there are no rows")

@@ -1,0 +1,132 @@
+"""What is foreseen for a card that is not here, as text, Markdown, CSV or JSON: always headed as predicted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mlpfusion import store
+from mlpfusion.report import units
+from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
+from mlpfusion.report.units import ABSENT
+from mlpfusion.spec import one_of
+
+if TYPE_CHECKING:
+    from mlpfusion.models.foresee import Foreseen, ForeseenPoint, Foresight
+
+
+def render(found: Foresight, fmt: str = "text") -> str:
+    """A foresight in one of `grid.FORMATS`; ends with a newline.
+
+    Raises:
+        UsageError: no such format.
+    """
+    one_of("format", fmt, FORMATS)
+    if fmt == "json":
+        return store.encode(found)
+    if fmt == "csv":
+        return csv_text([_flat(found, point, each) for point in found.points for each in point.backends])
+    github = fmt == "github"
+    blocks = [
+        _header(found, github=github),
+        titled("Least predicted time", _least(found, github=github), github=github),
+        titled("Every backend", _backends(found, github=github), github=github),
+    ]
+    if found.model.notes:
+        blocks.append("\n".join(f"- {markdown(note)}" if github else f"note: {note}" for note in found.model.notes))
+    return printable("\n\n".join(blocks) + "\n")
+
+
+def _header(found: Foresight, *, github: bool) -> str:
+    spec, peaks = found.spec, found.peaks
+    share = f", a share of one in {found.tp} cards" if found.tp > 1 else ""
+    rates = f"{units.teraflops(peaks.flops_16bit)}, {units.gigabytes_per_second(peaks.bandwidth)}; {peaks.source}"
+    title = f"predicted, not measured, for {found.card} ({rates})"
+    lines = [
+        ("model", f"{found.model.name} ({found.model.source})"),
+        (
+            "MLP",
+            f"hidden_size {spec.hidden_size}, intermediate_size {spec.intermediate_size}{share}, {spec.activation}, "
+            f"{spec.dtype}, {'bias' if spec.bias else 'no bias'}",
+        ),
+        ("rows", f"measured on {', '.join(dict.fromkeys(point.measured_on for point in found.points))}"),
+        ("predicted", "the launches seen there, as if this card ran the same ones; without what lies between them"),
+        ("error", "of the same rule over that backend's launches on the device of the rows"),
+        ("tied", "differs from the least by less than the larger of both median errors; undecided without them"),
+    ]
+    if github:
+        return f"**{title}**\n\n" + "\n".join(f"- **{name}**: {markdown(text)}" for name, text in lines)
+    width = max(len(name) for name, _ in lines)
+    return "\n".join([title, *(f"{name:<{width}}  {text}" for name, text in lines)])
+
+
+def _least(found: Foresight, *, github: bool) -> str:
+    heads = ["mode", "tokens", "backend", "predicted µs", "tied with", "of matrix rate", "of bandwidth", "as on"]
+    cells = []
+    for point in found.points:
+        assumed = point.efficiency
+        least = next((each for each in point.backends if each.verdict == "least"), None)
+        ties = [each.backend for each in point.backends if each.verdict == "tied"]
+        cells.append(
+            [
+                point.mode,
+                str(point.tokens),
+                point.least or ABSENT,
+                _time(least),
+                ", ".join(ties) or ABSENT,
+                _percent(assumed.compute if assumed else None),
+                _percent(assumed.memory if assumed else None),
+                assumed.source if assumed else ABSENT,
+            ]
+        )
+    return tabulated(cells, heads, [False, True, False, True, False, True, True, False], github=github)
+
+
+def _backends(found: Foresight, *, github: bool) -> str:
+    heads = ["mode", "tokens", "backend", "", "predicted µs", "vs least", "error, median", "error, worst", "why not"]
+    cells = [
+        [
+            point.mode,
+            str(point.tokens),
+            each.backend,
+            each.verdict,
+            _time(each),
+            ABSENT if each.ratio is None else units.times(each.ratio),
+            _percent(each.error),
+            _percent(each.worst_error),
+            " ".join((each.reason or ABSENT).split()),
+        ]
+        for point in found.points
+        for each in sorted(point.backends, key=lambda each: each.predicted_us or float("inf"))
+    ]
+    return tabulated(cells, heads, [False, True, False, False, True, True, True, True, False], github=github)
+
+
+def _time(each: Foreseen | None) -> str:
+    return ABSENT if each is None or each.predicted_us is None else units.plain(each.predicted_us)
+
+
+def _percent(share: float | None) -> str:
+    return ABSENT if share is None else f"{share:.0%}"
+
+
+def _flat(found: Foresight, point: ForeseenPoint, each: Foreseen) -> dict[str, object]:
+    """One backend at one point as plain values; that it is predicted, and for which card, travels with every line."""
+    return {
+        "kind": found.kind,
+        "model": found.model.name,
+        "card": found.card,
+        "measured_on": point.measured_on,
+        **msgspec.to_builtins(found.spec),
+        "tp": found.tp,
+        "mode": point.mode,
+        "tokens": point.tokens,
+        "backend": each.backend,
+        "verdict": each.verdict,
+        "predicted_us": each.predicted_us,
+        "vs_least": each.ratio,
+        "error": each.error,
+        "worst_error": each.worst_error,
+        "reason": each.reason,
+    }
