@@ -223,7 +223,8 @@ def _gate_up_tile(intermediate: int, tokens: int, sms: int, itemsize: int, share
     # against 9.6), where fewer stages fit.
     wide, narrow = StreamTile(rows, 256 // itemsize, 5, 4), StreamTile(rows, 128 // itemsize, 6, 4)
     deep = _deepest(wide, tokens, itemsize, resident, shared_bytes)
-    if tokens == 16 and deep.stages >= 3:
+    # Without tensor cores a thread holds its part of both operands in registers: 256 bytes of fp32 are too many.
+    if tokens == 16 and itemsize == 2 and deep.stages >= 3:
         return deep
     return _deepest(narrow, tokens, itemsize, resident, shared_bytes)
 
