@@ -120,6 +120,20 @@ def test_rows_of_another_question_are_not_mixed(tmp_path, monkeypatch, options, 
         choose.choose(known.of_sizes(SPEC), **ASKED, **options, out=tmp_path)
 
 
+def test_rows_of_more_backends_than_are_asked_for_are_not_replaced(tmp_path, monkeypatch):
+    Bench(monkeypatch)
+    choose.choose(SPEC, **ASKED, out=tmp_path)
+    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    again = Bench(monkeypatch)
+    fewer = {**ASKED, "backends": ["eager"]}
+    with pytest.raises(UsageError, match=r"holds rows of compile too, .*; name them in --backends as well, or name"):
+        choose.choose(SPEC, **fewer, out=tmp_path)
+    assert again.asked == []
+    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
+    choose.choose(SPEC, **fewer, out=tmp_path, fresh=True)
+    assert [each[:2] for each in again.asked] == [("inference", 1), ("inference", 100)]
+
+
 def test_rows_of_another_torch_are_not_mixed(tmp_path, monkeypatch):
     Bench(monkeypatch)
     choose.choose(SPEC, **ASKED, out=tmp_path)

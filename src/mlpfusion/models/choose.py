@@ -89,6 +89,8 @@ def measure(
     if folder is not None:
         rows.prepare(folder, _plan(work[0].spec, spec.positive("rounds", rounds), names, here), fresh=fresh)
     before = {each: rows.earlier(folder, each) for each in work}
+    for each, found in before.items():
+        rows.check_kept(found, names, rows.path_of(folder, each))
     missing = {
         each: frozenset(names) - {row.backend for row in rows.finished(found)}
         for each, found in before.items()

@@ -65,6 +65,20 @@ def earlier(folder: Path | None, work: Workload) -> Profile | None:
     return found
 
 
+def check_kept(found: Profile | None, names: Sequence[str], path: Path | None) -> None:
+    """Rows of other backends are not raced away: a race without them would replace all rows.
+
+    Raises:
+        UsageError: rows of backends that are not among `names` are there.
+    """
+    others = [row.backend for row in found.rows if row.backend not in names] if found is not None else []
+    if others:
+        raise UsageError(
+            f"{str(path)!r} holds rows of {', '.join(others)} too, which a race without them would replace; name them "
+            f"in --backends as well, or {_WAY_OUT}"
+        )
+
+
 def path_of(folder: Path | None, work: Workload) -> Path | None:
     """The file of a workload's rows."""
     return None if folder is None else folder / f"{work.mode}-{work.tokens}.json"
