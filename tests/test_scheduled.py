@@ -20,7 +20,7 @@ from mlpfusion.backends.compiled import _code_for
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
 from mlpfusion.ledgers import Access, Buffer, Launch, Ledger, Run, ScheduledGraph
-from mlpfusion.measure import compiled, scheduler, supervise, tasks, traffic, worker
+from mlpfusion.measure import compiled, scheduler, supervise, tasks, traffic
 from mlpfusion.records import Row
 from mlpfusion.report.flow import title
 from mlpfusion.report.table import _notes
@@ -28,6 +28,7 @@ from mlpfusion.roundtrips import flow
 from mlpfusion.spec import MLPSpec, Workload
 
 made_here = runpy.run_path(str(Path(__file__).with_name("ledgers_made.py")))
+in_this_process = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))["run"]
 D, H, M, SIZE = (made_here[name] for name in ("D", "H", "M", "SIZE"))
 HIDDEN, INPUT = M * H * SIZE, M * D * SIZE
 CPU = Device(kind="cpu", name="a CPU")
@@ -326,7 +327,7 @@ def test_a_worker_compiles_once_more_and_its_answer_travels(monkeypatch, tmp_pat
     def run(task, **rest):
         asked_for.append(task)
         _code_for.cache_clear()  # as in a process of its own
-        return tasks.decode_answer(tasks.encode(worker._answer(tasks.decode_task(tasks.encode(task)))))
+        return in_this_process(task, **rest)
 
     monkeypatch.setattr(supervise, "run", run)
     _code_for.cache_clear()  # the files of what other tests compiled are gone

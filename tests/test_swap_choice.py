@@ -4,52 +4,37 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from mlpfusion import backend as registry
-from mlpfusion import choice_file, environment, holding
-from mlpfusion.choices import Choice, Range
-from mlpfusion.device import detect
+from mlpfusion import choice_file
 from mlpfusion.errors import NothingSwappedError, UsageError
-from mlpfusion.models import known
 from mlpfusion.models.swap import swap
 from mlpfusion.spec import MODES, MLPSpec
+
+if TYPE_CHECKING:
+    from mlpfusion.choices import Choice
 
 pytest.importorskip("transformers")
 TINY_MODELS = runpy.run_path(str(Path(__file__).with_name("tiny_models.py")))
 build, logits = (TINY_MODELS[name] for name in ("build", "logits"))
+CHOICES = runpy.run_path(str(Path(__file__).with_name("choices_made.py")))
+a_choice, part = (CHOICES[name] for name in ("a_choice", "part"))
 Plain = runpy.run_path(str(Path(__file__).with_name("plain_mlp.py")))["Plain"]
 
 
 def chosen(*backends: str) -> Choice:
     """A choice for `Plain` here: the first backend up to 4 tokens, the second above."""
     spec = MLPSpec(hidden_size=32, intermediate_size=48, activation="silu", dtype="float32")
-    here = detect("cpu")
     first, second = backends
     ranges = [
-        Range(mode=mode, first=start, last=last, backend=name, phase="decode", measured=(start,), tie=False)
-        for mode in MODES
-        for start, last, name in ((1, 4, first), (5, None, second))
+        part(name, start, last, mode) for mode in MODES for start, last, name in ((1, 4, first), (5, None, second))
     ]
-    return Choice(
-        schema=1,
-        kind="choice",
-        mlpfusion="0.1.0",
-        created="2026-01-01T00:00:00+00:00",
-        model=known.of_sizes(spec),
-        tp=1,
-        spec=spec,
-        clock="wall_us",
-        rounds=25,
-        device=here,
-        environment=environment.collect(here),
-        holds=holding.conditions(here, backends),
-        points=(),
-        ranges=tuple(ranges),
-    )
+    made: Choice = a_choice(*ranges, spec=spec, backends=backends)
+    return made
 
 
 def refusal(model: Any, choice: Any) -> str:

@@ -48,7 +48,7 @@ def add_product(acc, a, b, PRECISION: tl.constexpr):
     """acc + a·b; without TF32 the products of fp32 blocks are summed up apart, and acc gets their sum.
 
     Matrix instructions do so by themselves. A chain of fused multiply-adds over all of the depth K has an error that
-    grows with √K, at K = 1536 more than twice that of cuBLAS; in blocks it grows with √(block) + √(K / block).
+    grows with √K, beyond twice eager's, which the GPU tests allow; in blocks it grows with √(block) + √(K / block).
     """
     if a.dtype == tl.float32 and PRECISION == "ieee":
         # The compiler would add acc first and so make it one chain again, but not where max_num_imprecise_acc is set,

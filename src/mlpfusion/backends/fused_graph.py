@@ -29,8 +29,8 @@ Key = tuple[torch.Size, torch.dtype, int]  # shape, dtype and stream
 _CAPTURE: Final = threading.Lock()  # one capture at a time in a process, whatever its thread
 
 # Where the graphs of a device and stream are captured. cuBLAS keeps a workspace for each stream that it ever ran on, 32
-# MiB on an H100, which recorded kernels go on using: graphs that may be replayed at the same time need two of them,
-# graphs of one stream do not.
+# MiB on Hopper by PyTorch's default, which recorded kernels go on using: graphs that may be replayed at the same time
+# need two of them, graphs of one stream do not.
 _SIDES: Final[dict[tuple[int, int], torch.cuda.Stream]] = {}
 
 
