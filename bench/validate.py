@@ -24,6 +24,8 @@ from mlpfusion.validate.exam import Asked
 from mlpfusion.verdicts import SCHEMA, Control, Judged, SelfTest, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mlpfusion.device import Device
 
 ROOT: Final = Path(__file__).parents[1]
@@ -118,9 +120,9 @@ def said(control: Control, one: Judged) -> str:
     return one.wrong or f"as it should be ({control.rejected_by or 'accepted'}, {one.verdict.seconds:.1f} s)"
 
 
-def judge_targets(bench: run.Bench, kept: Set, deadline: float, *, rounds: int) -> None:
-    """Every target that the file does not hold yet."""
-    for target in targets():
+def judge_targets(bench: run.Bench, kept: Set, deadline: float, *, rounds: int, asked_for: Sequence[Target]) -> None:
+    """Every target asked for that the file does not hold yet."""
+    for target in asked_for:
         if target.name in kept.document["verdicts"] or time.monotonic() >= deadline:
             continue
         asked = Asked(only=target.only, against=target.against, time_limit_s=240.0, rounds=rounds)
@@ -154,7 +156,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--skip-controls", action="store_true")
+    known = {target.name: target for target in targets()}
+    parser.add_argument("--targets", nargs="*", metavar="TARGET", help=f"only these: {', '.join(known)}")
     args = parser.parse_args()
+    names = [*known] if args.targets is None else args.targets
+    for each in names:
+        if each not in known:
+            parser.error(f"unknown target {each!r}; valid: {', '.join(known)}")
     here = msgspec.structs.replace(device.detect(args.device), interpreted=False)
     # "NVIDIA H200" and "NVIDIA H100 80GB HBM3" are h200 and h100, as in the names of the other results.
     card = re.search(r"\b([A-Z]+\d+)", here.name) if here.kind == "cuda" else None
@@ -165,7 +173,7 @@ def main() -> None:
     with run.Bench(here.kind) as bench:
         if not args.skip_controls:
             judge_controls(bench, kept, deadline)
-        judge_targets(bench, kept, deadline, rounds=args.rounds)
+        judge_targets(bench, kept, deadline, rounds=args.rounds, asked_for=[known[each] for each in names])
     kept.save()
     print(f"written: {kept.path} and {kept.path.with_suffix('.md')}")
 
