@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from mlpfusion.backend import Backend
 from mlpfusion.backends import fused_graph
@@ -162,6 +163,23 @@ def test_calls_within_a_capture_a_compiler_or_autocast_run_plainly(recorder: Rec
     torch.testing.assert_close(compiled(x), mlp(x))
     assert call(x[:0]).shape == (0, 16)
     assert recorder.captures == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_a_replay_that_would_bypass_a_global_hook_is_refused(recorder: Recorder, kind: str) -> None:
+    mlp, x = GatedMLP(SPEC), torch.randn(2, 16)
+    call = bound(mlp)
+    expected = call(x)
+    hook = getattr(torch.nn.modules.module, f"register_module_{kind}_hook")(lambda *_: None)
+    try:
+        with pytest.raises(BackendUnavailableError, match=r"'fused-graph'.*has a global .*hook, which this backend"):
+            call(x)
+    finally:
+        hook.remove()
+    with FlopCounterMode(display=False):
+        assert torch.equal(call(x), expected)
+    assert (recorder.captures, recorder.replays) == (1, 2)
 
 
 @torch.no_grad()

@@ -59,12 +59,13 @@ ALLOWED = {
     "aligned": {"ledgers"},
     "environment": LEAVES,
     "hub_tree": LEAVES,
-    "backend": LEAVES | {"module"},  # the module only as a type
+    "hooks": {"errors"},
+    "backend": LEAVES | {"module", "hooks"},  # the module only as a type
     "holding": LEAVES | {"backend"},
     "choice_file": LEAVES | {"files"},
     "auto": LEAVES | {"backend", "holding", "choice_file", "module"},  # the module only as a type
     "module": LEAVES | {"backend", "auto"},
-    "backends": LEAVES | {"backend", "module", "backends"},
+    "backends": LEAVES | {"backend", "module", "hooks", "backends"},
     "reference": LEAVES | {"module", "backends.eager"},
     "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "regions", "measure"},
     "trace": LEAVES
@@ -111,6 +112,7 @@ LIBRARIES = {
         "environment",
         "hub_tree",
         "backend",
+        "hooks",
         "module",
         "backends",
         "reference",

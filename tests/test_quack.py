@@ -252,6 +252,22 @@ def test_weights_moved_apart_and_late_hooks_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_global_hooks_are_refused_while_they_are_there(kind: str) -> None:
+    given = case("inference")
+    call = Quack().bind(given.mlp)
+    expected = call(given.x)
+    hook = getattr(torch.nn.modules.module, f"register_module_{kind}_hook")(lambda *_: None)
+    try:
+        for refused in (lambda: call(given.x), lambda: Quack().bind(given.mlp)):
+            with pytest.raises(BackendUnavailableError, match=r"has a global .*hook, which this backend"):
+                refused()
+    finally:
+        hook.remove()
+    assert torch.equal(call(given.x), expected)
+
+
+@pytest.mark.usefixtures("kernels")
 def test_autocast_computes_in_its_dtype() -> None:
     given = case("inference", dtype="float16")
     call = Quack().bind(given.mlp)

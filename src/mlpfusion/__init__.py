@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mlpfusion.errors import UnknownBackendError as UnknownBackendError
     from mlpfusion.errors import UsageError as UsageError
     from mlpfusion.models.choose import choose as choose
+    from mlpfusion.models.restore import restore as restore
     from mlpfusion.models.swap import Handle as Handle
     from mlpfusion.models.swap import swap as swap
     from mlpfusion.module import GatedMLP as GatedMLP
@@ -71,6 +72,7 @@ _HOMES = {
         "UsageError",
     ),
     "models.choose": ("choose",),
+    "models.restore": ("restore",),
     "models.swap": ("Handle", "swap"),
     "module": ("GatedMLP", "PackedGatedMLP"),
     "readings": ("Difference", "Finding", "Reading"),
@@ -151,6 +153,7 @@ __all__ = [
     "read_all",
     "record",
     "render",
+    "restore",
     "save",
     "swap",
 ]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    import torch
     from torch import Tensor
 
     from mlpfusion.device import Device
@@ -123,6 +122,8 @@ def plain_linears(mlp: GatedMLP, backend: str) -> None:
     """
     import torch
 
+    from mlpfusion.hooks import bypassed
+
     parts: dict[str, Any] = mlp.projections
     for name, linear in parts.items():
         reason = not_plain(linear) or bypassed(linear)
@@ -143,28 +144,8 @@ def plain_linears(mlp: GatedMLP, backend: str) -> None:
         raise BackendUnavailableError(backend, "only one of gate_proj and up_proj has a bias")
 
 
-def bypassed(linear: torch.nn.Module) -> str | None:
-    """What a backend that does not call this projection would leave out, or None: hooks, or a replaced forward."""
-    if linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks or linear._backward_pre_hooks:
-        return "has hooks, which this backend would bypass"
-    if "forward" in linear.__dict__ and not only_placed(linear):
-        return "has its forward replaced, which this backend would bypass"
-    return None
-
-
-def only_placed(module: torch.nn.Module) -> bool:
-    """Whether the forward on an instance is accelerate's, which only moves inputs to where the weights are.
-
-    So it is with a model that a `device_map` spreads over GPUs; one that offloads also moves the weights.
-    """
-    hook: Any = module.__dict__.get("_hf_hook")
-    inner = getattr(module.__dict__.get("_old_forward"), "__func__", None)
-    plain = type(hook).__name__ == "AlignDevicesHook" and not (hook.offload or hook.no_grad)
-    return plain and inner is type(module).forward
-
-
 def not_plain(linear: object) -> str | None:
-    """What a projection is beyond `torch.nn.Linear` on a strided tensor, or None; hooks are left to `bypassed`."""
+    """What a projection is beyond `torch.nn.Linear` on a strided tensor, or None; `bypassed` is for hooks."""
     import torch
 
     if type(linear) is not torch.nn.Linear:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion.backend import bypassed, first_line
+from mlpfusion.backend import first_line
 from mlpfusion.backends.fused import Fused
 from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.hooks import GLOBAL, refuse_bypassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,7 @@ class FusedGraph:
             for projection in projections
             for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
         )
+        hooks += tuple(GLOBAL.values())
         gate, up, down = (projection.__dict__ for projection in projections)
         index = mlp.gate_proj.weight.get_device()
         graphs: dict[Key, Graph] = {}
@@ -90,7 +92,7 @@ class FusedGraph:
             if torch.compiler.is_compiling() or x.get_device() != index or _elsewhere():
                 return plain(x)
             if any(hooks) or "forward" in gate or "forward" in up or "forward" in down:
-                _refuse_bypassed(projections)
+                refuse_bypassed(FusedGraph.name, projections)
             if torch.is_grad_enabled() and (x.requires_grad or _trainable(tables)):
                 raise BackendUnavailableError(
                     FusedGraph.name,
@@ -133,13 +135,6 @@ def _side(index: int, stream: int) -> torch.cuda.Stream:
 
 def _trainable(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> bool:
     return any(one is not None and one.requires_grad for table in tables for one in table.values())
-
-
-def _refuse_bypassed(projections: tuple[torch.nn.Module, ...]) -> None:
-    for projection in projections:
-        reason = bypassed(projection)
-        if reason is not None:
-            raise BackendUnavailableError(FusedGraph.name, f"a projection {reason}")
 
 
 def _make_room(graphs: dict[Key, Graph], key: Key, device: torch.device) -> None:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlpfusion.backend import bypassed, first_line, plain_linears
+from mlpfusion.backend import first_line, plain_linears
 from mlpfusion.backends.adjacent import Pair, joined
 from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.hooks import refuse_bypassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,9 +76,7 @@ class Quack:
         activation, tuned = ACTIVATIONS[mlp.spec.activation], self.tuned
 
         def forward(x: Tensor) -> Tensor:
-            for projection in projections:  # hooks may have come since: under 1 µs for all three
-                if (reason := bypassed(projection)) is not None:
-                    raise BackendUnavailableError(Quack.name, f"a projection {reason}")
+            refuse_bypassed(Quack.name, projections)  # hooks may have come since
             weight, kind = gate.weight, x.device.type
             if x.device == weight.device and torch.is_autocast_enabled(kind):
                 x = x.to(torch.get_autocast_dtype(kind))

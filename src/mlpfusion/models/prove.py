@@ -81,8 +81,9 @@ def prove(
         UsageError: a bad argument, a handle that was restored, or a model that returns no logits.
     """
     one_of("mode", mode, MODES)
-    if not handle.modules:
-        raise UsageError("the handle has nothing swapped: it was restored")
+    gone = len(handle.swapped) - len(handle.modules)
+    if gone:
+        raise UsageError(f"{gone} of the handle's {len(handle.swapped)} modules are not swapped now: it was restored")
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
         raise UsageError(f"rounds must be 0 or a positive integer, got {rounds!r}")
     if not isinstance(inputs, Tensor | Mapping):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import types
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import nn
@@ -13,6 +12,7 @@ from mlpfusion import auto
 from mlpfusion import backend as registry
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, NothingSwappedError, UsageError
 from mlpfusion.models.find import Found, Refused, probe
+from mlpfusion.models.restore import give_back, own_class, replaced, set_class
 from mlpfusion.models.swapped import FOUND, OTHERS, VIEW, Swapped, left_out, others, skipped_class, swapped_class
 from mlpfusion.module import GatedMLP, PackedGatedMLP, check_backend
 
@@ -48,18 +48,23 @@ class RefusedModule(NamedTuple):
 
 
 class _Seat(NamedTuple):
-    """One swapped module, and the classes it has as it was, as it is and when it is left out."""
+    """One swapped module, its name in the model and what runs it."""
 
+    name: str
     module: nn.Module
-    own: type[nn.Module]
-    swapped: type[nn.Module]
+    view: GatedMLP
+
+    @property
+    def taken(self) -> bool:
+        """Whether the module is still swapped, and by this swap."""
+        return self.module.__dict__.get(VIEW) is self.view
 
 
 class _Taken(NamedTuple):
     """One module that will be swapped, and where its weights were when its backend was bound."""
 
     what: SwappedModule
-    seat: _Seat
+    module: nn.Module
     view: GatedMLP
     found: Found
     places: tuple[int, ...]
@@ -81,22 +86,17 @@ class Handle:
         self._seats = seats
 
     def restore(self) -> None:
-        """Give every module its own forward back; a second call does nothing.
+        """Give every module its own forward back, or with an error none; what is restored already is left alone.
 
         Raises:
             UsageError: a module was wrapped since, by something that still relies on the swapped one.
         """
-        self._check_classes()
-        for seat in self._seats:
-            _set_class(seat.module, seat.own)
-            for name in (VIEW, FOUND, OTHERS):
-                seat.module.__dict__.pop(name, None)
-        self._seats = []
+        give_back([(seat.name, seat.module) for seat in self._taken()])
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[nn.Module]:
         """The model as it was, for the time of a `with` block."""
-        with self._as([seat.own for seat in self._seats]):
+        with self._as(lambda own: own):
             yield self.model
 
     @contextlib.contextmanager
@@ -105,7 +105,7 @@ class Handle:
 
         What it computes is meaningless; how long it takes bounds what any MLP could give.
         """
-        with self._as([skipped_class(seat.own) for seat in self._seats]):
+        with self._as(skipped_class):
             yield self.model
 
     def __enter__(self) -> Handle:
@@ -125,27 +125,24 @@ class Handle:
 
     @property
     def modules(self) -> list[nn.Module]:
-        """The swapped modules, in the order of `swapped`; none once restored."""
-        return [seat.module for seat in self._seats]
+        """The modules that are still swapped, in the order of `swapped`; none once restored."""
+        return [seat.module for seat in self._taken()]
 
     @contextlib.contextmanager
-    def _as(self, classes: list[type[nn.Module]]) -> Iterator[None]:
-        self._check_classes()
+    def _as(self, other: Callable[[type[nn.Module]], type[nn.Module]]) -> Iterator[None]:
+        """Each module in a class that is made of its own one, until it is swapped again unless restored meanwhile."""
+        before = [(seat, type(seat.module), own_class(seat.name, seat.module)) for seat in self._taken()]
         try:
-            for seat, each in zip(self._seats, classes, strict=True):
-                _set_class(seat.module, each)
+            for seat, _, own in before:
+                set_class(seat.module, other(own))
             yield
         finally:
-            for seat in self._seats:
-                _set_class(seat.module, seat.swapped)
+            for seat, was, _ in before:
+                if seat.taken:
+                    set_class(seat.module, was)
 
-    def _check_classes(self) -> None:
-        for seat, what in zip(self._seats, self.swapped, strict=False):
-            if type(seat.module) is not seat.swapped:
-                found = f"{type(seat.module).__module__}.{type(seat.module).__name__}"
-                raise UsageError(f"{what.name!r} is a {found} now, wrapped since the swap; undo that first")
-            if _replaced(seat.module):
-                raise UsageError(f"the forward of {what.name!r} was replaced since the swap; undo that first")
+    def _taken(self) -> list[_Seat]:
+        return [seat for seat in self._seats if seat.taken]
 
 
 def swap(
@@ -188,16 +185,17 @@ def swap(
             continue
         assert isinstance(found, Found)
         what = SwappedModule(name, kind, view.spec, found.layers, made.name)
-        taken.append(_Taken(what, _Seat(module, type(module), swapped_class(type(module))), view, found, _places(view)))
+        taken.append(_Taken(what, module, view, found, _places(view)))
     parted = [one for one in taken if one.places != _places(one.view)]
     taken = [one for one in taken if one.places == _places(one.view)]
     refused += [RefusedModule(one.what.name, one.what.kind, _shared(one, taken)) for one in parted]
     if not taken:
         raise NothingSwappedError(_nothing(model, where, refused), tuple(refused))
-    for _, seat, view, found, _ in taken:  # all views are bound by now: nothing below fails half-way
-        seat.module.__dict__.update({VIEW: view, FOUND: found, OTHERS: others(seat.module, found)})
-        _set_class(seat.module, seat.swapped)
-    return Handle(model, [one.seat for one in taken], tuple(one.what for one in taken), tuple(refused))
+    seats = [_Seat(one.what.name, one.module, one.view) for one in taken]
+    for _, module, view, found, _ in taken:  # all views are bound by now: nothing below fails half-way
+        module.__dict__.update({VIEW: view, FOUND: found, OTHERS: others(module, found)})
+        set_class(module, swapped_class(type(module)))
+    return Handle(model, seats, tuple(one.what for one in taken), tuple(refused))
 
 
 class _RefusalError(MlpfusionError):
@@ -266,7 +264,7 @@ def _shared(one: _Taken, taken: list[_Taken]) -> str:
 
 def _state(module: nn.Module, found: Found) -> str | None:
     """What a module that computes a gated MLP is in no state for, whatever the backend; or None."""
-    if _replaced(module):
+    if replaced(module):
         return "its forward is replaced on the module itself (by offloading or another library's kernel?)"
     if found.drops and module.training:
         return "in training it drops out values inside, which no backend does; eval() it or set its dropout to 0"
@@ -313,15 +311,3 @@ def _nothing(model: nn.Module, where: object, refused: list[RefusedModule]) -> s
     shown = "; ".join(f"{each.name or 'the model itself'} ({each.kind}): {each.reason}" for each in refused[:_SHOWN])
     more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
     return f"nothing was swapped, {len(refused)} refused: {shown}{more}"
-
-
-def _replaced(module: nn.Module) -> bool:
-    """Whether the module has a forward of its own that more than a `device_map` asks for."""
-    return "forward" in module.__dict__ and not registry.only_placed(module)
-
-
-def _set_class(module: nn.Module, cls: type[nn.Module]) -> None:
-    placed = registry.only_placed(module)
-    object.__setattr__(module, "__class__", cls)
-    if placed:  # the hook calls what it has kept of the class
-        module.__dict__["_old_forward"] = types.MethodType(cls.forward, module)

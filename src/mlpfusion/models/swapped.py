@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from mlpfusion.backend import bypassed
 from mlpfusion.errors import BackendUnavailableError, UsageError
+from mlpfusion.hooks import bypassed
 from mlpfusion.models.find import Found, probe
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 VIEW: Final = "_mlpfusion_view"  # a GatedMLP of this module's own layers
 FOUND: Final = "_mlpfusion_found"
 OTHERS: Final = "_mlpfusion_others"  # its parts that are no layers, by name
+OWN: Final = "_mlpfusion_own"  # of the classes that are made here: the one that the module had
 DROPS: Final = "in training this module drops out values inside, which no backend does"
 _PROJECTIONS: Final = {"gate": "gate_proj", "up": "up_proj", "gate_up": "gate_up_proj", "down": "down_proj"}
 
@@ -33,6 +34,7 @@ class Swapped(nn.Module):
     _mlpfusion_view: GatedMLP
     _mlpfusion_found: Found
     _mlpfusion_others: dict[str, nn.Module]
+    _mlpfusion_own: ClassVar[type[nn.Module]]  # the class that the module had
     _mlpfusion_input: ClassVar[str]  # what the module's own forward calls its one argument
 
     def forward(self, *given: Tensor, **named: Tensor) -> Tensor:
@@ -93,7 +95,7 @@ class Swapped(nn.Module):
 
     def _judge(self, name: str, before: Any) -> None:
         """Take back an attribute that was set, unless the module computes what it did."""
-        own: nn.Module = object.__new__(type(self).__mro__[2])
+        own: nn.Module = object.__new__(self._mlpfusion_own)
         own.__dict__.update(self.__dict__)
         found = probe(own)
         if not isinstance(found, Found) or found._replace(drops=False) != self._mlpfusion_found._replace(drops=False):
@@ -103,7 +105,7 @@ class Swapped(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # A class made at run time has no name to pickle it by; copies and pickles are made of what it is made of.
-        return _blank, (type(self).__mro__[2],), dict(self.__dict__)
+        return _blank, (self._mlpfusion_own,), dict(self.__dict__)
 
 
 def others(module: nn.Module, found: Found) -> dict[str, nn.Module]:
@@ -145,7 +147,7 @@ def _first(_: nn.Module, *given: Tensor, **named: Tensor) -> Tensor:
 def _made(base: type[nn.Module], purpose: str, bases: tuple[type, ...], members: dict[str, Any]) -> type[nn.Module]:
     found = _MADE.get((base, purpose))
     if found is None:
-        names = {"__module__": base.__module__, "__qualname__": base.__qualname__}
+        names = {"__module__": base.__module__, "__qualname__": base.__qualname__, OWN: base}
         found = _MADE[base, purpose] = type(base.__name__, bases, {**names, **members})
     return found
 

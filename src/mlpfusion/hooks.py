@@ -1,0 +1,83 @@
+"""What goes missing of a layer when a backend computes with its weights instead of calling it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+# Never replaced by other dicts: the handle of a hook removes it from the one that it was put into.
+from torch.nn.modules.module import (
+    _global_backward_hooks,
+    _global_backward_pre_hooks,
+    _global_forward_hooks,
+    _global_forward_pre_hooks,
+)
+
+from mlpfusion.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import nn
+
+# What torch.nn.modules.module registers for every module of the process.
+GLOBAL: Final[dict[str, dict[int, Any]]] = {
+    "forward hook": _global_forward_hooks,
+    "forward pre-hook": _global_forward_pre_hooks,
+    "backward hook": _global_backward_hooks,
+    "backward pre-hook": _global_backward_pre_hooks,
+}
+
+
+def bypassed(layer: nn.Module) -> str | None:
+    """What a backend that does not call this layer would leave out, or None: hooks, or a replaced forward.
+
+    Global hooks count, except PyTorch's own: they note which module runs, for `FlopCounterMode` and the like.
+    """
+    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+        return "has hooks, which this backend would bypass"
+    if "forward" in layer.__dict__ and not only_placed(layer):
+        return "has its forward replaced, which this backend would bypass"
+    if _global_forward_hooks or _global_forward_pre_hooks or _global_backward_hooks or _global_backward_pre_hooks:
+        return _seen_by()
+    return None
+
+
+def refuse_bypassed(backend: str, layers: Iterable[nn.Module]) -> None:
+    """Refuse a call that would leave something out; under 1 µs for three layers, as it is asked at each call.
+
+    Raises:
+        BackendUnavailableError: as `bypassed`.
+    """
+    everywhere = (
+        _global_forward_hooks or _global_forward_pre_hooks or _global_backward_hooks or _global_backward_pre_hooks
+    )
+    for layer in layers:
+        if (
+            layer._forward_hooks
+            or layer._forward_pre_hooks
+            or layer._backward_hooks
+            or layer._backward_pre_hooks
+            or "forward" in layer.__dict__
+            or everywhere
+        ):
+            reason = bypassed(layer)
+            if reason is not None:
+                raise BackendUnavailableError(backend, f"a projection {reason}")
+
+
+def only_placed(module: nn.Module) -> bool:
+    """Whether the forward on an instance is accelerate's, which only moves inputs to where the weights are.
+
+    So it is with a model that a `device_map` spreads over GPUs; one that offloads also moves the weights.
+    """
+    hook: Any = module.__dict__.get("_hf_hook")
+    inner = getattr(module.__dict__.get("_old_forward"), "__func__", None)
+    plain = type(hook).__name__ == "AlignDevicesHook" and not (hook.offload or hook.no_grad)
+    return plain and inner is type(module).forward
+
+
+def _seen_by() -> str | None:
+    for kind, hooks in GLOBAL.items():
+        if not all(str(getattr(hook, "__module__", None)).startswith("torch.") for hook in hooks.values()):
+            return f"has a global {kind}, which this backend would bypass"
+    return None
