@@ -245,6 +245,22 @@ def test_kernels_of_another_call_are_not_put_on_the_row(names, says):
     assert all(step.measured_read_bytes is None for step in found.steps)
 
 
+@pytest.mark.parametrize(("role", "op"), [("memcpy", "aten::clone"), ("memset", "aten::zero_")])
+def test_what_no_counter_sees_has_no_bytes_and_leaves_no_sum(role, op):
+    made = row()
+    copy = Kernel(name="Memcpy DtoD (Device -> Device)", role=role, decoded=Decoded(), time_us=1.0)
+    step = Step(op=op, source="operator", role=role, read_bytes=20, write_bytes=20, kernels=(4,))
+    traffic = msgspec.structs.replace(made.traffic, steps=(*made.traffic.steps, step))
+    made = msgspec.structs.replace(made, kernels=(*made.kernels, copy), traffic=traffic)
+    sequence = {"eager": tuple(KernelBytes(name, 60, 40) for name in ("nvjet_a", GELU, "nvjet_b"))}
+    found = counted.with_counters(made, sequence, sequence, GPU).traffic
+    assert [step.measured_read_bytes for step in found.steps] == [60, 60, 60, None]
+    assert [step.alone_bytes for step in found.steps] == [100, 100, 100, None]
+    assert (found.measured_bytes, found.alone_bytes, found.explained) == (None, None, None)
+    assert f"not the copies and fills of {op}, which move 4e-05 MB" in found.reasons["measured_bytes"]
+    assert "the kernels move 0.0003 MB, 0.00026 MB as derived" in found.reasons["measured_bytes"]
+
+
 def test_the_table_shows_measured_beside_derived():
     made = row()
     found = counted.with_counters(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlpfusion.device import Device
+    from mlpfusion.ledgers import Step
     from mlpfusion.measure.counters import Caches, KernelBytes
     from mlpfusion.records import Row, Traffic
     from mlpfusion.spec import Workload
@@ -84,22 +85,45 @@ def with_counters(row: Row, in_sequence: Counts, alone: Counts, here: Device) ->
     cold = None
     if beside is not None and not isinstance(beside, str) and len(beside) == len(found):
         cold = dict(zip(places, beside, strict=True))
-    steps = [
-        msgspec.structs.replace(
-            step,
-            measured_read_bytes=sum(measured[index].read_bytes for index in step.kernels if index in measured),
-            measured_write_bytes=sum(measured[index].write_bytes for index in step.kernels if index in measured),
-            alone_bytes=None if cold is None else sum(cold[i].bytes for i in step.kernels if i in cold),
-        )
-        for step in traffic.steps
-    ]
+    steps = tuple(_measured(step, row, measured, cold) for step in traffic.steps)
     changed = msgspec.structs.replace(
         traffic,
-        steps=tuple(steps),
+        steps=steps,
         measured_bytes=sum(kernel.bytes for kernel in found),
         alone_bytes=None if cold is None else sum(kernel.bytes for kernel in cold.values()),
     )
-    return _with(row, msgspec.structs.replace(changed, explained=explain(changed, here.l2_bytes)))
+    return _with(row, in_all(changed, here.l2_bytes))
+
+
+def in_all(traffic: Traffic, l2_bytes: int | None) -> Traffic:
+    """What its steps' counters say of the call: a difference to the derived bytes explained, or why they say nothing.
+
+    A sum without a step that was not counted is no measurement of the call.
+    """
+    lost = [step for step in traffic.steps if step.measured_read_bytes is None]
+    if not lost:
+        return msgspec.structs.replace(traffic, explained=explain(traffic, l2_bytes))
+    rest = sum(step.bytes for step in traffic.steps if step.measured_read_bytes is not None)
+    names = ", ".join(step.op for step in lost)
+    reason = (
+        f"Nsight Compute counts kernels, not the copies and fills of {names}, which move "
+        f"{_mb(sum(step.bytes for step in lost))} as derived; the kernels move {_mb(traffic.measured_bytes or 0)}, "
+        f"{_mb(rest)} as derived"
+    )
+    return _without(msgspec.structs.replace(traffic, measured_bytes=None, alone_bytes=None), reason)
+
+
+def _measured(step: Step, row: Row, measured: dict[int, KernelBytes], alone: dict[int, KernelBytes] | None) -> Step:
+    """The step with what its kernels were counted to move; copies and fills by the driver are none."""
+    mine = [index for index in step.kernels if row.kernels[index].role != "memset"]
+    if not mine or any(index not in measured for index in mine):
+        return step
+    return msgspec.structs.replace(
+        step,
+        measured_read_bytes=sum(measured[index].read_bytes for index in mine),
+        measured_write_bytes=sum(measured[index].write_bytes for index in mine),
+        alone_bytes=None if alone is None else sum(alone[index].bytes for index in mine),
+    )
 
 
 def explain(traffic: Traffic, l2_bytes: int | None) -> str | None:
@@ -119,16 +143,15 @@ def explain(traffic: Traffic, l2_bytes: int | None) -> str | None:
         if alone is None and l2_bytes is not None and 0 < largest <= 2 * l2_bytes:
             return f"{difference}: the largest value that goes through memory has {_mb(largest)}, near {cache}'s size"
         return f"{difference}, which the caches do not explain"
-    excess = max(traffic.steps, key=lambda step: _measured(step) - step.bytes, default=None)
-    if excess is None or _measured(excess) <= excess.bytes:
+    excess = max(traffic.steps, key=lambda step: _crossed(step) - step.bytes, default=None)
+    if excess is None or _crossed(excess) <= excess.bytes:
         return f"{difference}, in none of the kernels that the ledger has"
-    more = _mb(_measured(excess) - excess.bytes)
+    more = _mb(_crossed(excess) - excess.bytes)
     return f"{difference}, most of it in {excess.role or excess.op}, which moves {more} more: it reads data again"
 
 
-def _measured(step: object) -> int:
-    read, written = getattr(step, "measured_read_bytes", None), getattr(step, "measured_write_bytes", None)
-    return (read or 0) + (written or 0)
+def _crossed(step: Step) -> int:
+    return (step.measured_read_bytes or 0) + (step.measured_write_bytes or 0)
 
 
 def _other_kernels(traced: Sequence[str], counted: Sequence[str]) -> str | None:

@@ -226,7 +226,8 @@ class Traffic(Record, frozen=True, kw_only=True):
     those move. Where something of the call was not seen there is no count, only `round_trips_at_least`. `other` is work
     that moves bytes nobody derived. `captured` says that the launches are those of a CUDA graph's capture.
     `measured_bytes` are hardware counters of the kernels as they follow each other, from a cold L2; `alone_bytes` those
-    of the same kernels, each with the caches emptied before it; `explained` says why measured and derived differ.
+    of the same kernels, each with the caches emptied before it, and neither is there if the driver copies something
+    itself, which no counter sees; `explained` says why measured and derived differ.
     `limit_us` is the shortest time that the card's measured rates allow the launches one after the other. `scheduled`
     is what Inductor's scheduler says of each of its graphs in the call, in a compilation of its own.
     """

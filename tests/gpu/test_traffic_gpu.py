@@ -119,7 +119,8 @@ def test_a_difference_is_explained_where_the_l2_holds_what_is_read_back(article:
     may_read(article)
     for one in article.rows:
         found = one.traffic
-        if found.derived_bytes is None:
+        if one.backend in GRAPHS:  # the driver copies their input or output, which no counter sees
+            assert "Nsight Compute counts kernels" in found.reasons["measured_bytes"]
             continue
         assert found.measured_bytes is not None, (one.backend, found.reasons)
         if abs(found.measured_bytes - found.derived_bytes) > 0.05 * found.derived_bytes:
