@@ -114,3 +114,10 @@ def test_a_loose_file_runs_once_for_each_state_of_it(tmp_path):
     assert backend.load(f"{path}:Mine").name == "mine"
     path.write_text(text.replace('"mine"', '"edited"'))
     assert backend.load(f"{path}:Mine").name == "edited"
+
+
+def test_why_a_call_was_not_captured_is_what_happened_inside_it():
+    error = RuntimeError("failed due to a previous error")
+    assert backend.not_captured(error) == "capturing a CUDA graph failed: failed due to a previous error"
+    error.__context__ = RuntimeError("no synchronizing here\nand more")
+    assert backend.not_captured(error) == "capturing a CUDA graph failed: no synchronizing here"

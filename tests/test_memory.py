@@ -8,13 +8,13 @@ import torch
 from mlpfusion import backend, reference
 from mlpfusion.device import detect
 from mlpfusion.measure import memory
-from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.spec import ACTIVATIONS, MLPSpec, Workload
 
 M, D, H = 10, 16, 24
 
 
-def case(mode="training"):
-    spec = MLPSpec(hidden_size=D, intermediate_size=H, dtype="float32")
+def case(mode="training", **changes):
+    spec = MLPSpec(hidden_size=D, intermediate_size=H, dtype="float32", **changes)
     return reference.make_case(Workload(spec=spec, batch=2, seq=M // 2, mode=mode), torch.device("cpu"), seed=0)
 
 
@@ -31,6 +31,18 @@ def case(mode="training"):
 def test_unique_storages_without_parameters_are_counted(name, elements):
     train = case()
     assert memory.saved_bytes(backend.load(name).bind(train.mlp), train) == 4 * elements
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("name", ["eager", "compile", "triton", "packed"])
+def test_counting_leaves_no_graph_behind(name, activation):
+    train = case(activation=activation)
+    call = backend.load(name).bind(train.mlp)
+    leaves = [train.x, *train.mlp.parameters()]
+    memory.saved_bytes(call, train)
+    for leaf in leaves:  # what accumulates its gradient lives as long as a graph that leads to it
+        torch.autograd.graph.get_gradient_edge(leaf).node.metadata["before"] = True
+    assert not [leaf for leaf in leaves if "before" in torch.autograd.graph.get_gradient_edge(leaf).node.metadata]
 
 
 def test_what_is_not_measured_says_why():

@@ -106,6 +106,12 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def not_captured(error: RuntimeError) -> str:
+    """Why there is no CUDA graph of a call: the error inside it, not the one that ending its capture raised over it."""
+    inside = error.__context__
+    return f"capturing a CUDA graph failed: {first_line(inside if isinstance(inside, RuntimeError) else error)}"
+
+
 def without_paths(text: str) -> str:
     """The text with every absolute path cut to its last part: a reason is published, a home directory is not."""
     return re.sub(r"(?<![\w.])(?:/[^\s/:'\",;()]+)+/([^\s/:'\",;()]+)", r"\1", text)

@@ -91,6 +91,7 @@ def test_what_cannot_be_captured_says_why_and_leaves_the_device_usable():
     found = capture("item", lambda: x.sum().item())
     assert found.replay is None
     assert "capturing a CUDA graph failed" in found.no_graph_reason
+    assert "previous error" not in found.no_graph_reason  # what ending the capture says
     assert x.sum().item() == 8
     assert torch.randn(8, device="cuda").isfinite().all()
     assert capture("sum", x.sum).replay is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion.backend import first_line
+from mlpfusion.backend import not_captured
 from mlpfusion.backends.fused import Fused
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.hooks import GLOBAL, refuse_bypassed
@@ -168,7 +168,5 @@ def _captured(
             with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
                 y = plain(held)
         except RuntimeError as error:
-            raise BackendUnavailableError(
-                FusedGraph.name, f"capturing a CUDA graph failed: {first_line(error)}"
-            ) from error
+            raise BackendUnavailableError(FusedGraph.name, not_captured(error)) from error
     return Graph(held, y, graph.replay, weights)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from mlpfusion.backend import not_captured
 from mlpfusion.records import L2, Samples
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
             held = None
     except RuntimeError as failure:
         _after_a_broken_capture()
-        return Contender(name, call, None, f"capturing a CUDA graph failed: {str(failure).splitlines()[0]}")
+        return Contender(name, call, None, not_captured(failure))
 
     def replay() -> object:
         graph.replay()

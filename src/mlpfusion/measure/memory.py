@@ -41,10 +41,13 @@ def saved_bytes(call: Callable[[Tensor], Tensor], case: Case) -> int:
     held: dict[int, Tensor] = {}  # holding the tensors keeps addresses from being used twice
 
     def pack(tensor: Tensor) -> Tensor:
-        address = tensor.untyped_storage().data_ptr()
+        # Detached: a tensor with its graph would hold the node that holds it or this function, and the graph would
+        # never go; its leaves then tie the gradients of later calls to the stream of this one.
+        plain = tensor.detach()
+        address = plain.untyped_storage().data_ptr()
         if address not in parameters:
-            held.setdefault(address, tensor)
-        return tensor
+            held.setdefault(address, plain)
+        return plain
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         y = call(case.x)
