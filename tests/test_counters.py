@@ -222,7 +222,21 @@ def test_fewer_bytes_that_emptying_the_l2_does_not_bring_back_are_not_explained_
 def test_more_bytes_than_derived_name_the_kernel_that_reads_again():
     found = with_counters([(160, 40), (40, 40), (60, 20)])
     assert found.explained == (
-        "0.0001 MB more than derived, most of it in gate_gemm, which moves 0.0001 MB more: it reads data again"
+        "0.0001 MB more than derived: 0.0001 MB more read, as operands are read again, most in gate_gemm (0.0001 MB)"
+    )
+
+
+def test_what_is_written_beyond_the_results_is_told_from_what_is_read_again():
+    found = with_counters([(60, 40), (40, 45), (60, 50)])
+    assert found.explained == (
+        "3.5e-05 MB more than derived: 3.5e-05 MB more written, as the L2 (60 MiB) still held what was written before, "
+        "or for a workspace, most in down_gemm (3e-05 MB)"
+    )
+    found = with_counters([(90, 50), (35, 35), (60, 30)])
+    assert found.explained == (
+        "4e-05 MB more than derived: 2.5e-05 MB more read, as operands are read again, most in gate_gemm (3e-05 MB); "
+        "1.5e-05 MB more written, as the L2 (60 MiB) still held what was written before, or for a workspace, most in "
+        "gate_gemm (1e-05 MB)"
     )
 
 

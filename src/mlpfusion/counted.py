@@ -110,7 +110,7 @@ def in_all(traffic: Traffic, l2_bytes: int | None) -> Traffic:
         f"{_mb(sum(step.bytes for step in lost))} as derived; the kernels move {_mb(traffic.measured_bytes or 0)}, "
         f"{_mb(rest)} as derived"
     )
-    return _without(msgspec.structs.replace(traffic, measured_bytes=None, alone_bytes=None), reason)
+    return _without(msgspec.structs.replace(traffic, measured_bytes=None, alone_bytes=None, explained=None), reason)
 
 
 def _measured(step: Step, row: Row, measured: dict[int, KernelBytes], alone: dict[int, KernelBytes] | None) -> Step:
@@ -143,15 +143,22 @@ def explain(traffic: Traffic, l2_bytes: int | None) -> str | None:
         if alone is None and l2_bytes is not None and 0 < largest <= 2 * l2_bytes:
             return f"{difference}: the largest value that goes through memory has {_mb(largest)}, near {cache}'s size"
         return f"{difference}, which the caches do not explain"
-    excess = max(traffic.steps, key=lambda step: _crossed(step) - step.bytes, default=None)
-    if excess is None or _crossed(excess) <= excess.bytes:
-        return f"{difference}, in none of the kernels that the ledger has"
-    more = _mb(_crossed(excess) - excess.bytes)
-    return f"{difference}, most of it in {excess.role or excess.op}, which moves {more} more: it reads data again"
+    return f"{difference}: {_beyond(traffic.steps, cache)}"
 
 
-def _crossed(step: Step) -> int:
-    return (step.measured_read_bytes or 0) + (step.measured_write_bytes or 0)
+def _beyond(steps: Sequence[Step], cache: str) -> str:
+    """What the call moves beyond its derived bytes: operands read again, and what is written that is no result."""
+    read = [(step.measured_read_bytes or 0) - step.read_bytes for step in steps]
+    written = [(step.measured_write_bytes or 0) - step.write_bytes for step in steps]
+    parts = []
+    for beyond, what in (
+        (read, "more read, as operands are read again"),
+        (written, f"more written, as {cache} still held what was written before, or for a workspace"),
+    ):
+        if sum(beyond) > 0:
+            most, step = max(zip(beyond, steps, strict=True), key=lambda pair: pair[0])
+            parts.append(f"{_mb(sum(beyond))} {what}, most in {step.role or step.op} ({_mb(most)})")
+    return "; ".join(parts)
 
 
 def _other_kernels(traced: Sequence[str], counted: Sequence[str]) -> str | None:
