@@ -18,7 +18,7 @@ from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import environment, moved, raced, store, weighing
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
-from mlpfusion.measure import supervise, tasks
+from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload, positive
 from mlpfusion.trace import analyse_work, kineto
@@ -73,6 +73,8 @@ def profile(
 ) -> Profile:
     """Qualify each backend in a process of its own, then race the good ones against each other in one.
 
+    On Linux these processes are forks of one that has imported PyTorch and touched no device.
+
     `finished` are rows of an earlier run of this workload here; their backends are raced, not qualified again.
 
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
@@ -94,7 +96,7 @@ def profile(
     if file is not None:
         store.check_file(file)
     files = [path for path in (file, folder / store.RESULT_NAME if folder else None) if path is not None]
-    with _stoppable(), tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+    with _stoppable(), forking.kept(), tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
         run = _Run(
             workload=workload,
             here=here,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.backend import without_paths
-from mlpfusion.measure import tasks
+from mlpfusion.measure import forking, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,22 +36,27 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, befor
     # A script of the user's keeps its environment.
     ours = not isinstance(task, tasks.Trace)
     environment = {key: value for key, value in os.environ.items() if not (ours and key == "TRITON_INTERPRET")}
-    if isinstance(task, tasks.Qualify) and task.emulate:
+    emulates = isinstance(task, tasks.Qualify) and task.emulate
+    if emulates:
         environment["TRITON_INTERPRET"] = "1"
-    command = [*before, sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]
-    with log_path.open("wb") as log:
-        # A session of its own, so that the worker's own children (compilers) end with it.
-        worker = subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
-        )
-        try:
-            code = worker.wait(timeout=time_limit_s)
-        except subprocess.TimeoutExpired:
-            end(worker)
-            return tasks.Broken(kind="failed", reason=f"no answer within {time_limit_s:g} s")
-        except BaseException:
-            end(worker)
-            raise
+    worker: forking.Process | None = None
+    if ours and not emulates and not before:
+        worker = forking.start(task_path, answer_path, log_path, environment)
+    if worker is None:
+        command = [*before, sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]
+        with log_path.open("wb") as log:
+            # A session of its own, so that the worker's own children (compilers) end with it.
+            worker = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+            )
+    try:
+        code = worker.wait(timeout=time_limit_s)
+    except subprocess.TimeoutExpired:
+        end(worker)
+        return tasks.Broken(kind="failed", reason=f"no answer within {time_limit_s:g} s")
+    except BaseException:
+        end(worker)
+        raise
     end(worker)
     if code != 0 or not answer_path.is_file():
         return tasks.Broken(kind="failed", reason=death(code, log_path))
@@ -61,7 +66,7 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, befor
         return tasks.Broken(kind="failed", reason=f"the worker's answer cannot be read: {error}")
 
 
-def end(worker: subprocess.Popen[bytes]) -> None:
+def end(worker: forking.Process) -> None:
     """End the worker's whole session: politely, then at once."""
     try:
         _signal(worker, signal.SIGTERM)
@@ -73,7 +78,7 @@ def end(worker: subprocess.Popen[bytes]) -> None:
             worker.wait(timeout=GRACE_S)
 
 
-def _signal(worker: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal(worker: forking.Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):  # nobody of the session is left
         os.killpg(worker.pid, number)
 

@@ -32,9 +32,13 @@ TRACE_WARMUPS: Final = 3
 
 
 def main() -> None:
-    """Do one task; the process ends with code 0 whenever an answer was written."""
-    task_path, answer_path = Path(sys.argv[1]), Path(sys.argv[2])
+    """Do the task that the command line names."""
     die_with_parent()
+    work(Path(sys.argv[1]), Path(sys.argv[2]))
+
+
+def work(task_path: Path, answer_path: Path) -> None:
+    """Do one task; the process ends with code 0 whenever an answer was written."""
     task = tasks.decode_task(task_path.read_bytes())
     answer = _answer(task)
     partial = answer_path.with_suffix(".partial")

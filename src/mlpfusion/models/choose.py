@@ -13,6 +13,7 @@ from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion.choices import SCHEMA, Choice, ClockName, Model, Plan
 from mlpfusion.errors import UsageError
+from mlpfusion.measure import forking
 from mlpfusion.models import decide, known, rows
 from mlpfusion.models.time_left import TimeLeft
 
@@ -110,7 +111,8 @@ def measure(
             on_event=left.watch(each),
         )
 
-    profiles = [measured(each) if each in missing else found for each, found in before.items()]
+    with forking.kept():
+        profiles = [measured(each) if each in missing else found for each, found in before.items()]
     return [each for each in profiles if each is not None]
 
 

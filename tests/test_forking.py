@@ -1,0 +1,171 @@
+"""Workers forked from a process that has imported what they need: as good as those that import it themselves."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mlpfusion.measure import forking, supervise, tasks
+
+STRANGE = runpy.run_path(str(Path(__file__).with_name("strange_workers.py")))
+task_for, sleepers, come, gone = (STRANGE[name] for name in ("task_for", "sleepers", "come", "gone"))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with forking.kept():
+        yield
+
+
+@pytest.fixture
+def forked(server, tmp_path):
+    def run(body: str, *, time_limit_s: float = 60) -> tasks.Answer:
+        os.environ.pop("PYTEST_CURRENT_TEST", None)  # with which each test would get a server of its own
+        return supervise.run(task_for(body, tmp_path), folder=tmp_path, name="task", time_limit_s=time_limit_s)
+
+    return run
+
+
+def serving() -> int:
+    """The number of the server's process."""
+    assert forking._KEPT.server is not None
+    return forking._KEPT.server._process.pid
+
+
+def test_an_answer_comes_back_and_a_thread_left_behind_does_not_keep_it(forked, tmp_path):
+    answer = forked("supports")
+    assert isinstance(answer, tasks.Qualified)
+    assert answer.accuracy.ratio > 2
+    assert answer.traced
+    assert (tmp_path / "trace.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("dies", "the worker was killed by SIGSEGV: last words"),
+        ("raises", "ValueError: first line"),
+        ("quits", "the worker exited with code 7"),
+        ("asks", "ValueError: nobody answers"),
+    ],
+)
+def test_whatever_happens_becomes_the_same_line_as_of_a_worker_started_by_itself(forked, monkeypatch, body, reason):
+    answer = forked(body)
+    assert answer == tasks.Broken(kind="failed", reason=reason)
+    monkeypatch.setattr(forking, "start", lambda *_: None)
+    assert forked(body) == answer
+
+
+def test_workers_come_from_one_server_and_leave_nothing_to_each_other(forked):
+    assert forked("leaves something").reason == "ValueError: left"
+    first = serving()
+    assert forked("finds nothing").reason == "ValueError: False None"
+    assert forked("dies").reason.startswith("the worker was killed by SIGSEGV")
+    assert forked("raises").reason == "ValueError: first line"
+    assert serving() == first
+
+
+def test_a_forked_worker_that_hangs_ends_with_what_it_started_and_the_server_goes_on(forked, tmp_path):
+    forked("raises")
+    first = serving()
+    assert forked("hangs", time_limit_s=3).reason == "no answer within 3 s"
+    assert gone(str(tmp_path))
+    assert forked("raises").reason == "ValueError: first line"
+    assert serving() == first
+
+
+def test_another_environment_or_folder_gets_another_server(forked, monkeypatch, tmp_path):
+    forked("raises")
+    first = serving()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setenv("SHOWN", "this")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert forked("shows its environment").reason == "ValueError: this in elsewhere"
+    assert serving() != first
+
+
+def test_a_server_that_is_killed_takes_its_worker_with_it_and_later_ones_get_another(forked, tmp_path):
+    forked("raises")
+    first = serving()
+    killer = threading.Thread(target=lambda: come(str(tmp_path), 1) and os.kill(first, signal.SIGKILL))
+    killer.start()
+    assert forked("hangs").reason == "the worker was killed by SIGKILL"
+    killer.join()
+    for orphan in sleepers(str(tmp_path)):  # what the worker had started is nobody's now
+        os.kill(orphan, signal.SIGKILL)
+    for _ in range(2):  # the first finds the server dead and starts by itself
+        assert forked("raises").reason == "ValueError: first line"
+    assert serving() != first
+
+
+def test_a_worker_beside_a_forked_one_is_started_by_itself(forked, tmp_path):
+    forked("raises")
+    (tmp_path / "beside").mkdir()
+    found = []
+    beside = threading.Thread(
+        target=lambda: found.append(
+            supervise.run(task_for("raises", tmp_path / "beside"), folder=tmp_path, name="beside", time_limit_s=60)
+        )
+    )
+    slow = threading.Thread(target=lambda: found.append(forked("is slow")))
+    slow.start()
+    while not forking._KEPT.server.busy:
+        time.sleep(0.01)
+    beside.start()
+    slow.join()
+    beside.join()
+    assert sorted(each.reason for each in found) == ["ValueError: first line", "ValueError: slow"]
+
+
+def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(monkeypatch, tmp_path):
+    monkeypatch.setattr(forking, "_KEPT", forking._Kept())
+    real = subprocess.Popen
+
+    def broken(command, **options):
+        if command[-1].endswith("forkserver"):
+            command = [sys.executable, "-c", "raise SystemExit('no such disk')"]
+        return real(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", broken)
+    with forking.kept():
+        with pytest.warns(UserWarning, match="each worker imports PyTorch anew: .* ended: no such disk"):
+            answer = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=60)
+        assert answer.reason == "ValueError: first line"
+        again = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=60)
+        assert again == answer
+
+
+def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
+    task = task_for("hangs", tmp_path)
+    (tmp_path / "task.json").write_bytes(tasks.encode(task))
+    script = (
+        "from pathlib import Path; from mlpfusion.measure import forking, supervise, tasks;"
+        f"folder = Path({str(tmp_path)!r}); task = tasks.decode_task((folder / 'task.json').read_bytes())\n"
+        "with forking.kept():\n"
+        "    print(forking.ForkServer, flush=True)\n"
+        "    supervise.run(task, folder=folder, name='t', time_limit_s=60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "MARKED": str(tmp_path)})
+    assert come(str(tmp_path), 2)  # the parent, and what the worker has started by now
+    children = [
+        number
+        for number in sleepers("mlpfusion.measure.forkserver")
+        if f"MARKED={tmp_path}" in Path(f"/proc/{number}/environ").read_text()
+    ]
+    assert len(children) == 2  # the server and the worker
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{number}").exists() for number in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not [number for number in children if Path(f"/proc/{number}").exists()]
+    for orphan in sleepers(str(tmp_path)):
+        os.kill(orphan, signal.SIGKILL)
