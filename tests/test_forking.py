@@ -64,6 +64,27 @@ def test_whatever_happens_becomes_the_same_line_as_of_a_worker_started_by_itself
     assert forked(body) == answer
 
 
+def test_nothing_that_is_imported_before_the_fork_asks_cuda():
+    script = """
+import os, torch
+def forbidden(name):
+    def called(*_, **__):
+        if name in {"is_available", "device_count"} and os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK") == "1":
+            return 1
+        os.write(1, name.encode())
+        os._exit(3)
+    return called
+for name in ("is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties",
+             "get_device_capability", "current_stream", "synchronize"):
+    setattr(torch.cuda, name, forbidden(name))
+from mlpfusion.measure import forkserver
+forkserver.preload()
+assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 def test_workers_come_from_one_server_and_leave_nothing_to_each_other(forked):
     assert forked("leaves something").reason == "ValueError: left"
     first = serving()

@@ -21,7 +21,8 @@ from mlpfusion.measure import worker
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What most workers import: seconds each time. None of it may touch a GPU, which a process has to itself.
+_BY_NVML: Final = "PYTORCH_NVML_BASED_CUDA_CHECK"
+# What most workers import: seconds each time.
 PRELOADED: Final = (
     "torch",
     "torch._inductor.compile_fx",
@@ -41,11 +42,9 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # what is printed while importing is no answer
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):  # the worker that needs it says so
-            importlib.import_module(name)
-    if _touched():
-        sys.exit("CUDA was initialised by an import, and no fork could use it")
+    preload()
+    if not _usable():
+        sys.exit("a fork of it could not use the GPU")
     print("ready", file=answers, flush=True)
     for line in commands:
         task, answer, log = map(Path, json.loads(line))
@@ -54,6 +53,20 @@ def main() -> None:
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
     os._exit(0)  # taking down what was imported takes a second
+
+
+def preload() -> None:
+    """Import what workers need, without initialising CUDA: no fork could use it then."""
+    # Inductor asks at import whether there is a GPU; this has PyTorch ask the driver's monitor instead of CUDA.
+    before = os.environ.get(_BY_NVML)
+    os.environ[_BY_NVML] = "1"
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):  # the worker that needs it says so
+            importlib.import_module(name)
+    if before is None:
+        del os.environ[_BY_NVML]
+    else:
+        os.environ[_BY_NVML] = before
 
 
 def _forked(task: Path, answer: Path, log: Path, *, ours: Sequence[IO[str]]) -> int:
@@ -91,15 +104,23 @@ def _worker(task: Path, answer: Path, log: Path, *, mother: int, leads: int) -> 
     return 0
 
 
-def _touched() -> bool:
-    """Whether a fork of this process finds CUDA initialised by its parent."""
+def _usable() -> bool:
+    """Whether a fork of this process can use the GPU, if there is one."""
     import torch
 
     pid = _fork()
     if pid == 0:
-        os._exit(int(torch.cuda._is_in_bad_fork()))
+        code = 1
+        try:
+            if (
+                torch.cuda.device_count()
+            ):  # by the driver's monitor, which tells of GPUs that CUDA cannot reach any more
+                torch.zeros(1, device="cuda").item()
+            code = 0
+        finally:
+            os._exit(code)
     _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status) != 0
+    return os.waitstatus_to_exitcode(status) == 0
 
 
 def _fork() -> int:
