@@ -57,8 +57,8 @@ def decode_refusal(config: DecodeConfig, card: Card, dtype: torch.dtype, m: int)
     if config.overlap and config.down is None:
         return "overlap is between two kernels, and down is None"
     # The down kernel parts its columns among four slices, each at least 16 wide.
-    for name, tile, columns in (("gate_up", config.gate_up, 16), ("down", config.down, 64)):
-        reason = None if tile is None else _stream_refusal(tile, card, dtype, config.tokens, columns)
+    for name, tile, slices in (("gate_up", config.gate_up, 1), ("down", config.down, 4)):
+        reason = None if tile is None else _stream_refusal(tile, card, dtype, config.tokens, slices)
         if reason is not None:
             return f"{name}: {reason}"
     return None
@@ -78,7 +78,7 @@ def _form_refusal(config: Config, card: Card, dtype: torch.dtype, direction: str
     if not 1 <= config.resident <= 8:
         return f"resident must be from 1 to 8, got {config.resident}"
     if config.form == "wide":
-        return None if card.capability >= (9, 0) else "the wide form needs compute capability 9.0 or later"
+        return None if card.capability[0] in (9, 10) else "the wide form is for compute capability 9 and 10"
     if card.capability[0] != 9:
         return "the hopper form is for compute capability 9.0"
     if any(_same_tile(config, one) and config.stages <= one.stages for one in shipped(card, dtype, direction)):
@@ -98,16 +98,17 @@ def _tile_refusal(config: Config) -> str | None:
         return f"a part of {config.block_n // config.parts} columns is narrower than 16 bytes"
     if config.warps not in (4, 8):
         return f"warps must be 4 or 8, got {config.warps}"
-    if not 1 <= config.stages <= 8:
-        return f"stages must be from 1 to 8, got {config.stages}"
+    # With one stage the specialised kernels wait for ever: a step gives its stage back only after the next step's wait.
+    if not 2 <= config.stages <= 8:
+        return f"stages must be from 2 to 8, got {config.stages}"
     if not 1 <= config.group <= 64:
         return f"group must be from 1 to 64, got {config.group}"
-    # 512 sums in fp32 for each thread are twice its registers; what is near that is told by compiling it.
     sums = config.block_m * config.block_n * 2 // (32 * config.warps * (2 if config.form == "hopper" else 1))
-    return None if sums < 512 else f"{sums} sums for each thread are more than its registers hold"
+    return _too_many(sums)
 
 
-def _stream_refusal(tile: StreamTile, card: Card, dtype: torch.dtype, tokens: int, columns: int) -> str | None:
+def _stream_refusal(tile: StreamTile, card: Card, dtype: torch.dtype, tokens: int, slices: int) -> str | None:
+    columns = 16 * slices
     if not _is_power(tile.rows) or not 16 <= tile.rows <= 256:
         return f"rows must be a power of two from 16 to 256, got {tile.rows}"
     if not _is_power(tile.columns) or not columns <= tile.columns <= 1024:
@@ -116,7 +117,14 @@ def _stream_refusal(tile: StreamTile, card: Card, dtype: torch.dtype, tokens: in
         return f"stages must be from 2 to 16, got {tile.stages}"
     if tile.warps not in (4, 8):
         return f"warps must be 4 or 8, got {tile.warps}"
-    return _too_large(tile.shared_bytes(tokens, dtype.itemsize), card)
+    # Each slice of the rows is multiplied by each of the tokens.
+    sums = slices**2 * tile.rows * tokens // (32 * tile.warps)
+    return _too_many(sums) or _too_large(tile.shared_bytes(tokens, dtype.itemsize), card)
+
+
+def _too_many(sums: int) -> str | None:
+    """512 sums in fp32 for each thread are twice its registers; what is near that is told by compiling it."""
+    return None if sums < 512 else f"{sums} sums for each thread are more than its registers hold"
 
 
 def _too_large(needed: int, card: Card) -> str | None:
