@@ -242,8 +242,38 @@ def test_no_grad_and_inference_mode_keep_nothing() -> None:
 
 
 @BOTH_WAYS
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.complex64])
+def test_autocast_leaves_alone_what_it_never_casts(dtype: torch.dtype) -> None:
+    leaves = leaves_of()
+    with torch.autocast("cpu", torch.float16), pytest.raises(TypeError, match=f"got {dtype}"):
+        run([leaves[0].detach().to(dtype), *leaves[1:]])
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("places", [(4,), (5,), (6,), (4, 5, 6)])
+@pytest.mark.parametrize("step", [0, 2, 3])
+def test_biases_with_gaps_or_of_one_element_are_read_right(
+    step: int, places: tuple[int, ...], grad: bool, recompute: bool
+) -> None:
+    leaves = leaves_of()
+    for place in places:
+        size = leaves[place].numel()
+        memory = torch.linspace(-1, 1, size * max(step, 1) + 1)
+        leaves[place] = memory.as_strided((size,), (step,), 1).detach().requires_grad_()
+    with torch.set_grad_enabled(grad):
+        y, want = run(leaves, recompute=recompute), eager(leaves)
+    torch.testing.assert_close(y, want)
+    if grad:
+        for got, right in zip(gradients(leaves, y), gradients(leaves, want), strict=True):
+            torch.testing.assert_close(got, right)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("layout", ["columns", "rows apart", "odd offset"])
-def test_saved_tensors_that_come_back_in_another_layout_are_read_right(layout: str) -> None:
+def test_saved_tensors_that_come_back_in_another_layout_are_read_right(layout: str, recompute: bool) -> None:
     """Hooks that move or pack what is saved may unpack it with strides of their own."""
 
     def unpack(tensor: Tensor) -> Tensor:
@@ -259,15 +289,16 @@ def test_saved_tensors_that_come_back_in_another_layout_are_read_right(layout: s
     leaves = leaves_of()
     want = gradients(leaves, run(leaves))
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
-        y = run(leaves)
+        y = run(leaves, recompute=recompute)
     torch.testing.assert_close(gradients(leaves, y), want)
 
 
 @BOTH_WAYS
-def test_a_weight_that_moves_to_another_layout_before_the_backward_is_read_right() -> None:
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_weight_that_moves_to_another_layout_before_the_backward_is_read_right(recompute: bool) -> None:
     leaves = leaves_of()
     want = gradients(leaves, run(leaves))
-    y = run(leaves)
+    y = run(leaves, recompute=recompute)
     for leaf in leaves[1:4]:
         leaf.data = leaf.data.t().contiguous().t()
     torch.testing.assert_close(gradients(leaves, y), want)

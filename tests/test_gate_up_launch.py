@@ -15,7 +15,7 @@ from mlpfusion_kernels import Weights, gate_up_launch, gated_mlp, unreadable
 from mlpfusion_kernels.gate_up_backward_kernels import gate_up_backward_pointer_kernel, gate_up_backward_tma_kernel
 from mlpfusion_kernels.gate_up_configs import Config
 from mlpfusion_kernels.gate_up_kernels import gate_up_pointer_kernel, gate_up_wide_kernel
-from mlpfusion_kernels.gate_up_launch import _aligned_rows, _apart, _unit, gate_up_backward, gate_up_forward
+from mlpfusion_kernels.gate_up_launch import _aligned, _aligned_rows, _apart, _unit, gate_up_backward, gate_up_forward
 from torch import Tensor
 from torch.nn import functional
 
@@ -62,7 +62,9 @@ def test_weights_are_readable_where_16_byte_copies_can_reach_each_row(found: tup
     faulty = [
         name
         for name, weight in zip(("gate", "up", "down"), found, strict=True)
-        if weight[0].stride() != (1,) or any(row.data_ptr() % 16 for row in weight)
+        if weight[0].stride() != (1,)
+        or weight.stride(0) < weight.shape[1]
+        or any(row.data_ptr() % 16 for row in weight)
     ]
     reason = unreadable(Weights(gate, up, down))
     if faulty:
@@ -193,6 +195,22 @@ def assert_near(got: list[Tensor], want: list[Tensor]) -> None:
     for one, other in zip(got, want, strict=True):
         eps = torch.finfo(one.dtype).eps
         torch.testing.assert_close(one.double(), other, rtol=8 * eps, atol=8 * eps * float(other.abs().max()))
+
+
+@pytest.mark.parametrize(("offset", "stride", "copied"), [(0, 16, False), (8, 16, False), (3, 16, True), (0, 24, True)])
+def test_what_was_saved_is_copied_only_where_it_is_not_whole_or_not_aligned(offset, stride, copied) -> None:
+    memory = torch.arange(256.0).to(torch.float16)
+    saved = memory.as_strided((5, 16), (stride, 1), offset)
+    found = _aligned(saved)
+    assert (found is not saved) == copied
+    assert torch.equal(found, saved)
+    assert found.is_contiguous()
+    assert found.data_ptr() % 16 == 0
+
+
+def test_the_interpreter_runs_its_own_tiles_whatever_the_card() -> None:
+    gate_up_launch.card.cache_clear()
+    assert gate_up_launch.card(0) == gate_up_launch.card(-1) == ((0, 0), 1, 0, "")
 
 
 @pytest.mark.usefixtures("form")

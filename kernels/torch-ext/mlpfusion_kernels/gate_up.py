@@ -40,8 +40,8 @@ def gated_mlp(x: torch.Tensor, weights: Weights, activation: str, *, recompute: 
         [..., D], contiguous. gate and up are rounded to the dtype before the activation, so the product in between has
         the bits of `act_mul(gate, up)`, in the forward and where the backward computes it again.
 
-    Between forward and backward x, gate and up are kept, not the product. Differentiable once: a second derivative
-    is refused by an error when it is asked for.
+    Between forward and backward x, gate and up are kept, not the product; under autocast also the weights that were
+    cast, anew at each call. Differentiable once: a second derivative is refused by an error when it is asked for.
 
     Raises:
         ValueError: unknown activation; another kind of device; shapes that do not fit; sizes that are no multiples of
@@ -52,14 +52,23 @@ def gated_mlp(x: torch.Tensor, weights: Weights, activation: str, *, recompute: 
     kind = x.device.type
     if kind != "meta" and torch.is_autocast_enabled(kind):  # of "meta" it raises
         dtype = torch.get_autocast_dtype(kind)
-        x = x.to(dtype)
-        weights = Weights(*(None if weight is None else weight.to(dtype) for weight in weights))  # type: ignore[arg-type]
+        x = _autocast(x, dtype)
+        weights = Weights(*(None if weight is None else _autocast(weight, dtype) for weight in weights))  # type: ignore[arg-type]
         with torch.autocast(kind, enabled=False):
             return _gated_mlp(x, weights, activation, recompute)
     return _gated_mlp(x, weights, activation, recompute)
 
 
+def _autocast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The tensor in autocast's dtype, if autocast casts its own: integers, complex numbers and float64 stay."""
+    return tensor.to(dtype) if tensor.dtype in DTYPES else tensor
+
+
 def _gated_mlp(x: torch.Tensor, weights: Weights, activation: str, recompute: bool) -> torch.Tensor:
+    if (
+        activation not in ACTIVATIONS
+    ):  # asked again in `check`; an operator's schema has another word for what is no text
+        raise ValueError(unknown_activation(activation))
     keep = torch.is_grad_enabled() and (x.requires_grad or any(w is not None and w.requires_grad for w in weights))
     if torch.compiler.is_compiling() or not _is_plain_cuda(x, weights):
         if not torch.compiler.is_compiling() and (_functorch_level() is not None or forward_ad._current_level >= 0):

@@ -17,7 +17,7 @@ from .described_kernel import Box, DescribedKernel, box_of
 from .gate_up_configs import Card, Config
 from .gate_up_decode import DecodeConfig, down_decode, gate_up_decode
 from .gate_up_tuned import backward_config, decode_config, forward_config
-from .gate_up_weights import Weights, unreadable
+from .gate_up_weights import Weights, unreadable, with_adjacent_biases
 
 
 def _portable_descriptor(box: Box) -> Any:
@@ -59,11 +59,11 @@ def _hopper() -> tuple[DescribedKernel, DescribedKernel]:
 
 @functools.cache
 def card(index: int) -> Card:
-    """What the choice of a configuration needs to know about a GPU; for -1, of Triton's interpreter.
+    """What the choice of a configuration needs to know about a GPU; for -1, or with it on, of Triton's interpreter.
 
     Raises RuntimeError for a GPU of AMD: Triton's compiler for those cannot select among pointers, as the kernels do.
     """
-    if index < 0:
+    if index < 0 or INTERPRETED:
         return Card((0, 0), 1, 0)
     if torch.version.hip is not None:
         raise RuntimeError("gated_mlp has no kernels for AMD GPUs; three linear layers around act_mul run there")
@@ -79,6 +79,7 @@ def mlp_forward(
 
     Raises ValueError for weights that the kernels cannot read where they lie.
     """
+    weights = with_adjacent_biases(weights)
     if _is_few(x):
         return few_tokens_forward(x, weights, activation, keep)
     product, gate, up = gate_up_forward(x, weights, activation, keep)
@@ -86,7 +87,14 @@ def mlp_forward(
 
 
 def preactivations(x: torch.Tensor, weights: Weights, activation: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """gate and up [M, H] before the activation, by the kernels by which `mlp_forward` computes them."""
+    """gate and up [M, H] before the activation, by the kernels by which `mlp_forward` computes them.
+
+    The weights are those of a forward. A saved-tensor hook, or an assignment to a weight's `.data`, may have laid them
+    out anew since.
+    """
+    gate_weight, up_weight = _aligned_rows(weights.gate), _aligned_rows(weights.up)
+    # No kernel here looks at the down weight: another one that can be read takes its place.
+    weights = with_adjacent_biases(weights._replace(gate=gate_weight, up=up_weight, down=gate_weight))
     if _is_few(x):
         _, gate, up = _few_tokens_product(x, weights, activation, True, _few_tokens_config(x, weights))
     else:
@@ -254,7 +262,7 @@ def gate_up_backward(
     if not m:
         return dgate_up, product
     # A saved-tensor hook, or an assignment to a weight's `.data`, may have brought any layout since the forward.
-    dy, down_weight, gate, up = _aligned_rows(dy), _aligned_rows(down_weight), gate.contiguous(), up.contiguous()
+    dy, down_weight, gate, up = _aligned_rows(dy), _aligned_rows(down_weight), _aligned(gate), _aligned(up)
     here = card(dy.get_device())
     config = config or backward_config(here, dy.dtype, m, d, h)
     launch = {"hopper": _backward_hopper, "wide": _backward_wide, "pointer": _backward_pointer}[config.form]
@@ -344,6 +352,13 @@ def _aligned_rows(tensor: torch.Tensor) -> torch.Tensor:
     """[M, K] as it is, if its rows are of adjacent elements and start at multiples of 16 bytes, else a copy."""
     stride, step = tensor.stride(0), tensor.stride(1)
     if step == 1 and stride >= tensor.shape[1] and not (stride * tensor.element_size() | tensor.data_ptr()) & 15:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """[M, H] as it is, if it is contiguous and starts at a multiple of 16 bytes, else a copy."""
+    if tensor.is_contiguous() and not tensor.data_ptr() & 15:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 

@@ -26,13 +26,23 @@ def unreadable(weights: Weights) -> str | None:
     """Why the kernels cannot read these weights where they lie, or None."""
     for name in ("gate", "up", "down"):
         weight: torch.Tensor = getattr(weights, name)
-        if weight.dim() == 2 and (weight.stride(1) != 1 or weight.stride(0) * weight.element_size() % 16):
+        if weight.dim() == 2 and (
+            weight.stride(1) != 1 or weight.stride(0) < weight.shape[1] or weight.stride(0) * weight.element_size() % 16
+        ):
             return (
-                f"{name}_weight must have rows of adjacent elements at distances that are multiples of 16 bytes, "
-                f"got strides {tuple(weight.stride())}"
+                f"{name}_weight must have rows of adjacent elements, apart from each other and at distances that are "
+                f"multiples of 16 bytes, got strides {tuple(weight.stride())}"
             )
         if weight.data_ptr() % 16:
             return f"{name}_weight must start at a multiple of 16 bytes, not at address {weight.data_ptr():#x}"
     if weights.gate.data_ptr() == weights.up.data_ptr() and weights.gate.numel():
         return "gate_weight and up_weight share one memory"
     return None
+
+
+def with_adjacent_biases(weights: Weights) -> Weights:
+    """The weights with each bias that has gaps between its elements, or repeats one, copied: kernels read no stride."""
+    biases = weights[3:]
+    if all(bias is None or bias.stride() == (1,) for bias in biases):
+        return weights
+    return Weights(*weights[:3], *(None if bias is None else bias.contiguous() for bias in biases))
