@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,9 @@ from mlpfusion_kernels.gate_up_configs import Config, choose
 from mlpfusion_kernels.gate_up_decode import DecodeConfig, StreamTile
 from mlpfusion_kernels.gate_up_limits import decode_refusal, refusal
 from mlpfusion_kernels.gate_up_tuned import Entry, Key, kernels_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
 BF16, CARDS, HERE, SHAPE = (made_here[name] for name in ("BF16", "CARDS", "HERE", "SHAPE"))
@@ -34,6 +38,17 @@ def ignored(file: Path, *reasons: str, ask: Any = forward) -> None:
     for reason in reasons:
         assert reason in texts[0]
     assert warned(lambda: forward(m=8000))[1] == []
+
+
+def bind(path: Path) -> None:
+    """A socket that nobody serves."""
+    here = Path.cwd()
+    os.chdir(path.parent)  # a socket's path may have about a hundred bytes
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +75,22 @@ def test_a_file_that_is_none_is_ignored_whole(file: Path, content: bytes, reason
 
 def test_a_directory_in_its_place_is_ignored(file: Path) -> None:
     file.mkdir(parents=True)
-    ignored(file, "Is a directory")
+    ignored(file, "it is not a regular file")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), bind], ids=str)
+def test_what_could_be_waited_for_is_not_read(file: Path, make: Callable[[Path], object]) -> None:
+    file.parent.mkdir()
+    make(file)
+    ignored(file, "it is not a regular file")
+
+
+def test_a_link_to_a_file_is_read(file: Path) -> None:
+    write(file, entry())
+    file.rename(file.with_name("elsewhere.json"))
+    file.symlink_to("elsewhere.json")
+    reload_tuned()
+    assert warned() == (OTHER, [])
 
 
 @pytest.mark.parametrize(
@@ -160,6 +190,22 @@ def test_a_good_entry_is_used_beside_bad_ones_which_are_counted(file: Path) -> N
     assert found == OTHER
     assert "entry 2: dtype 'int2'" in text
     assert text.endswith("; and 2 more")
+
+
+def test_entries_of_other_kernels_are_no_fault_where_these_have_their_own(file: Path) -> None:
+    elsewhere = entry(version="0123456789abcdef")
+    elsewhere["config"] = {"fields": "that these kernels do not have"}
+    elsewhere["digest"] = gate_up_tuned.digest(elsewhere)
+    write(file, elsewhere, entry(), entry(OTHER._replace(group=4), version="another"))
+    assert warned() == (OTHER, [])
+    write(file, elsewhere, entry(tokens=256))
+    assert warned(lambda: forward(m=256)) == (
+        OTHER,
+        [
+            f"tuned configurations in {str(file)!r} are ignored in part: entry 0: found for other kernels "
+            f"('0123456789abcdef', these are {kernels_version()!r})"
+        ],
+    )
 
 
 def test_entries_of_other_cards_are_no_fault_where_this_one_has_its_own(file: Path) -> None:

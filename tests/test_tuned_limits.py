@@ -1,4 +1,4 @@
-"""What passes as a configuration of a file: nothing that would hang a card, read past a tile or that no search makes."""
+"""What passes as a tuned configuration: nothing that would hang a card or that is far from what a search makes."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import os
+import stat
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +46,10 @@ class Key(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One configuration of the file, and the version of the kernels that it was found for."""
+    """One configuration of the file, and the version of the kernels that it was found for.
+
+    Entries of one key and different versions are different entries, as environments that share the file have them.
+    """
 
     key: Key
     kernels: str
@@ -157,22 +161,23 @@ def _of_card(card: Card) -> dict[Key, Config | DecodeConfig]:
         return {}
     found: dict[Key, Config | DecodeConfig] = {}
     faults: list[str] = []
-    others: set[str] = set()
+    stale: dict[Key, str] = {}
+    others: list[str] = []
     for place, one in enumerate(raw):
         try:
-            entry = entry_of(one)
-            mine = entry.key.device == card.name and entry.key.capability == card.capability
-            reason = _misfit(entry, card, version) if mine else None
+            key, kernels = key_of(one)
+            if (key.device, key.capability) != (card.name, card.capability):
+                others.append(key.device)
+            elif kernels != version:
+                stale[key] = f"entry {place}: found for other kernels ({_short(kernels)}, these are {version!r})"
+            else:
+                found[key] = _fitting(entry_of(one), card)
         except (ValueError, RecursionError) as error:
-            mine, reason = True, str(error)
-        if reason is not None:
-            faults.append(f"entry {place}: {reason}")
-        elif mine:
-            found[entry.key] = entry.config
-        else:
-            others.add(entry.key.device)
-    if others and not found:  # what other cards have there is of interest only where this one has nothing
-        faults.append(f"{len(raw) - len(faults)} of other cards than {card.name}: {', '.join(sorted(others))}")
+            faults.append(f"entry {place}: {error}")
+    # What other kernels and other cards have there is of interest only where these have nothing.
+    faults += [reason for key, reason in stale.items() if key not in found]
+    if others and not found:
+        faults.append(f"{len(others)} of other cards than {card.name}: {', '.join(sorted(set(others)))}")
     if faults:
         more = f"; and {len(faults) - _MOST_REASONS} more" if len(faults) > _MOST_REASONS else ""
         reasons = "; ".join(faults[:_MOST_REASONS]) + more
@@ -183,10 +188,12 @@ def _of_card(card: Card) -> dict[Key, Config | DecodeConfig]:
 def read(path: Path) -> bytes:
     """The bytes of a file of tuned configurations.
 
-    Raises OSError where it cannot be read, ValueError where it is too large to be one.
+    Raises OSError where it cannot be read, ValueError where it is too large to be one or no regular file.
     """
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for until somebody writes to it
+        raise ValueError("it is not a regular file")
     with path.open("rb") as file:
-        data = file.read(_MOST_BYTES + 1)  # a device such as /dev/zero has no end
+        data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it is larger than {_MOST_BYTES // 2**20} MiB")
     return data
@@ -206,8 +213,11 @@ def parse(data: bytes) -> list[object]:
     return entries
 
 
-def entry_of(raw: object) -> Entry:
-    """An entry as it is in the file; ValueError names the field at fault."""
+def key_of(raw: object) -> tuple[Key, str]:
+    """What an undamaged entry of the file is for, and its kernels, whatever configurations those have.
+
+    ValueError names the field at fault.
+    """
     if not isinstance(raw, dict):
         raise ValueError(f"it is no object but {_short(raw)}")
     device, dtype, direction, kernels = (_text(raw, name) for name in ("device", "dtype", "direction", "kernels"))
@@ -221,11 +231,16 @@ def entry_of(raw: object) -> Entry:
     sizes = [_integer(raw, name) for name in ("tokens", "hidden_size", "intermediate_size")]
     if min(sizes) < 1 or bucket(sizes[0]) != sizes[0]:
         raise ValueError(f"sizes must be positive, and tokens a power of two, got {sizes}")
-    key = Key(device, (capability[0], capability[1]), dtype, direction, *sizes)
-    config = _decode(raw.get("config")) if direction == "decode" else _config(raw.get("config"))
     if raw.get("digest") != digest(raw):
         raise ValueError("its digest is not that of its fields, so it is damaged")
-    return Entry(key, kernels, config)
+    return Key(device, (capability[0], capability[1]), dtype, direction, *sizes), kernels
+
+
+def entry_of(raw: Any) -> Entry:
+    """An entry of these kernels as it is in the file; ValueError names the field at fault."""
+    key, kernels = key_of(raw)
+    config = raw.get("config")
+    return Entry(key, kernels, _decode(config) if key.direction == "decode" else _config(config))
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
@@ -246,14 +261,16 @@ def document_of(entries: list[Any]) -> bytes:
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
-def _misfit(entry: Entry, card: Card, version: str) -> str | None:
-    """Why an entry of this card cannot be used, or None."""
-    if entry.kernels != version:
-        return f"found for other kernels ({_short(entry.kernels)}, these are {version!r})"
-    dtype, key = _DTYPES[entry.key.dtype], entry.key
-    if isinstance(entry.config, DecodeConfig):
-        return decode_refusal(entry.config, card, dtype, key.tokens)
-    return refusal(entry.config, card, dtype, key.direction, key.hidden_size)
+def _fitting(entry: Entry, card: Card) -> Config | DecodeConfig:
+    """The configuration of an entry for this card; ValueError says why it cannot run there."""
+    config, key, dtype = entry.config, entry.key, _DTYPES[entry.key.dtype]
+    if isinstance(config, DecodeConfig):
+        reason = decode_refusal(config, card, dtype, key.tokens)
+    else:
+        reason = refusal(config, card, dtype, key.direction, key.hidden_size)
+    if reason is not None:
+        raise ValueError(reason)
+    return config
 
 
 def _config(raw: object) -> Config:
