@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from mlpfusion_kernels import gate_up_tuned
 
 from mlpfusion import cli, tune, tunings
@@ -106,12 +108,21 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
         (["--dtype", "int8"], "unknown dtype 'int8'; valid: bfloat16"),
         (["--tokens", "1,,2"], "--tokens '1,,2' has an empty name"),
         (["--tokens", "1,x"], "--tokens must be a positive integer, got 'x'"),
+        (["--tokens", "0x10"], "--tokens must be a positive integer, got '0x10'"),
+        (
+            ["--tokens", "99999999999999999999"],
+            "--tokens must be an integer from 1 to 1073741824, got '99999999999999999",
+        ),
+        (["--tokens", "1,1073741825"], "--tokens must be an integer from 1 to 1073741824, got '1073741825'"),
+        (["--tokens", "9" * 5000], "--tokens must be an integer from 1 to 1073741824, got '999"),
+        (["--dim", "2147483648"], "--dim must be an integer from 1 to 2147483647, got '2147483648'"),
+        (["--hidden", "9" * 20], "--hidden must be an integer from 1 to 2147483647, got '99999999999999999999'"),
         (["--tokens", "256,256"], "--tokens names '256' twice"),
         (["--mode", "both"], "unknown mode 'both'; valid: inference, training"),
         (["--limit", "0"], "--limit must be a positive number of seconds, got '0'"),
         (["--format", "pdf"], "unknown format 'pdf'"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_what_cannot_be_tuned_is_one_line(
     capsys: pytest.CaptureFixture[str],
@@ -193,6 +204,64 @@ def test_an_interrupt_prints_what_is_finished(
     last = err.splitlines()[-1]
     assert last == f"mlpfusion: interrupted; 1 of 2 searches had finished; 1 faster configuration saved in {file}"
     assert gate_up_tuned.entry_of(gate_up_tuned.parse(file.read_bytes())[0]).config == FAST
+
+
+def test_what_memory_does_not_hold_fails_its_row_alone(
+    capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], file: Path
+) -> None:
+    gpu |= {"256": Fake({SHIPPED: 100.0, FAST: 90.0}), "8192": Fake({SHIPPED: 100.0, SLOW: 120.0})}
+    gpu["8192"].interrupt = torch.OutOfMemoryError("CUDA out of memory")
+    code, out, err = run(capsys, "--tokens", "256,8192")
+    assert code == 1
+    assert tune.describe(FAST) in out
+    assert "forward, 8192 tokens: failed: OutOfMemoryError: CUDA out of memory" in out
+    assert err.splitlines()[-1] == f"1 faster configuration saved in {file}"
+    assert forward(m=256) == FAST
+
+
+def test_a_disk_that_takes_no_more_ends_the_run_in_one_line_below_the_table(
+    capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu |= {str(m): Fake({SHIPPED: 100.0, FAST: 90.0}) for m in (64, 256, 8192)}
+    fsync, calls = os.fsync, iter(range(9))
+
+    def full(number: int) -> None:
+        if next(calls) == 1:
+            raise OSError(28, "No space left on device")
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, out, err = run(capsys, "--tokens", "64,256,8192")
+    assert code == 1
+    rows = {line.split()[1]: line for line in out.splitlines() if line.startswith("forward  ")}
+    assert sorted(rows) == ["256", "64"]
+    assert rows["64"].endswith("best")
+    assert "0.900x" in rows["256"]  # what was found, though it could not be kept
+    assert "forward, 256 tokens: failed: not saved: cannot write file of tuned configurations" in out
+    last = err.splitlines()[-1]
+    assert last.startswith("mlpfusion: cannot write file of tuned configurations")
+    ending = "No space left on device; 2 of 3 searches had finished; 1 faster configuration saved in "
+    assert last.endswith(ending + str(file))
+    assert "Traceback" not in err
+    assert forward(m=64) == FAST
+    assert forward(m=256) != FAST
+
+
+def test_a_fault_of_the_program_costs_no_finished_row(
+    capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu |= {str(m): Fake({SHIPPED: 100.0, FAST: 90.0}) for m in (64, 256)}
+    keep = tune.keep
+
+    def faulty(path: Path, found: tune.Found, card: object) -> None:
+        if found.answer.question.tokens == 256:
+            raise ZeroDivisionError
+        keep(path, found, card)
+
+    monkeypatch.setattr(tune, "keep", faulty)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(("tune", "--tokens", "64,256"))
+    assert tune.describe(FAST) in capsys.readouterr().out
 
 
 def test_nothing_is_tuned_by_a_call() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import runpy
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,16 +95,6 @@ def test_where_the_shipped_one_is_fastest_its_earlier_rival_leaves_the_file(file
     assert forward() == SHIPPED
 
 
-def test_what_is_there_stays_and_what_is_stale_or_no_entry_goes(file: Path) -> None:
-    others = entry(device="NVIDIA A40", capability=(8, 6), version="another")
-    write(file, others, {"no": "entry"}, entry(EVEN, version="stale"))
-    searched(file, Fake({SHIPPED: 100.0, FAST: 90.0}))
-    first, second = gate_up_tuned.parse(file.read_bytes())
-    assert first == others
-    assert gate_up_tuned.entry_of(second).config == FAST
-    assert second["found"]["time_ratio"] == pytest.approx([0.9] * 3)
-
-
 def test_what_fits_one_activation_alone_is_not_kept(file: Path) -> None:
     bench = Fake({SHIPPED: 100.0, FAST: 80.0, EVEN: 90.0})
     bench.fits_no_other_activation = {FAST}
@@ -134,6 +126,55 @@ def test_a_search_that_fails_says_so_and_the_next_goes_on(file: Path) -> None:
     failed, answer = searched(file, broken, Fake({SHIPPED: 100.0, FAST: 90.0}), asked=asked)
     assert (failed.reason, failed.kept) == ("no graph", False)
     assert answer.kept
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"), "OutOfMemoryError: CUDA out of memory."),
+        (
+            RuntimeError("Triton Error [CUDA]: an illegal address"),
+            "RuntimeError: Triton Error [CUDA]: an illegal address",
+        ),
+        (OSError(28, "No space left on device"), "OSError: [Errno 28] No space left on device"),
+        (KeyError("graph"), "KeyError: 'graph'"),
+        (MemoryError(), "MemoryError: MemoryError"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("when", ["made", "raced"])
+def test_whatever_a_search_fails_with_the_next_goes_on(file: Path, error: Exception, reason: str, when: str) -> None:
+    broken, fine = Fake({SHIPPED: 100.0, FAST: 90.0}), Fake({SHIPPED: 100.0, FAST: 90.0})
+    broken.interrupt = error
+
+    def bench(question: tunings.Question, device: object) -> Any:
+        if question.tokens == 8192:
+            return fine
+        if when == "made":
+            raise error
+        return broken
+
+    file.parent.mkdir()
+    asked = tune.questions(SPEC, [256, 8192], "inference")
+    failed, answer = tune.search(asked, GPU, file, bench=bench)
+    assert (failed.reason, failed.kept) == (reason, False)
+    assert answer.kept
+
+
+def test_the_memory_of_one_search_is_free_for_the_next(file: Path) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def bench(question: tunings.Question, device: object) -> Any:
+        gc.collect()
+        assert [each() for each in alive] == [None] * len(alive)
+        made = Fake({SHIPPED: 100.0, FAST: 90.0})
+        made.interrupt = torch.OutOfMemoryError("CUDA out of memory") if question.tokens == 64 else None
+        alive.append(weakref.ref(made))
+        return made
+
+    file.parent.mkdir()
+    answers = list(tune.search(tune.questions(SPEC, [32, 64, 256], "inference"), GPU, file, bench=bench))
+    assert [answer.kept for answer in answers] == [True, False, True]
 
 
 def test_an_interrupt_leaves_what_is_finished(file: Path) -> None:

@@ -17,6 +17,7 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
+MOST_SIZE: Final = 2**63 - 1  # PyTorch's sizes are integers of 64 bits
 
 # Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
 Text = str | None
@@ -27,13 +28,17 @@ class InterruptedRunError(MlpfusionError):
     """Ctrl-C, once there are files to speak of."""
 
 
-def size(option: str, text: str | None) -> int | None:
-    """A positive integer, or None if the option was not given."""
+def size(option: str, text: str | None, most: int = MOST_SIZE) -> int | None:
+    """A positive integer up to `most`, or None if the option was not given."""
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) > 0):
+    digits = text.lstrip("0")
+    if not (text.isascii() and text.isdigit() and digits):
         raise UsageError(f"{option} must be a positive integer, got {text!r}")
-    return int(text)
+    # Python refuses to read some thousands of digits.
+    if len(digits) > len(str(most)) or int(digits) > most:
+        raise UsageError(f"{option} must be an integer from 1 to {most}, got {text!r}")
+    return int(digits)
 
 
 def seconds(option: str, text: str) -> float:

@@ -9,6 +9,7 @@ import typer
 
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, Format, InterruptedRunError, Text, names_in, one_line, say, seconds, size
+from mlpfusion.errors import MlpfusionError
 
 if TYPE_CHECKING:
     from mlpfusion.tunings import Answer
@@ -36,15 +37,16 @@ def _tune(
     """Search for faster configurations of the fused kernels on this GPU, and keep them for later calls."""
     from mlpfusion import spec
     from mlpfusion.report import grid
+    from mlpfusion.tunings import MOST_SIZE, MOST_TOKENS
 
     spec.one_of("format", fmt, grid.FORMATS)
     asked_spec = spec.MLPSpec(
-        hidden_size=size("--dim", dim) or 0,
-        intermediate_size=size("--hidden", hidden) or 0,
+        hidden_size=size("--dim", dim, MOST_SIZE) or 0,
+        intermediate_size=size("--hidden", hidden, MOST_SIZE) or 0,
         activation=spec.parse_activation(activation),
         dtype=spec.parse_dtype(dtype),
     )
-    counts = [size("--tokens", text) or 0 for text in names_in("--tokens", tokens)]
+    counts = [size("--tokens", text, MOST_TOKENS) or 0 for text in names_in("--tokens", tokens)]
     asked_mode: spec.Mode = spec.one_of("mode", mode, spec.MODES)
     limit_s = seconds("--limit", limit)
     from mlpfusion import device as devices
@@ -56,17 +58,21 @@ def _tune(
     questions = tune.questions(asked_spec, counts, asked_mode)
     path = tune.check_file()
     answers: list[Answer] = []
-    interrupted = False
+    stopped: BaseException | None = None
     try:
         for answer in tune.search(questions, here, path, limit_s=limit_s, on_event=_report):
             answers.append(answer)
-    except KeyboardInterrupt:
-        interrupted = True
+    except (KeyboardInterrupt, Exception) as error:  # whatever it is, the finished answers took long
+        stopped = error
     if answers:
         write_out(tuning.render(tune.record(answers, here, path), fmt))
-    if interrupted:
-        done = f"{len(answers)} of {len(questions)} searches had finished"
-        raise InterruptedRunError(f"{done}; {_kept(answers)} in {path}")
+    if stopped is not None:
+        done = f"{len(answers)} of {len(questions)} searches had finished; {_kept(answers)} in {path}"
+        if isinstance(stopped, KeyboardInterrupt):
+            raise InterruptedRunError(done)
+        if isinstance(stopped, MlpfusionError):
+            raise MlpfusionError(f"{stopped}; {done}") from stopped
+        raise stopped
     say(f"{_kept(answers)} in {path}", sys.stderr)
     return FAILED if any(answer.reason is not None for answer in answers) else OK
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import statistics
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from mlpfusion import backend, environment, files
-from mlpfusion.errors import MeasurementError, UsageError
+from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.spread import summarise
 from mlpfusion.tunings import Answer, LeftOut, Question, Tuning
 
@@ -30,6 +33,10 @@ FINALISTS: Final = 5
 FINAL_ROUNDS: Final = 20
 # Fresh rounds for the winner alone: those that made it the winner flatter it.
 CONFIRM_ROUNDS: Final = 40
+# Each update of the kernels leaves what was found for those before; nobody may use them any more.
+OTHER_KERNELS: Final = 4
+# A search holds the lock while it writes one file.
+LOCK_S: Final = 60.0
 
 
 class Bench(Protocol):
@@ -103,7 +110,8 @@ def check_file() -> Path:
     """The file that results go to; its folder is made.
 
     Raises:
-        UsageError: no file can be there, or another one is, which would be lost.
+        UsageError: no file can be there, or another one is, which would be lost, or the system has no locks.
+        MlpfusionError: another process does not give the lock back.
     """
     from mlpfusion_kernels.gate_up_tuned import cache_file
 
@@ -113,7 +121,8 @@ def check_file() -> Path:
     except OSError as error:
         raise UsageError(f"{FILE} {str(path)!r}: its directory cannot be made: {error.strerror}") from None
     files.check_file(FILE, path)
-    _entries(path)
+    with _alone(path):
+        _entries(path)
     return path
 
 
@@ -132,7 +141,11 @@ def search(
 ) -> Iterator[Answer]:
     """One answer after the other; what is to be kept is in the file, and in use, before its answer is given.
 
-    About `limit_s` seconds are shared among the questions; a candidate for which there is no time is not tried.
+    About `limit_s` seconds are shared among the questions; a candidate for which there is no time is not tried. A
+    search that fails, for whatever reason, has an answer that says so, and the next one goes on.
+
+    Raises:
+        MlpfusionError: what was found could not be written; its answer, which says so, was given before.
     """
     make = bench or _bench
     end = now() + limit_s
@@ -140,13 +153,27 @@ def search(
         until = now() + max(0.0, end - now()) / (len(asked) - place)
         on_event(f"{place + 1} of {len(asked)}: {question.direction}, {question.tokens} tokens")
         try:
-            measures = make(question, device)
-            found = answer(question, measures, until=until, on_event=on_event, now=now)
-        except MeasurementError as error:
-            yield Answer(question=question, shipped="", reason=" ".join(str(error).split()))
+            found, card = _asked(question, make(question, device), until=until, on_event=on_event, now=now)
+        except Exception as error:  # whatever a compiler or a driver may raise; memory, say, may do for the next one
+            yield Answer(question=question, shipped="", reason=_reason(error))
             continue
-        keep(path, found, measures.card)
+        try:
+            keep(path, found, card)
+        except MlpfusionError as error:
+            yield replace(found.answer, kept=False, reason=f"not saved: {_reason(error)}")
+            raise
         yield found.answer
+
+
+def _asked(question: Question, bench: Bench, **options: Any) -> tuple[Found, Any]:
+    """What was found, and the card; nothing holds the bench's memory afterwards."""
+    return answer(question, bench, **options), bench.card
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MlpfusionError):
+        return " ".join(str(error).split())
+    return f"{type(error).__name__}: {backend.first_line(error)}"
 
 
 def _bench(question: Question, device: Device) -> Bench:
@@ -253,36 +280,71 @@ def _stream(tile: Any) -> str:
 def keep(path: Path, found: Found, card: Any) -> None:
     """Write the file with what was found in place of what it said of this question; the rest of it stays.
 
-    Where the shipped configuration won, there is nothing of this question in it afterwards.
+    Where the shipped configuration won, there is nothing of this question in it afterwards. What other kernels have for
+    the question stays as well, the OTHER_KERNELS newest; what is damaged goes. Several processes may do so at once.
 
     Raises:
         UsageError: meanwhile another file has come there.
-        MlpfusionError: the disk refused.
+        MlpfusionError: the disk refused, or another process does not give the lock back.
     """
     from mlpfusion_kernels import gate_up_tuned as tuned
     from mlpfusion_kernels import reload_tuned
 
-    ask = found.answer.question
+    ask, version = found.answer.question, tuned.kernels_version()
     sizes = (tuned.bucket(ask.tokens), ask.hidden_size, ask.intermediate_size)
     key = tuned.Key(card.name, card.capability, ask.dtype, ask.direction, *sizes)
-    before = _entries(path)
-    after = [one for one in before if _key_of(one) not in {None, key}]
-    if found.config is not None:
-        entry = tuned.entry_to_json(tuned.Entry(key, tuned.kernels_version(), found.config))
-        after.append({**entry, "found": _provenance(found.answer)})
-    if after != before:
-        files.write_whole(FILE, path, tuned.document_of(after))
+    asked = {**key._asdict(), "capability": [*key.capability]}
+    with _alone(path):
+        before = _entries(path)
+        whole: list[Any] = [one for one in before if _is_whole(one)]
+        same = [one for one in whole if {name: one.get(name) for name in asked} == asked]
+        others = [one for one in same if one.get("kernels") != version][-OTHER_KERNELS:]
+        after = [one for one in whole if one not in same or one in others]
+        if found.config is not None:
+            entry = tuned.entry_to_json(tuned.Entry(key, version, found.config))
+            after.append({**entry, "found": _provenance(found.answer)})
+        if after != before:
+            files.write_whole(FILE, path, tuned.document_of(after))
     reload_tuned()
 
 
-def _key_of(raw: object) -> object:
-    """What an entry is for, or None where it is none: nothing would ever use it."""
-    from mlpfusion_kernels.gate_up_tuned import entry_of
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the file's lock, so that no other process changes it between a look at it and the write that follows.
+
+    It is one of the system on an empty file beside, which stays: what a process held is free once that has ended,
+    however it ended. Systems that are not POSIX have no such lock, and are refused.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise UsageError(f"{FILE} {str(path)!r}: no POSIX locks here, without which it is not kept") from None
+    target = path.resolve()  # a link and what it leads to have one lock
+    lock = target.with_name(f"{target.name}.lock")
+    end = time.monotonic() + LOCK_S
+    with contextlib.ExitStack() as opened:
+        try:
+            held = opened.enter_context(lock.open("ab"))
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                if time.monotonic() >= end:
+                    raise MlpfusionError(f"{FILE} {str(path)!r}: another process holds {str(lock)!r}")
+                time.sleep(0.02)
+        except OSError as error:
+            raise MlpfusionError(f"{FILE} {str(path)!r}: cannot lock {str(lock)!r}: {error.strerror}") from None
+        yield
+
+
+def _is_whole(raw: object) -> bool:
+    """Whether these are all the fields of an entry, of these kernels or others, as they were written."""
+    from mlpfusion_kernels.gate_up_tuned import digest
 
     try:
-        return entry_of(raw).key
-    except (ValueError, RecursionError):
-        return None
+        return isinstance(raw, dict) and raw.get("digest") == digest(raw)
+    except RecursionError:
+        return False
 
 
 def _entries(path: Path) -> list[object]:
