@@ -22,6 +22,7 @@ BODIES = {
     "raises": "raise ValueError('first line\\nsecond line')",
     "refuses": "from mlpfusion.errors import BackendUnavailableError as E; raise E('mine', 'not today')",
     "quits": "raise SystemExit(7)",
+    "quits with a word": "raise SystemExit('needs a licence key')",
     "asks": "assert not __import__('sys').stdin.read(); raise ValueError('nobody answers')",
     "leaves something": "import os, sys; sys.left = os.environ['LEFT'] = 'x'; raise ValueError('left')",
     "finds nothing": 'import os, sys; raise ValueError(f\'{hasattr(sys, "left")} {os.environ.get("LEFT")}\')',

@@ -54,13 +54,14 @@ def test_an_answer_comes_back_and_a_thread_left_behind_does_not_keep_it(forked, 
         ("dies", "the worker was killed by SIGSEGV: last words"),
         ("raises", "ValueError: first line"),
         ("quits", "the worker exited with code 7"),
+        ("quits with a word", "the worker exited with code 1: needs a licence key"),
         ("asks", "ValueError: nobody answers"),
     ],
 )
 def test_whatever_happens_becomes_the_same_line_as_of_a_worker_started_by_itself(forked, monkeypatch, body, reason):
     answer = forked(body)
     assert answer == tasks.Broken(kind="failed", reason=reason)
-    monkeypatch.setattr(forking, "start", lambda *_: None)
+    monkeypatch.setattr(forking, "start", lambda *_, **__: None)
     assert forked(body) == answer
 
 
@@ -146,22 +147,22 @@ def test_a_worker_beside_a_forked_one_is_started_by_itself(forked, tmp_path):
     assert sorted(each.reason for each in found) == ["ValueError: first line", "ValueError: slow"]
 
 
-def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(monkeypatch, tmp_path):
+def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(forking, "_KEPT", forking._Kept())
     real = subprocess.Popen
 
     def broken(command, **options):
-        if command[-1].endswith("forkserver"):
+        if "mlpfusion.measure.forkserver" in command:
             command = [sys.executable, "-c", "raise SystemExit('no such disk')"]
         return real(command, **options)
 
     monkeypatch.setattr(subprocess, "Popen", broken)
     with forking.kept():
-        with pytest.warns(UserWarning, match="each worker imports PyTorch anew: .* ended: no such disk"):
-            answer = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=60)
+        answer = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=60)
         assert answer.reason == "ValueError: first line"
         again = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=60)
         assert again == answer
+    assert caplog.messages == ["each worker imports PyTorch anew: the process to fork them from ended: no such disk"]
 
 
 def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
@@ -190,3 +191,70 @@ def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
     assert not [number for number in children if Path(f"/proc/{number}").exists()]
     for orphan in sleepers(str(tmp_path)):
         os.kill(orphan, signal.SIGKILL)
+
+
+def run_alone(script: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False, **options
+    )
+
+
+ONE_AFTER_THE_OTHER = """
+import sys, threading, time
+from pathlib import Path
+from mlpfusion.measure import forking, supervise, tasks
+folder = Path(sys.argv[1])
+task = tasks.decode_task((folder / "task.json").read_bytes())
+def ask(name):
+    answer = supervise.run(task, folder=folder, name=name, time_limit_s=60)
+    print(answer.reason, flush=True)
+"""
+
+
+@pytest.fixture
+def given(tmp_path):
+    def given(body: str) -> str:
+        (tmp_path / "task.json").write_bytes(tasks.encode(task_for(body, tmp_path)))
+        return ONE_AFTER_THE_OTHER.replace("sys.argv[1]", repr(str(tmp_path)))
+
+    return given
+
+
+def test_the_server_outlives_the_thread_that_started_it(given):
+    """The kernel's word for a parent is the thread that started a process."""
+    done = run_alone(
+        given("is slow")
+        + """
+with forking.kept():
+    first = threading.Thread(target=ask, args=("first",))
+    first.start()
+    first.join()
+    server = forking._KEPT.server
+    time.sleep(0.5)
+    ask("second")
+    assert forking._KEPT.server is server
+"""
+    )
+    assert (done.stdout, done.returncode) == ("ValueError: slow\n" * 2, 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+        "import os, resource as r; r.setrlimit(r.RLIMIT_NOFILE, (4096, r.getrlimit(r.RLIMIT_NOFILE)[1]));"
+        "held = [os.open('/dev/null', 0) for _ in range(1100)]",
+        "import warnings; warnings.simplefilter('error')",
+    ],
+)
+def test_whatever_the_caller_has_set_workers_are_forked(given, before):
+    done = run_alone(
+        f"{before}\n{given('raises')}"
+        + """
+with forking.kept():
+    ask("one")
+    assert forking._KEPT.server is not None
+""",
+        env={**os.environ, "PYTHONWARNINGS": "error" if "warnings" in before else ""},
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("ValueError: first line\n", "", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import signal
@@ -12,13 +13,15 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from mlpfusion.device import DeviceKind
+
+_LOG: Final = logging.getLogger("mlpfusion")
 START_S: Final = 120.0  # importing PyTorch from a slow disk
 END_S: Final = 5.0
 
@@ -36,24 +39,26 @@ class Process(Protocol):
 class ForkServer:
     """One process that forks a worker at a time, all of them with the environment and folder that it was started in."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self.made_for = (dict(environment), os.getcwd())
+    def __init__(self, environment: Mapping[str, str], device: DeviceKind) -> None:
+        self.made_for = (dict(environment), os.getcwd(), device)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mlpfusion.measure.forkserver"],
+            [sys.executable, "-m", "mlpfusion.measure.forkserver", device],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=dict(environment),
             start_new_session=True,  # an interrupt from the terminal is for the one who asks
         )
+        self._ready = False
         self._worker: ForkedWorker | None = None
         self._unread = b""
 
     def ready(self) -> bool:
-        """Wait until it has imported everything; False if it cannot serve, with a warning that says why."""
+        """Wait until it has imported everything; False if it cannot serve, and the log says why."""
         try:
-            if self.line(START_S) == "ready":
+            self._ready = self.line(START_S) == "ready"
+            if self._ready:
                 return True
             reason = f"said {self._unread.decode(errors='replace')!r}"
         except subprocess.TimeoutExpired:
@@ -62,7 +67,7 @@ class ForkServer:
             self._errors.seek(0)
             printed = self._errors.read().decode(errors="replace").strip().splitlines()
             reason = f"ended: {printed[-1] if printed else 'it said nothing'}"
-        warnings.warn(f"each worker imports PyTorch anew: the process to fork them from {reason}", stacklevel=2)
+        _LOG.warning("each worker imports PyTorch anew: the process to fork them from %s", reason)
         return False
 
     @property
@@ -87,9 +92,11 @@ class ForkServer:
         """
         assert self._process.stdout is not None
         end = None if timeout is None else time.monotonic() + timeout
+        said = select.poll()
+        said.register(self._process.stdout, select.POLLIN)
         while b"\n" not in self._unread:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            if not select.select([self._process.stdout], [], [], left)[0]:
+            left_ms = None if end is None else max(0.0, end - time.monotonic()) * 1e3
+            if not said.poll(left_ms):
                 assert timeout is not None
                 raise subprocess.TimeoutExpired(self._process.args, timeout)
             more = os.read(self._process.stdout.fileno(), 4096)
@@ -100,8 +107,10 @@ class ForkServer:
         return line.decode()
 
     def end(self) -> None:
-        """End it; it ends by itself when nothing more can come."""
+        """End it, and a worker that is left; it ends by itself when nothing more can come, if it listens already."""
         assert self._process.stdin is not None
+        if not self._ready:
+            self._process.kill()
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
@@ -159,7 +168,7 @@ def kept() -> Iterator[None]:
                 _KEPT.failed = False
 
 
-def start(task: Path, answer: Path, log: Path, environment: Mapping[str, str]) -> Process | None:
+def start(task: Path, answer: Path, log: Path, *, environment: Mapping[str, str], device: DeviceKind) -> Process | None:
     """A forked worker, or None where there is no server for this environment, or it has its hands full."""
     with _LOCK:
         if not _KEPT.depth or _KEPT.failed or not sys.platform.startswith("linux"):
@@ -167,9 +176,9 @@ def start(task: Path, answer: Path, log: Path, environment: Mapping[str, str]) -
         server = _KEPT.server
         if server is not None and server.busy:
             return None
-        if server is None or server.made_for != (dict(environment), os.getcwd()):
+        if server is None or server.made_for != (dict(environment), os.getcwd(), device):
             _give_up()
-            server = _KEPT.server = ForkServer(environment)
+            server = _KEPT.server = ForkServer(environment, device)
             if not server.ready():
                 _give_up()
                 _KEPT.failed = True

@@ -10,6 +10,8 @@ import contextlib
 import importlib
 import json
 import os
+import select
+import signal
 import sys
 import traceback
 import warnings
@@ -37,22 +39,35 @@ PRELOADED: Final = (
 
 def main() -> None:
     """Import, then fork one worker after the other until nothing more comes in."""
-    worker.die_with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it would never learn how a worker ended
     commands, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # what is printed while importing is no answer
     preload()
-    if not _usable():
-        sys.exit("a fork of it could not use the GPU")
+    if sys.argv[1] == "cuda" and not _usable():
+        raise RuntimeError("a fork of it could not use the GPU")
     print("ready", file=answers, flush=True)
     for line in commands:
         task, answer, log = map(Path, json.loads(line))
         pid = _forked(task, answer, log, ours=(commands, answers))
         print(pid, file=answers, flush=True)
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
-    os._exit(0)  # taking down what was imported takes a second
+        print(_ended(pid, commands), file=answers, flush=True)
+
+
+def _ended(pid: int, commands: IO[str]) -> int:
+    """The exit code of a worker; with nobody left to hear it, the worker ends, and this process with it."""
+    ended = os.pidfd_open(pid)
+    wait = select.poll()
+    wait.register(ended, select.POLLIN)
+    wait.register(commands, 0)  # the end of the other side is told unasked
+    if ended not in dict(wait.poll()):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        os._exit(0)
+    os.close(ended)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def preload() -> None:
@@ -60,9 +75,11 @@ def preload() -> None:
     # Inductor asks at import whether there is a GPU; this has PyTorch ask the driver's monitor instead of CUDA.
     before = os.environ.get(_BY_NVML)
     os.environ[_BY_NVML] = "1"
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):  # the worker that needs it says so
-            importlib.import_module(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those that are errors would leave half of a module
+        for name in PRELOADED:
+            with contextlib.suppress(ImportError):  # the worker that needs it says so
+                importlib.import_module(name)
     if before is None:
         del os.environ[_BY_NVML]
     else:
@@ -97,7 +114,10 @@ def _worker(task: Path, answer: Path, log: Path, *, mother: int, leads: int) -> 
         if os.getppid() == mother:
             worker.work(task, answer)
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        sys.stderr.write(f"{stop.code}\n")
+        return 1
     except BaseException:  # it must not get back into the loop of the process that it was forked from
         traceback.print_exc()
         return 1
@@ -131,4 +151,9 @@ def _fork() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)  # taking down what was imported takes a second

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 5.0
 LOG_TAIL_BYTES: Final = 16_384
+LINE_LENGTH: Final = 300  # of what a worker printed, in a reason
 
 
 def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, before: Sequence[str] = ()) -> tasks.Answer:
@@ -40,8 +41,8 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, befor
     if emulates:
         environment["TRITON_INTERPRET"] = "1"
     worker: forking.Process | None = None
-    if ours and not emulates and not before:
-        worker = forking.start(task_path, answer_path, log_path, environment)
+    if not isinstance(task, tasks.Trace) and not emulates and not before:
+        worker = forking.start(task_path, answer_path, log_path, environment=environment, device=task.device)
     if worker is None:
         command = [*before, sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]
         with log_path.open("wb") as log:
@@ -92,4 +93,5 @@ def death(code: int, log: Path) -> str:
     with log.open("rb") as lines:
         lines.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         printed = [line.strip() for line in lines.read().decode(errors="replace").splitlines() if line.strip()]
-    return f"the worker {how}" + (f": {without_paths(printed[-1])}" if printed else "")
+    last = without_paths(printed[-1]) if printed else ""
+    return f"the worker {how}" + (f": {last[:LINE_LENGTH]}{'…' * (len(last) > LINE_LENGTH)}" if last else "")
