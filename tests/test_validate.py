@@ -75,11 +75,11 @@ EDITS = {
     "0.5": (
         "0.5 *",
         "0.6 *",
-        "constants: every value is 1.2 times",
+        "constants (float32): every value is 1.2 times",
         "the factor 0.5 in front of g·(1 + tanh) were 0.6",
     ),
-    "0.0447": ("0.0447", "0.0547", "constants: the cubic coefficient is 0.0547", "where 0.044715 belongs"),
-    "mask": ("offsets < n", "offsets > n", "written: the mask is inverted", "elements behind its end are"),
+    "0.0447": ("0.0447", "0.0547", "constants (float32): the cubic coefficient is 0.0547", "where 0.044715 belongs"),
+    "mask": ("offsets < n", "offsets > n", "written (float32): the mask is inverted", "elements behind its end are"),
 }
 
 
@@ -235,6 +235,41 @@ def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_pat
     assert (asked.word, "only float32 is written" in asked.headline) == ("not valid", True)
 
 
+def test_a_backward_may_refuse_a_shape_or_a_dtype(bench: run.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        class Picky(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, gate, up):
+                ctx.save_for_backward(gate, up)
+                return F.gelu(gate, approximate="tanh") * up
+
+            @staticmethod
+            def backward(ctx, dy):
+                gate, up = ctx.saved_tensors
+                if gate.shape[-1] % 8 or gate.dtype is torch.float32:
+                    raise ValueError("16 bits and columns of a multiple of 8")
+                dgate = torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh")
+                return dgate, dy * F.gelu(gate, approximate="tanh")
+
+        def picky(gate, up):
+            return Picky.apply(gate, up)
+
+        def never(gate, up):
+            return Picky.apply(gate.float(), up.float()).to(gate.dtype)
+        """,
+    )
+    only = ("differentiable", "backward", "layouts", "saved-kept")
+    found = examine(bench, f"{path}:picky", only=only)
+    assert found.word == "valid"
+    assert check(found, "differentiable", "bfloat16").status == check(found, "backward", "bfloat16").status == "pass"
+    assert "no gradient in float32" in check(found, "differentiable", "float32").sentence
+    assert check(found, "backward", "float32").status == "not decidable here"
+    never = examine(bench, f"{path}:never", only=only)
+    assert "no gradient can be had: its backward raises ValueError: 16 bits" in never.headline
+
+
 def test_a_shape_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_path: Path) -> None:
     path = written(
         tmp_path,
@@ -358,7 +393,7 @@ def test_assert_valid_says_why_with_the_smallest_shape_and_a_command() -> None:
     with pytest.raises(AssertionError) as wrong:
         assert_valid(target, device="cpu", only=["constants", "elementwise"], dtypes=["float32"])
     said = str(wrong.value)
-    assert "is not valid: constants: the cubic coefficient is 0.044 where 0.044715 belongs" in said
+    assert "is not valid: constants (float32): the cubic coefficient is 0.044 where 0.044715 belongs" in said
     assert "elementwise [float32] at shape " in said
     assert "mlpfusion validate" in said
     assert "--only constants --seed" in said

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import types
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import torch
 import triton
@@ -13,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import UsageError
+from mlpfusion.report.verdict import page as verdict_page
+from mlpfusion.spec import DTYPES as DTYPES_ALL
 from mlpfusion.validate import against, bounds, channel, checks_modes, emulation, guard, probes, registry, run, tuners
 from mlpfusion.validate.exam import UndecidableError, shape_text
 from mlpfusion.validate.layouts import LAYOUTS
-from mlpfusion.verdicts import Checked
+from mlpfusion.verdicts import Checked, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,17 +177,25 @@ def checked(name: str, status: str, *, hazard: bool = False) -> Checked:
     return Checked(name=name, looked_at="", status=status, sentence=f"of {name}", repro="", hazard=hazard)  # type: ignore[arg-type]
 
 
+RIGHT = [checked("runs", "pass"), checked("elementwise", "pass")]
 LOADED = channel.Loaded(kind="act_mul", described="a function")
 
 
 @pytest.mark.parametrize(
     ("checks", "word", "headline"),
     [
-        ([checked("runs", "pass"), checked("elementwise", "pass")], "valid", "every check passed"),
+        ([*RIGHT, checked("backward", "pass")], "valid", "every check passed"),
+        ([*RIGHT, checked("backward", "not decidable here")], "not decidable here", "backward: of backward"),
+        ([*RIGHT, checked("differentiable", "reported")], "valid", "every check passed; forward only"),
+        (
+            [*RIGHT, checked("differentiable", "reported"), checked("differentiable", "pass")],
+            "not decidable here",
+            "differentiable",
+        ),
         ([checked("runs", "pass"), checked("elementwise", "not decidable here")], "not decidable here", "elementwise"),
         ([checked("elementwise", "fail"), checked("backward", "fail")], "not valid", "elementwise: of elementwise"),
         (
-            [checked("elementwise", "pass"), checked("saved-kept", "reported", hazard=True)],
+            [*RIGHT, checked("backward", "pass"), checked("saved-kept", "reported", hazard=True)],
             "valid with hazards",
             "saved-kept: of saved-kept",
         ),
@@ -204,6 +216,33 @@ def test_every_check_has_a_name_of_its_own_and_says_what_it_looks_at() -> None:
     assert names[0] == "runs"
     with pytest.raises(UsageError, match="unknown check 'nope'; valid: runs, written"):
         registry.check_names(("nope",))
+
+
+@pytest.mark.parametrize(
+    ("judged", "taken", "asked"),
+    [
+        ("each", DTYPES_ALL, DTYPES_ALL),
+        ("two", DTYPES_ALL, ("float32", "bfloat16")),
+        ("two", ("float16",), ("float16",)),
+        ("finest", DTYPES_ALL, ("float32",)),
+        ("narrow", DTYPES_ALL, ("bfloat16", "float16")),
+        ("narrow", ("float32",), ("float32",)),
+        ("each", (), ()),
+        ("two", (), ()),
+    ],
+)
+def test_the_dtypes_that_a_check_is_asked_in(judged: str, taken: tuple[str, ...], asked: tuple[str, ...]) -> None:
+    exam = types.SimpleNamespace(dtypes=taken, finest="float32" if "float32" in taken else (*taken, "")[0])
+    assert registry.ALL[0]._replace(dtypes=judged).asked_in(exam) == asked  # type: ignore[arg-type]
+
+
+def test_a_dtype_in_which_nothing_ran_has_no_word_in_the_table() -> None:
+    one = msgspec.structs.replace(checked("saved-kept", "pass"), dtype="float32")
+    page = verdict_page(
+        Verdict(target="t", kind="act_mul", activation="silu", word="valid", headline="", checks=(one,))
+    )
+    line = next(line for line in page.splitlines() if "saved-kept" in line)
+    assert line.split()[1:4] == ["–", "–", "pass"]
 
 
 def test_shapes_are_written_as_they_are_typed() -> None:

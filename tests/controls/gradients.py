@@ -186,3 +186,53 @@ class _BackwardRaises(_Saves):
 
 def backward_raises(gate, up):
     return _BackwardRaises.apply(gate, up)
+
+
+class _OddRefused(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        if gate.shape[-1] % 8:
+            raise ValueError("columns must be a multiple of 8")
+        return _dgate(dy, gate, up) * 0, _dup(dy, gate)
+
+
+def odd_refused_rest_wrong(gate, up):
+    """A backward that refuses some shapes, and is wrong in the others."""
+    return _OddRefused.apply(gate, up)
+
+
+class _Fp32Refused(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        if gate.dtype is torch.float32:
+            raise NotImplementedError("the backward takes 16 bits only")
+        return _dgate(dy, gate, up) * 2, _dup(dy, gate)
+
+
+def fp32_refused_rest_wrong(gate, up):
+    """A backward that refuses a dtype, and is wrong in the others."""
+    return _Fp32Refused.apply(gate, up)
+
+
+def detached_in_16_bits(gate, up):
+    return _forward(gate, up) if gate.dtype is torch.float32 else _forward(gate, up).detach()
+
+
+def gate_detached_in_16_bits(gate, up):
+    return _forward(gate if gate.dtype is torch.float32 else gate.detach(), up)
+
+
+class _NarrowSpent(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        dgate, dup = _dgate(dy, gate, up), _dup(dy, gate)
+        if gate.dtype is not torch.float32:
+            gate.data.copy_(dgate)
+        return dgate, dup
+
+
+def saved_overwritten_in_16_bits(gate, up):
+    return _NarrowSpent.apply(gate, up)

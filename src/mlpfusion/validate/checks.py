@@ -6,10 +6,10 @@ probe, a function in `probes`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion.backend import first_line
-from mlpfusion.validate.exam import Found, UndecidableError, failed, reported, undecided
+from mlpfusion.validate.exam import FaultError, Found, UndecidableError, failed, is_refusal, reported, undecided
 from mlpfusion.validate.hired import DiedError, RaisedError
 from mlpfusion.verdicts import Checked
 
@@ -25,14 +25,28 @@ ACT_MUL: Final[frozenset[Kind]] = frozenset(("act_mul",))
 MLP: Final[frozenset[Kind]] = frozenset(("mlp",))
 
 
+# "each" dtype that is taken; "two", the finest and a 16-bit one, for what may differ between the code paths of both;
+# the "finest" alone; each "narrow" one, which has 16 bits.
+Judged = Literal["each", "two", "finest", "narrow"]
+
+
 class Check(NamedTuple):
-    """One question to a target: its name, what it looks at, which kinds it is for, whether each dtype has its own."""
+    """One question to a target: its name, what it looks at, which kinds it is for, in which dtypes it is asked."""
 
     name: str
     looks_at: str
     kinds: frozenset[Kind]
     run: Callable[[Exam, Dtype], Found]
-    each_dtype: bool = False
+    dtypes: Judged = "finest"
+
+    def asked_in(self, exam: Exam) -> tuple[Dtype, ...]:
+        """The dtypes in which this is asked: of those that the target takes; without a narrow one, the finest."""
+        narrow = tuple(dtype for dtype in exam.dtypes if dtype != "float32")
+        if not exam.dtypes or self.dtypes == "each":
+            return exam.dtypes
+        if self.dtypes == "two":
+            return tuple(dict.fromkeys((exam.finest, *narrow[:1])))
+        return narrow or (exam.finest,) if self.dtypes == "narrow" else (exam.finest,)
 
 
 def carry_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
@@ -41,6 +55,8 @@ def carry_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
         found = check.run(exam, dtype)
     except UndecidableError as error:
         found = undecided(str(error))
+    except FaultError as error:
+        found = failed(str(error))
     except RaisedError as error:
         found = raised(error, is_asked=exam.asked.dtypes is not None)
     except DiedError:
@@ -58,6 +74,8 @@ def raised(error: RaisedError, *, is_asked: bool) -> Found:
         return failed(f"runs out of memory: {error.text}")
     if error.why == "interpreter":
         return undecided(f"Triton's interpreter cannot run it: {error.text}")
+    if not is_refusal(error):
+        return failed(f"raises {error}, which is no way to refuse a call")
     if is_asked:
         return failed(f"raises {error}")
     return reported(f"refused: {error}")
@@ -65,14 +83,13 @@ def raised(error: RaisedError, *, is_asked: bool) -> Found:
 
 def told(check: Check, exam: Exam, dtype: Dtype, found: Found) -> Checked:
     """A finding as a record."""
-    named = dtype if check.each_dtype else None
     return Checked(
         name=check.name,
         looked_at=check.looks_at,
         status=found.status,
         sentence=found.sentence,
         repro=exam.repro(check.name, dtype, found.shape),
-        dtype=named,
+        dtype=dtype,
         hazard=found.hazard,
         shape=found.shape,
         figures=found.figures or {},

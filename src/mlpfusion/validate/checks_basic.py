@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from mlpfusion.verdicts import Kind
 
 # No multiple of any tile, a multiple of most, and rows of an odd length.
-WRITTEN: Final = ((257,), (1031,), (7, 127), (2, 2048))
+WRITTEN: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
+    "act_mul": ((257,), (1031,), (7, 127), (2, 2048)),
+    "mlp": ((257,), (1031,), (2, 96)),
+}
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -60,7 +63,7 @@ def _misshapen(y: Tensor, like: Tensor, dtype: Dtype) -> Found | None:
 def written(exam: Exam, dtype: Dtype) -> Found:
     """Every element of result and gradients is written, and nothing behind: memory is poisoned with two patterns."""
     refused, faults = [], []
-    shapes = exam.asked.shapes or WRITTEN
+    shapes = exam.asked.shapes or WRITTEN[exam.kind]
     for shape in shapes:
         given = exam.operands(dtype, shape, "written")
         try:
@@ -108,16 +111,12 @@ def _left_by_backward(exam: Exam, dtype: Dtype, shapes: tuple[tuple[int, ...], .
     faults = []
     for shape in shapes:
         given = exam.operands(dtype, shape, "written")
-        try:
-            first, facts = exam.ask("backward", given, pattern="nan")
-            second, again = exam.ask("backward", given, pattern="odd")
-        except RaisedError as error:
-            if not is_refusal(error):
-                raise
+        once, twice = exam.gradients(given, pattern="nan"), exam.gradients(given, pattern="odd")
+        if once is None or twice is None:
             continue
-        for name in first:
-            if name != "y" and name in second and first[name].shape == given[name[2:]].shape:
-                faults += _left(shape, name, first, second, (facts, again))
+        (first, facts), (second, again) = once, twice
+        for name in exam.names:
+            faults += _left(shape, f"d:{name}", first, second, (facts, again))
     return faults
 
 
@@ -154,8 +153,9 @@ def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
     given = exam.operands(dtype, exam.plain, "kept")
     _, facts = exam.ask("forward", given)
     changed = facts["changed"]
-    if not changed and exam.forward_only is None:
-        changed = exam.ask("backward", given)[1]["changed"]
+    if not changed:
+        trained = exam.gradients(given)
+        changed = [] if trained is None else trained[1]["changed"]
     if changed:
         return failed(f"the forward overwrites {' and '.join(changed)}", exam.plain)
     return passed("the operands are as they were, by their bits")
@@ -292,12 +292,12 @@ def mismatched(exam: Exam, dtype: Dtype) -> Found:
 def aliased(exam: Exam, dtype: Dtype) -> Found:
     """One tensor as both operands gives the sum of both gradients."""
     given = exam.operands(dtype, exam.plain, "aliased")
-    results, _ = exam.ask("aliased", given, grad=exam.forward_only is None)
+    results, _ = exam.ask("aliased", given, grad=exam.lack(dtype) is None)
     both = {"gate": given["gate"], "up": given["gate"], "dy": given["dy"]}
-    apart, facts = exam.ask("backward" if "d:gate" in results else "forward", both)
+    apart, _ = exam.backward(both) if "d:gate" in results else exam.ask("forward", both)
     if not bounds.is_close(results["y"], apart["y"], dtype):
         return failed("one tensor as both operands gives another result", exam.plain)
-    if "d:gate" in results and "forward_only" not in facts:
+    if "d:gate" in results:
         summed = apart["d:gate"].double() + apart["d:up"].double()
         if not bounds.is_close(results["d:gate"].double(), summed, dtype):
             return hazard("one tensor as both operands silently gets a wrong gradient", exam.plain)
@@ -305,17 +305,17 @@ def aliased(exam: Exam, dtype: Dtype) -> Found:
 
 
 CHECKS: Final = (
-    Check("runs", "one call and the shape and dtype of its result", BOTH, runs, each_dtype=True),
-    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written),
-    Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept),
-    Check("results-kept", "an earlier result after another call", BOTH, reuse),
-    Check("deterministic", "the bits of three calls", BOTH, deterministic),
-    Check("positions", "shuffled operands", ACT_MUL, positions),
-    Check("rows-alone", "a row among others and alone", BOTH, rows_alone),
-    Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory),
+    Check("runs", "one call and the shape and dtype of its result", BOTH, runs, dtypes="each"),
+    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written, dtypes="two"),
+    Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept, dtypes="two"),
+    Check("results-kept", "an earlier result after another call", BOTH, reuse, dtypes="two"),
+    Check("deterministic", "the bits of three calls", BOTH, deterministic, dtypes="two"),
+    Check("positions", "shuffled operands", ACT_MUL, positions, dtypes="two"),
+    Check("rows-alone", "a row among others and alone", BOTH, rows_alone, dtypes="two"),
+    Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory, dtypes="two"),
 )
 LATER: Final = (
     Check("configurations", "each configuration of an autotuner", BOTH, configurations),
-    Check("mismatched", "one row of up for four of gate", ACT_MUL, mismatched),
+    Check("mismatched", "one row of up for four of gate", ACT_MUL, mismatched, dtypes="two"),
 )
-AFTER_GRADIENTS: Final = (Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased),)
+AFTER_GRADIENTS: Final = (Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased, dtypes="two"),)

@@ -24,37 +24,24 @@ SECOND_ORDER: Final = 1e-2
 
 
 def differentiable(exam: Exam, dtype: Dtype) -> Found:
-    """Whether it has a backward at all."""
-    given = exam.operands(dtype, exam.plain, "differentiable")
-    try:
-        results, facts = exam.ask("backward", given)
-    except RaisedError as raised:
-        if not is_refusal(raised):
-            raise
-        exam.forward_only = f"with gradients on it raises {raised}"
-    else:
-        exam.forward_only = facts.get("forward_only")
-        if facts.get("broken"):
-            return hazard(f"no gradient can be had: {exam.forward_only}", exam.plain)
-    if exam.forward_only is not None:
-        return reported(f"forward only: {exam.forward_only}")
-    missing = facts["missing"]
-    if missing:
-        return failed(f"there is no gradient for {' and '.join(missing)}", exam.plain)
-    for name in exam.names:
-        grad, leaf = results[f"d:{name}"], given[name]
-        if grad.shape != leaf.shape or grad.dtype != leaf.dtype:
-            return failed(
-                f"the gradient of {name} is {tuple(grad.shape)} {grad.dtype} for {tuple(leaf.shape)} {leaf.dtype}",
-                exam.plain,
-            )
-    return passed("has a gradient for every operand")
+    """Whether it has a backward at all, in this dtype."""
+    lack = exam.lack(dtype)
+    if lack is None:
+        return passed("has a gradient for every operand")
+    if exam.forward_only is None:
+        # A detached result loses gradients without a word, where the same call in another dtype trains.
+        found = hazard if lack.how == "detached" else reported
+        return found(f"no gradient in {dtype}, as there is in another dtype: {lack.sentence}")
+    if lack.how == "fails":
+        return hazard(f"no gradient can be had: {lack.sentence}", exam.plain)
+    return reported(f"forward only: {lack.sentence}")
 
 
 def backward(exam: Exam, dtype: Dtype) -> Found:
     """Every element of d_gate and d_up is within its bound, at gate scales of 0.01, 1 and 10."""
     worst = {"gate": 0.0, "up": 0.0}
     failures, judged = [], 0
+    exam.need_gradients(dtype)
     for shape in exam.asked.shapes or SHAPES:
         for scale in SCALES:
             given = exam.operands(dtype, shape, "backward", scale=scale)
@@ -108,6 +95,7 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
 
 def partial(exam: Exam, dtype: Dtype) -> Found:
     """The gradient of each operand is the same where no other operand needs one."""
+    exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "partial")
     whole, _ = exam.backward(given)
     for name in exam.names if exam.kind == "act_mul" else exam.names[:1]:
@@ -124,6 +112,7 @@ def partial(exam: Exam, dtype: Dtype) -> Found:
 
 def saved_kept(exam: Exam, dtype: Dtype) -> Found:
     """The backward leaves the operands, and the gradient that it is given, as they were."""
+    exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "saved")
     _, facts = exam.backward(given)
     changed = facts["changed_by_backward"]
@@ -135,8 +124,7 @@ def saved_kept(exam: Exam, dtype: Dtype) -> Found:
 
 def second_backward(exam: Exam, dtype: Dtype) -> Found:
     """A second backward through one graph (retain_graph=True) gives the same gradients or is refused."""
-    if exam.forward_only is not None:
-        return undecided(f"forward only: {exam.forward_only}")
+    exam.need_gradients(dtype)
     results, facts = exam.ask("second", exam.operands(dtype, exam.plain, "second"))
     if "refused" in facts:
         return passed(f"a second backward is refused: {facts['refused']}")
@@ -157,8 +145,7 @@ def _alike(first: torch.Tensor, again: torch.Tensor | None, dtype: Dtype) -> boo
 
 def double_backward(exam: Exam, dtype: Dtype) -> Found:
     """A gradient of the gradient is right or refused, not silently wrong."""
-    if exam.forward_only is not None:
-        return undecided(f"forward only: {exam.forward_only}")
+    exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "double")
     generator = exam.generator("double weights")
     first, other = (given[name] for name in exam.names[:2])
@@ -184,16 +171,18 @@ def double_backward(exam: Exam, dtype: Dtype) -> Found:
 
 
 CHECKS: Final = (
-    Check("differentiable", "one backward, and the shape and dtype of each gradient", BOTH, differentiable),
+    Check(
+        "differentiable", "one backward, and the shape and dtype of each gradient", BOTH, differentiable, dtypes="each"
+    ),
     Check(
         "backward",
         "d_gate and d_up of random operands at three scales, against fp64",
         ACT_MUL,
         backward,
-        each_dtype=True,
+        dtypes="each",
     ),
-    Check("partial", "the gradient of one operand alone", BOTH, partial),
-    Check("saved-kept", "the bits of operands and dy before and after the backward", BOTH, saved_kept),
-    Check("second-backward", "two backwards through one graph", BOTH, second_backward),
+    Check("partial", "the gradient of one operand alone", BOTH, partial, dtypes="two"),
+    Check("saved-kept", "the bits of operands and dy before and after the backward", BOTH, saved_kept, dtypes="two"),
+    Check("second-backward", "two backwards through one graph", BOTH, second_backward, dtypes="two"),
     Check("double-backward", "a gradient of the gradient, against fp64", BOTH, double_backward),
 )

@@ -126,8 +126,7 @@ def _short(dtype: torch.dtype) -> str:
 
 def checkpointed(exam: Exam, dtype: Dtype) -> Found:
     """Checkpointing gives the gradients of a plain backward."""
-    if exam.forward_only is not None:
-        return undecided(f"forward only: {exam.forward_only}")
+    exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "checkpointed")
     try:
         results, _ = exam.ask("checkpointed", given)
@@ -166,8 +165,8 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
 
 
 CHECKS: Final = (
-    Check("inference", "a call under torch.inference_mode", BOTH, inference),
-    Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed),
+    Check("inference", "a call under torch.inference_mode", BOTH, inference, dtypes="two"),
+    Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed, dtypes="two"),
     Check("autocast", "equal and mixed operands under autocast", BOTH, autocast),
     Check("compile", "a call and its backward inside torch.compile(fullgraph=True)", BOTH, compiled),
     Check("exactness", "a comparison for equality, compiled together with the target", BOTH, exactness),

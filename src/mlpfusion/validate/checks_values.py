@@ -224,18 +224,18 @@ def _finite(value: float) -> float | None:
 
 
 CHECKS: Final = (
-    Check("function", "every gate value of a 16-bit dtype, against four functions", BOTH, function, each_dtype=True),
+    Check("function", "every gate value of a 16-bit dtype, against four functions", BOTH, function, dtypes="each"),
     Check("constants", "65,280 gate values in float32, and a fit of the constants", BOTH, constants),
     Check("precision", "whether errors in float32 are the noise of a smaller dtype", BOTH, precision),
-    Check("ulps", "the distance of every gate value's result to fp64, in ulp", BOTH, ulps, each_dtype=True),
-    Check("store", "the mean signed error in ulp", ACT_MUL, store, each_dtype=True),
-    Check("specials", "±0, subnormals, ±inf, nan and the largest numbers", ACT_MUL, specials, each_dtype=True),
+    Check("ulps", "the distance of every gate value's result to fp64, in ulp", BOTH, ulps, dtypes="each"),
+    Check("store", "the mean signed error in ulp", ACT_MUL, store, dtypes="each"),
+    Check("specials", "±0, subnormals, ±inf, nan and the largest numbers", ACT_MUL, specials, dtypes="each"),
     Check(
         "elementwise",
         "random operands at three scales in many shapes, against fp64",
         ACT_MUL,
         elementwise,
-        each_dtype=True,
+        dtypes="each",
     ),
-    Check("rounding", "gate values where one rounding and two differ", BOTH, rounding, each_dtype=True),
+    Check("rounding", "gate values where one rounding and two differ", BOTH, rounding, dtypes="each"),
 )

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.validate import bounds
+from mlpfusion.validate.channel import Raised
 from mlpfusion.validate.diagnose import diagnose
 from mlpfusion.validate.hired import RaisedError
+from mlpfusion.validate.sweeps import Swept, WrongShapeError, rows_of, through_mlp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mlpfusion.device import DeviceKind
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.validate.channel import Facts, Loaded, Tensors
@@ -23,11 +23,32 @@ if TYPE_CHECKING:
     from mlpfusion.validate.hired import Hired
     from mlpfusion.verdicts import Kind, Status
 
+# Shapes of gate, or rows of x, of which one at least must be differentiable in a target that is: none is special.
+TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}
 FLAT: Final = 256  # columns of a flat tensor that is refused as such
 
 
 class UndecidableError(MlpfusionError):
     """A check cannot be decided here; the text says why."""
+
+
+class FaultError(MlpfusionError):
+    """What a call gave is wrong whatever a check was looking for; the text says how."""
+
+
+class BackwardError(RaisedError):
+    """The forward gave a result, and its backward raised."""
+
+
+class DetachedError(UndecidableError):
+    """A call with gradients on gave a result that has none."""
+
+
+class Lack(NamedTuple):
+    """Why there are no gradients, and how: the result is "detached", or they are "refused", or a backward "fails"."""
+
+    sentence: str
+    how: Literal["detached", "refused", "fails"]
 
 
 class Sizes(NamedTuple):
@@ -115,11 +136,11 @@ class Exam:
         self.seed = seed
         self.device = device
         self.sizes = SIZES[0]
-        self.forward_only: str | None = None
         self._worker = worker
         self._peers = peers
         self._sweeps: dict[Dtype, list[Swept]] = {}
         self._diagnoses: dict[Dtype, Diagnosis | None] = {}
+        self._lacks: dict[Dtype, Lack | None] = {}
 
     @property
     def kind(self) -> Kind:
@@ -224,15 +245,83 @@ class Exam:
         """y, d:NAME and the facts of a backward.
 
         Raises:
-            UndecidableError: the target is forward only.
+            RaisedError: the forward or (`BackwardError`) the backward raised, which may be a refusal of this call.
+            DetachedError: the result has no gradient.
+            FaultError: a gradient is missing, or of another shape or dtype than its operand.
         """
-        if self.forward_only is not None:
-            raise UndecidableError(f"forward only: {self.forward_only}")
         results, facts = self.ask("backward", given, **options)
-        if "forward_only" in facts:
-            self.forward_only = facts["forward_only"]
-            raise UndecidableError(f"forward only: {self.forward_only}")
+        if "raised" in facts:
+            exception, text = facts["raised"]
+            raise BackwardError(Raised(why="refused", exception=exception, text=text))
+        if "detached" in facts:
+            raise DetachedError("its result has no gradient")
+        if facts["missing"]:
+            raise FaultError(f"there is no gradient for {' and '.join(facts['missing'])}")
+        for name in self.names:
+            grad, leaf = results[f"d:{name}"], given[name]
+            if grad.shape != leaf.shape or grad.dtype != leaf.dtype:
+                raise FaultError(
+                    f"the gradient of {name} is {tuple(grad.shape)} {grad.dtype} for {tuple(leaf.shape)} {leaf.dtype}"
+                )
         return results, facts
+
+    def lack(self, dtype: Dtype) -> Lack | None:
+        """Why no gradient comes in a dtype, whichever shape is tried; None where they come.
+
+        Raises:
+            FaultError: one is missing, or of another shape or dtype than its operand.
+        """
+        if dtype not in self._lacks:
+            self._lacks[dtype] = self._lack(dtype)
+        return self._lacks[dtype]
+
+    def _lack(self, dtype: Dtype) -> Lack | None:
+        found = []
+        for shape in dict.fromkeys((self.plain, *(self.asked.shapes or TRAINED[self.kind]))):
+            try:
+                self.backward(self.operands(dtype, shape, "gradients"))
+            except DetachedError as error:
+                found.append(Lack(str(error), "detached"))
+            except RaisedError as error:
+                if not is_refusal(error):
+                    raise
+                is_silent = error.exception == "NotImplementedError" or "not implemented" in error.text
+                if isinstance(error, BackwardError):
+                    found.append(Lack(f"its backward raises {error}", "refused" if is_silent else "fails"))
+                else:
+                    found.append(Lack(f"with gradients on it raises {error}", "refused"))
+            else:
+                return None
+        return found[0]
+
+    @property
+    def forward_only(self) -> str | None:
+        """Why no gradient comes in any dtype, or None."""
+        lacks = []
+        for dtype in sorted(self.dtypes, key=lambda each: each != self.finest):
+            lack = self.lack(dtype)
+            if lack is None:
+                return None
+            lacks.append(lack)
+        return lacks[0].sentence
+
+    def need_gradients(self, dtype: Dtype) -> None:
+        """Raise an `UndecidableError` unless gradients come in a dtype."""
+        lack = self.lack(dtype)
+        if lack is not None:
+            known = self.forward_only
+            raise UndecidableError(f"forward only: {known}" if known else f"no gradient in {dtype}: {lack.sentence}")
+
+    def gradients(self, given: Tensors, **options: Any) -> tuple[Tensors, Facts] | None:
+        """`backward`, or None where this call does not give every gradient, which is for another check to say."""
+        try:
+            return self.backward(given, **options)
+        except (DetachedError, FaultError):
+            return None
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            return None
 
     def flat(self, given: Tensors) -> Tensor:
         """y [N] of an act·mul for operands [N]; a target that refuses one dimension gets them as rows of FLAT."""
@@ -242,7 +331,7 @@ class Exam:
             if not is_refusal(error):
                 raise
             n = given["gate"].numel()
-            padded = {name: _rows_of(tensor, FLAT) for name, tensor in given.items()}
+            padded = {name: rows_of(tensor, FLAT) for name, tensor in given.items()}
             y = self.forward(padded).reshape(-1)[:n]
         if y.shape != given["gate"].shape:
             raise UndecidableError(f"it returns {tuple(y.shape)} for {tuple(given['gate'].shape)}")
@@ -254,7 +343,10 @@ class Exam:
             gate = bounds.every_value(dtype)
             ups = (1.0, 1.0 + bounds.EPS[dtype])
             if self.kind == "mlp":
-                self._sweeps[dtype] = [_through_mlp(gate, up, self.sizes, self.forward) for up in ups]
+                try:
+                    self._sweeps[dtype] = [through_mlp(gate, up, self.sizes, self.forward) for up in ups]
+                except WrongShapeError as error:
+                    raise UndecidableError(str(error)) from None
             else:
                 constants = [torch.full_like(gate, up) for up in ups]
                 self._sweeps[dtype] = [Swept(self.flat({"gate": gate, "up": up}), gate, up) for up in constants]
@@ -277,45 +369,6 @@ class Exam:
         return " ".join([*parts, f"--only {check}", f"--seed {self.seed}"])
 
 
-class Swept(NamedTuple):
-    """y for gate values and a constant up, each [N]."""
-
-    y: Tensor
-    gate: Tensor
-    up: Tensor
-
-
-def _rows_of(tensor: Tensor, columns: int) -> Tensor:
-    rows = torch.zeros(-(-tensor.numel() // columns) * columns, dtype=tensor.dtype)
-    rows[: tensor.numel()] = tensor
-    return rows.view(-1, columns)
-
-
-def _through_mlp(gate: Tensor, up: float, sizes: Sizes, run: Callable[[Tensors], Tensor]) -> Swept:
-    """Gate values as x of an MLP whose weights pass them on unchanged: products with ones and zeros are exact.
-
-    The last column carries up.
-    """
-    d, h = sizes
-    largest = torch.finfo(gate.dtype).max
-    size = gate.double().abs()
-    inside = size * up < largest * (1 - torch.finfo(gate.dtype).eps)  # inf·0 would spoil its row
-    if gate.dtype is not torch.float16:  # a matrix product may take subnormals, those of float32's exponent, for 0
-        inside &= (size >= 4 * torch.finfo(gate.dtype).tiny) | (size == 0)
-    gate = gate[inside]
-    values = _rows_of(gate, d - 1)
-    x = torch.cat((values, torch.full((values.shape[0], 1), up, dtype=gate.dtype)), dim=1)
-    passes = torch.zeros(h, d, dtype=gate.dtype)
-    passes[:d] = torch.eye(d, dtype=gate.dtype)
-    ones = torch.zeros(h, d, dtype=gate.dtype)
-    ones[:, -1] = 1.0
-    y = run({"x": x, "wg": passes, "wu": ones, "wd": passes.T.contiguous()})
-    if y.shape != x.shape:
-        raise UndecidableError(f"it returns {tuple(y.shape)} for x of {tuple(x.shape)}")
-    kept = y[:, : d - 1].reshape(-1)[: gate.numel()]
-    return Swept(kept, gate, torch.full_like(gate, up))
-
-
 def peer_target(peer: str, kind: Kind) -> str:
     """The text by which a worker loads a peer."""
     return f"@{peer}:{kind}" if peer in {"eager", "inductor"} else peer
@@ -331,6 +384,10 @@ def shape_text(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
+# What nobody refuses an operand with: the program asks to end, or calls itself without end.
+NO_REFUSAL: Final = frozenset(("SystemExit", "KeyboardInterrupt", "GeneratorExit", "RecursionError"))
+
+
 def is_refusal(error: RaisedError) -> bool:
-    """Whether the target raised by itself, rather than the interpreter or the memory."""
-    return error.why in {"refused", "misused"}
+    """Whether the target raised by itself to say no, rather than the interpreter, the memory or a fault of its own."""
+    return error.why in {"refused", "misused"} and error.exception not in NO_REFUSAL

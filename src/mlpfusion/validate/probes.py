@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from mlpfusion.backend import first_line, without_paths
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.validate import emulation, guard
 from mlpfusion.validate.layouts import LAYOUTS
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from mlpfusion.validate.tuners import Pins
 
     Probe = Callable[["Run", Tensors, Facts], "tuple[Tensors, Facts]"]
+
+MEMORY: Final = (MemoryError, torch.OutOfMemoryError)
 
 
 class Run(NamedTuple):
@@ -76,9 +79,10 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y and the gradients of all operands for dy; the fact "forward_only" says why there are none.
+    """y and the gradients of all operands for dy.
 
-    Facts: which operands changed by the forward and by the backward (dy too), and by how much their versions rose.
+    Facts: "detached" where y has no gradient, "raised" (the exception's name and text) where the backward raises; which
+    operands changed by the forward and by the backward (dy too), and by how much their versions rose.
     """
     leaves = run.operands(given, options, grad=True)
     bound = run.target.bind(leaves)
@@ -88,7 +92,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         run.synchronize()
         changed = before.changed(run)
         if not y.requires_grad:
-            return {"y": y}, {"forward_only": "its result has no gradient", "changed": changed}
+            return {"y": y}, {"detached": True, "changed": changed}
         dy = guard.place(given["dy"], run.device)
         if "dy" in options.get("layouts", {}):
             dy = LAYOUTS[options["layouts"]["dy"]](dy)
@@ -96,12 +100,12 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         versions = [leaf._version for leaf in bound.leaves]
         try:
             grads = torch.autograd.grad(y, bound.leaves, dy, allow_unused=True)
-        except (NotImplementedError, RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-            if "CUDA error" in str(error) or isinstance(error, torch.OutOfMemoryError) or emulation.is_limit(error):
+        except Exception as error:  # what a stranger's backward refuses with may be of any kind
+            # These say something of the machine, whichever pass they come from.
+            if "CUDA error" in str(error) or isinstance(error, MEMORY) or emulation.is_limit(error):
                 raise
-            silent = isinstance(error, NotImplementedError) or "not implemented" in str(error)
-            said = f"its backward raises {type(error).__name__}: {error}"
-            return {"y": y}, {"forward_only": said, "broken": not silent, "changed": changed, **watched.overwritten()}
+            raised = [type(error).__name__, without_paths(first_line(error))]
+            return {"y": y}, {"raised": raised, "changed": changed, **watched.overwritten()}
         run.synchronize()
     names = OPERANDS[run.target.kind]
     facts = {

@@ -28,7 +28,9 @@ ALL: Final[tuple[Check, ...]] = (
     *checks_mlp.CHECKS[1:],
     *checks_modes.CHECKS,
 )
+# The checks without which nothing is called valid: of values, and of gradients unless there are none.
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}
+TRAINING: Final[dict[Kind, str]] = {"act_mul": "backward", "mlp": "mlp-gradients"}
 
 
 def selected(kind: Kind, only: tuple[str, ...] | None) -> tuple[Check, ...]:

@@ -16,7 +16,7 @@ from mlpfusion.validate import against, bounds
 from mlpfusion.validate.checks import carry_out, told
 from mlpfusion.validate.exam import SIZES, Asked, Exam, UndecidableError, failed
 from mlpfusion.validate.hired import DiedError, Hired, RaisedError
-from mlpfusion.validate.registry import DECISIVE, selected
+from mlpfusion.validate.registry import DECISIVE, TRAINING, selected
 from mlpfusion.verdicts import Checked, Peer, Verdict
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _identify(exam: Exam) -> Activation | None:
 def _carry_out_all(exam: Exam) -> Iterator[Checked]:
     """Every check in every dtype that it is for; a dtype that the target refuses is judged no further."""
     for check in selected(exam.kind, exam.asked.only):
-        for dtype in exam.dtypes if check.each_dtype else exam.dtypes and (exam.finest,):
+        for dtype in check.asked_in(exam):
             try:
                 checked = carry_out(check, exam, dtype)
             except DiedError as error:
@@ -227,13 +227,17 @@ def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...]
     decisive = [check for check in checks if check.name == DECISIVE[loaded.kind]]
     if only is None and not any(check.status == "pass" for check in decisive):
         return "not decidable here", _said((decisive or list(checks))[0])
+    differentiable = [check for check in checks if check.name == "differentiable"]
+    forward_only = bool(differentiable) and all(check.status == "reported" for check in differentiable)
+    training = [check for check in checks if check.name == TRAINING[loaded.kind]]
+    if only is None and not forward_only and not any(check.status == "pass" for check in training):
+        return "not decidable here", _said((training or differentiable or list(checks))[0])
     hazards = [check for check in checks if check.hazard]
     if hazards:
         return "valid with hazards", "; ".join(_said(check) for check in hazards)
     if only is not None and all(check.status != "pass" for check in checks if check.name != "runs"):
         return "not decidable here", _said(checks[-1])
-    forward_only = next((c for c in checks if c.name == "differentiable" and c.status == "reported"), None)
-    return "valid", "every check passed" if forward_only is None else "every check passed; forward only"
+    return "valid", "every check passed; forward only" if forward_only else "every check passed"
 
 
 def _said(check: Checked) -> str:
