@@ -150,15 +150,16 @@ class _CppKernel:
         pointers, unknown = self._pointers, None
         if pointers is None or not all(isinstance(value, Tensor) for value in _at(args, pointers)):
             pointers, unknown = (), "its argument list in Inductor's code cannot be read"
-        self._ledgers.launch(
-            self._name,
-            "inductor",
-            kernel=self._name,
-            reads=[args[one.place] for one in pointers if one.reads],
-            writes=[args[one.place] for one in pointers if one.writes],
-            unknown=unknown,
-        )
-        return self._kernel(*args)
+        with self._ledgers.running(args):
+            self._ledgers.launch(
+                self._name,
+                "inductor",
+                kernel=self._name,
+                reads=[args[one.place] for one in pointers if one.reads],
+                writes=[args[one.place] for one in pointers if one.writes],
+                unknown=unknown,
+            )
+            return self._kernel(*args)
 
 
 def _at(args: tuple[Any, ...], pointers: tuple[_Pointer, ...]) -> list[Any]:

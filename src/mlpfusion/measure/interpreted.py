@@ -29,14 +29,16 @@ def watched(ledgers: Ledgers) -> Iterator[None]:
             run(self, *args, **kwargs)
             return
         seen = _Seen(memory)
-        ledgers.quiet += 1  # the interpreter's own copies are operators too
-        interpreter._interpreter = seen
-        try:
-            run(self, *args, **kwargs)
-        finally:
-            interpreter._interpreter = memory
-            ledgers.quiet -= 1
-        _write_down(ledgers, self.fn.__name__, seen, list(tensors((*args, *kwargs.values()))))
+        given = list(tensors((*args, *kwargs.values())))
+        with ledgers.running(given):
+            ledgers.quiet += 1  # the interpreter's own copies are operators too
+            interpreter._interpreter = seen
+            try:
+                run(self, *args, **kwargs)
+            finally:
+                interpreter._interpreter = memory
+                ledgers.quiet -= 1
+            _write_down(ledgers, self.fn.__name__, seen, given)
 
     executor.__call__ = launch
     try:

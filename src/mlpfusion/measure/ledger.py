@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from mlpfusion import regions
-from mlpfusion.ledgers import COPIES, Access, Buffer, Launch, Ledger
+from mlpfusion.ledgers import COPIES, Access, Buffer, Launch, Ledger, Run
 from mlpfusion.measure import compiled
+from mlpfusion.measure.contents import Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
     from mlpfusion.ledgers import Source
 
-
-class _Known:
-    """One allocation: its addresses, its number, and a weak reference that tells whether it is still there."""
-
-    __slots__ = ("number", "reference", "start", "stop")
-
-    def __init__(self, storage: torch.UntypedStorage, number: int, start: int) -> None:
-        self.reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-        self.number = number
-        self.start = start
-        self.stop = start + storage.nbytes()
-
-    def is_there(self) -> bool:
-        """Whether its memory is still its own."""
-        return not self.reference.expired()  # type: ignore[no-untyped-call]
+_SCALAR: Final = 8  # bytes of the largest number
 
 
 class Ledgers:
@@ -41,11 +28,15 @@ class Ledgers:
 
     A buffer is one allocation, told by its storage object. The allocator hands the same address out again within a
     call, so addresses alone do not tell two buffers apart; a weak reference to the storage object does, without keeping
-    its memory. Two storage objects over one living memory are one buffer.
+    its memory. Storage objects over one living memory are one buffer, also where the one was gone before the other came
+    and the memory is not PyTorch's.
+
+    `earlier` is the ledger of the call before: what was there after it was there before this one. Where it is given,
+    memory of this call that is read must have been written by a launch.
     """
 
-    def __init__(self, named: Mapping[str, Tensor]) -> None:
-        self._known: dict[int, _Known] = {}
+    def __init__(self, named: Mapping[str, Tensor], earlier: Ledgers | None = None) -> None:
+        self._known: dict[int, Known] = {}
         self._bases: list[int] = []
         self._buffers: list[Buffer] = []
         self.launches: list[Launch] = []
@@ -54,9 +45,18 @@ class Ledgers:
         self.inside: tuple[str, int] | None = None  # the custom operator that is running, and which of them it is
         self._captured: int | None = None  # the first launch of a capture
         self._kind = "cuda" if any(tensor.is_cuda for tensor in named.values()) else "cpu"
+        self._before: set[int] = set()  # buffers that are older than the call
+        self._written: set[int] = set()
+        self._doubts: list[str] = []  # faults, but for the ledger of a capture
+        self._is_proved = earlier is not None and self._kind == "cpu"
         self.quiet = 0  # above 0 while what runs belongs to a launch that is written down already
         for name, tensor in named.items():
             self.name(name, tensor)
+        for known in () if earlier is None else earlier._known.values():
+            if (storage := known.storage()) is not None:
+                self._buffer(storage)
+        self._before = set(range(len(self._buffers)))
+        self._hold()
 
     def name(self, name: str, tensor: Tensor) -> None:
         """Call a tensor's buffer `name`, unless it has a name; a tensor without plain memory has no buffer."""
@@ -75,6 +75,45 @@ class Ledgers:
     def is_here(self, tensor: Tensor) -> bool:
         """Whether a tensor lies on the device of this call: work on the host launches nothing on a GPU."""
         return tensor.device.type == self._kind
+
+    @contextmanager
+    def running(self, given: Iterable[Any]) -> Iterator[None]:
+        """Around whatever runs and is written down: on a CPU, memory must be as the last of these left it.
+
+        `given` are its arguments, tensors or not; a launch within another is part of that.
+        """
+        if self._kind != "cpu":
+            yield
+            return
+        for value in given:
+            if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                with suppress(RuntimeError, NotImplementedError):  # without plain memory
+                    self._buffer(value.untyped_storage())
+        self.settle()
+        before = len(self.launches)
+        yield
+        self._hold({access.buffer for launch in self.launches[before:] for access in launch.writes})
+
+    def settle(self) -> None:
+        """A fault if memory is not as the last launch left it."""
+        for known in self._known.values():
+            known.let_go()
+        changed = [known for known in self._known.values() if known.has_changed()]
+        if changed:
+            self.fault("a tensor was changed between two launches, by what cannot be watched")
+        for known in changed:
+            known.hold(anew=True)
+
+    def fault(self, reason: str) -> None:
+        """Say once why launches may be missing."""
+        if reason not in self.faults:
+            self.faults.append(reason)
+
+    def _hold(self, written: Iterable[int] = ()) -> None:
+        """Remember what lies in memory that is new, or was written."""
+        if self._kind == "cpu":
+            for known in self._known.values():
+                known.hold(anew=known.number in set(written))
 
     def access(self, tensor: Tensor) -> Access | None:
         """The bytes of a strided tensor; None for an empty one.
@@ -174,13 +213,17 @@ class Ledgers:
         """Write down one launch whose bytes are known."""
         if self._captured is None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             self._captured = len(self.launches)
+        read, written = tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))  # x * x reads x once
+        if self._is_proved and any(self._is_unwritten(one.buffer) for one in read):
+            self.fault(f"{op} reads memory of this call that no launch before it was seen to write")
+        self._written.update(one.buffer for one in written)
         self.launches.append(
             Launch(
                 op=op,
                 source=source,
                 kernel=kernel,
-                reads=tuple(dict.fromkeys(reads)),  # x * x reads x once
-                writes=tuple(dict.fromkeys(writes)),
+                reads=read,
+                writes=written,
                 flops=flops,
                 backward=torch._C._current_graph_task_id() != -1,
                 unknown=unknown,
@@ -196,23 +239,68 @@ class Ledgers:
             launches=(*(one for one in before if one.op in COPIES), *self.launches[len(before) :]),
             buffers=tuple(self._buffers),
             captured=self._captured is not None,
-            faults=tuple(self.faults),
+            faults=(*self.faults, *(() if self._captured is not None else dict.fromkeys(self._doubts))),
             opaque=tuple(dict.fromkeys(self.opaque)),
         )
 
-    def _buffer(self, storage: torch.UntypedStorage) -> _Known:
+    def _is_unwritten(self, number: int) -> bool:
+        """Whether a buffer is of this call and not written yet; a single number may come from the host."""
+        return number not in self._written and number not in self._before and self._buffers[number].bytes > _SCALAR
+
+    def _buffer(self, storage: torch.UntypedStorage) -> Known:
         key = storage._cdata  # not used again while the weak reference is held
         known = self._known.get(key)
-        if known is not None:
+        if known is not None and known.is_of(storage):
             return known
-        start = storage.data_ptr()
-        for other in self._known.values():
-            if start < other.stop and other.start < start + storage.nbytes() and other.is_there():
-                known = _Known(storage, other.number, start)
-                break
+        found = Known(storage, len(self._buffers))
+        shared = [other for other in self._known.values() if other is not known and self._share(found, other)]
+        self._known[key] = found
+        if shared:
+            found.is_foreign = all(other.is_foreign for other in shared)
+            found.number = self._joined({other.number for other in shared})
         else:
-            known = _Known(storage, len(self._buffers), start)
-            self._buffers.append(Buffer(bytes=storage.nbytes()))
-            self._bases.append(start)
-        self._known[key] = known
-        return known
+            self._buffers.append(Buffer(bytes=0))
+            self._bases.append(found.start)
+        same = [one for one in self._known.values() if one.number == found.number]
+        size = max(one.stop for one in same) - min(one.start for one in same)
+        self._buffers[found.number] = msgspec.structs.replace(self._buffers[found.number], bytes=size)
+        return found
+
+    def _share(self, new: Known, other: Known) -> bool:
+        """Whether a storage that has just come up lies over the memory of another."""
+        if not other.overlaps(new.start, new.stop):
+            return False
+        if other.is_there():
+            return True
+        if not (new.is_foreign and other.is_foreign):
+            return False  # the allocator has handed it out again
+        if not other.is_held() and other.number in self._written:
+            self._doubts.append("memory that is not PyTorch's is read through another tensor than it was written by")
+        return other.is_held() and other.lies_at(new.start, new.stop)
+
+    def _joined(self, numbers: set[int]) -> int:
+        """Make one buffer of several, which a storage over all of them shows to be one."""
+        kept, *rest = sorted(numbers)
+        for number in rest:
+            shift = self._bases[number] - self._bases[kept]
+            for known in self._known.values():
+                known.number = kept if known.number == number else known.number
+            self.launches = [_moved(launch, number, kept, shift) for launch in self.launches]
+            self._buffers[kept] = Buffer(bytes=0, name=self._buffers[kept].name or self._buffers[number].name)
+            self._buffers[number] = Buffer(bytes=0)
+            for some in (self._before, self._written):
+                if number in some:
+                    some.add(kept)
+        return kept
+
+
+def _moved(launch: Launch, number: int, to: int, shift: int) -> Launch:
+    """A launch whose accesses to buffer `number` are to another, `shift` bytes further on."""
+
+    def moved(access: Access) -> Access:
+        if access.buffer != number:
+            return access
+        return Access(buffer=to, runs=tuple(Run(run.start + shift, *run[1:]) for run in access.runs))
+
+    reads, writes = (tuple(moved(one) for one in some) for some in (launch.reads, launch.writes))
+    return msgspec.structs.replace(launch, reads=reads, writes=writes)

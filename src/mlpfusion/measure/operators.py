@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from mlpfusion.measure.ledger import Ledgers
 
+    _States = Sequence[tuple[Tensor, "_State"]]
+
 # They hand out memory, or change what a tensor refers to, and move nothing.
 _ALLOCATE: Final = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_",
@@ -66,8 +68,9 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._own(func, args, kwargs)
 
     def _own(self, func: Any, args: Any, kwargs: Any) -> Any:
-        out = func(*args, **kwargs)
-        self._write_down(func, args, kwargs, out)
+        with self._ledgers.running(tree_leaves((args, kwargs))):
+            out = func(*args, **kwargs)
+            self._write_down(func, args, kwargs, out)
         return out
 
     def _foreign(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -84,26 +87,34 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         body = _body(func, given)
         if body is None:
             ledgers.opaque.append(func._schema.name)
-            out = func(*args, **kwargs)
-        else:
-            outer = ledgers.inside
-            ledgers.inside = outer or (func._schema.name, before)
-            try:
-                with self:
-                    out = body(*args, **kwargs)
-            finally:
-                ledgers.inside = outer
+            with ledgers.running(given):
+                out = func(*args, **kwargs)
+                self._after(func, args, kwargs, out, before=before, state=state)
+            return out
+        outer = ledgers.inside
+        ledgers.inside = outer or (func._schema.name, before)
+        try:
+            with self:
+                out = body(*args, **kwargs)
+        finally:
+            ledgers.inside = outer
+        with ledgers.running(given):
+            self._after(func, args, kwargs, out, before=before, state=state)
+        return out
+
+    def _after(self, func: Any, args: Any, kwargs: Any, out: Any, *, before: int, state: _States) -> None:
+        """Write down a custom operator that ran, unless its launches, those from number `before` on, say it all."""
+        ledgers = self._ledgers
         changed = [value for value, was in state if was.changed(value)]
         inside = ledgers.launches[before:]
         if not inside:
             self._write_down(func, args, kwargs, out, changed)
-            return out
+            return
         written = {access.buffer for launch in inside for access in launch.writes}
         behind = [value for value in changed if (found := ledgers.access(value)) and found.buffer not in written]
         if behind:
             reason = "it writes to a tensor without a launch that can be seen"
             ledgers.launch(func._schema.name, "operator", writes=behind, unknown=reason)
-        return out
 
     def _write_down(self, func: Any, args: Any, kwargs: Any, out: Any, changed: Sequence[Tensor] = ()) -> None:
         name = func._schema.name
