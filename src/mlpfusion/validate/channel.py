@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -60,6 +61,12 @@ class Loaded(Record, frozen=True, kw_only=True, tag="loaded"):
     unfit: str | None = None
 
 
+class Stale(Record, frozen=True, kw_only=True, tag="stale"):
+    """Nothing was loaded: earlier targets `left` the process, or modules of their own, in a state that would count."""
+
+    left: tuple[str, ...]
+
+
 class Raw(Record, frozen=True, kw_only=True, tag="raw"):
     """What a probe gave: tensors by name, and facts."""
 
@@ -79,13 +86,42 @@ class Raised(Record, frozen=True, kw_only=True, tag="raised"):
     text: str
 
 
-Answer = Loaded | Raw | Raised
+Answer = Loaded | Stale | Raw | Raised
 _ENCODER = msgspec.msgpack.Encoder()
+_FRAME = struct.Struct("<QQ")
 
 
 def encode(message: Load | Ask | Answer) -> bytes:
-    """A message as bytes."""
-    return _ENCODER.encode(message)
+    """A message as bytes. What is no Unicode in it, a lone surrogate in an exception's text, is spelled out."""
+    try:
+        return _ENCODER.encode(message)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_spelled(msgspec.to_builtins(message, builtin_types=(bytes,))))
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_spelled(key): _spelled(each) for key, each in value.items()}
+    return [_spelled(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def framed(number: int, process: int, data: bytes) -> bytes:
+    """A message's bytes behind the number of the request and the process that wrote them."""
+    return _FRAME.pack(number, process) + data
+
+
+def unframed(data: bytes) -> tuple[int, int, bytes]:
+    """The number, the process and the message's bytes.
+
+    Raises:
+        ValueError: there is no such frame.
+    """
+    if len(data) < _FRAME.size:
+        raise ValueError(f"{len(data)} bytes are no message")
+    number, process = _FRAME.unpack_from(data)
+    return number, process, data[_FRAME.size :]
 
 
 def decode_request(data: bytes) -> Load | Ask:

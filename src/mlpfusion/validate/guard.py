@@ -112,8 +112,8 @@ _ALLOCATORS: Final = _Allocators()
 def watch(pattern: str) -> Iterator[Watch]:
     """Give the floating-point tensors that `torch.empty` and its kin make a pattern and a margin while this is on.
 
-    Code that imported such a function by name escapes; freed memory of the same sizes is therefore filled as well,
-    by `spoil`. The wrappers stay, and do nothing, until `restore`.
+    Code that imported such a function by name before `install` escapes; freed memory of the same sizes is therefore
+    filled as well, by `spoil`. The wrappers stay, and do nothing, until `restore`.
     """
     _ALLOCATORS.install()
     outer, _ALLOCATORS.current = _ALLOCATORS.current, Watch(PATTERNS[pattern])
@@ -121,6 +121,11 @@ def watch(pattern: str) -> Iterator[Watch]:
         yield _ALLOCATORS.current
     finally:
         _ALLOCATORS.current = outer
+
+
+def install() -> None:
+    """Put the wrappers in place, which do nothing until `watch`: code that imports a function by name gets them too."""
+    _ALLOCATORS.install()
 
 
 def restore() -> None:

@@ -48,7 +48,8 @@ class Hired:
         self._log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection[Any, Any] | None = None
-        self._fresh = False
+        self._fresh = self._served = False
+        self._number = 0
         self._loaded: tuple[str, Activation] | None = None
         self.started = 0
 
@@ -62,8 +63,20 @@ class Hired:
         self._loaded = None
         with contextlib.suppress(OSError):
             os.truncate(self._log, 0)  # what an earlier target printed is no reason for this one's end
-        answer = self._request(channel.Load(target=target, activation=activation, device=self.device), time_limit_s)
-        assert isinstance(answer, channel.Loaded)
+        request = channel.Load(target=target, activation=activation, device=self.device)
+        try:
+            answer = self._request(request, time_limit_s)
+        except RaisedError as error:
+            # An earlier target may be why: two cannot define the same operator in one process, say.
+            if error.why == "misused" or not self._served:
+                raise
+            answer = None
+        if answer is None or isinstance(answer, channel.Stale):
+            self.retire()
+            answer = self._request(request, time_limit_s)
+        if not isinstance(answer, channel.Loaded):
+            raise self._nonsense(f"it answered {type(answer).__name__} where a target was to be loaded")
+        self._served = True
         self._loaded = (target, activation)
         return answer
 
@@ -76,7 +89,8 @@ class Hired:
         """
         request = channel.Ask(probe=probe, tensors=channel.pack(tensors), options=options)
         answer = self._request(request, time_limit_s)
-        assert isinstance(answer, channel.Raw)
+        if not isinstance(answer, channel.Raw):
+            raise self._nonsense(f"it answered {type(answer).__name__} where results were asked for")
         return channel.unpack(answer.tensors), answer.facts
 
     def holds(self, target: str, activation: Activation) -> bool:
@@ -96,18 +110,25 @@ class Hired:
         if self._process is None:
             self._start()
         assert self._pipe is not None
+        assert self._process is not None
         limit = time_limit_s + (START_S if self._fresh else 0.0)
         try:
-            self._pipe.send_bytes(channel.encode(request))
+            self._number += 1
+            self._pipe.send_bytes(channel.framed(self._number, os.getpid(), channel.encode(request)))
             if not self._pipe.poll(limit):
                 self.retire()
                 raise DiedError(f"no answer within {time_limit_s:g} s: it hangs, or is that slow")
-            answer = channel.decode_answer(self._pipe.recv_bytes())
+            number, process, data = channel.unframed(self._pipe.recv_bytes())
+            answer = channel.decode_answer(data)
         except (EOFError, OSError) as error:
             raise DiedError(self._death()) from error
-        except msgspec.MsgspecError as error:
-            self.retire()
-            raise DiedError(f"its answer cannot be read: {error}") from error
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise self._nonsense(f"its answer cannot be read: {error}") from error
+        if (number, process) != (self._number, self._process.pid):
+            raise self._nonsense(
+                f"process {process} answered request {number} where process {self._process.pid} was to answer "
+                f"{self._number}: it is a copy of the worker that the target made"
+            )
         self._fresh = False
         if isinstance(answer, channel.Raised):
             if answer.why == "poisoned":  # nothing that runs on this device in this process can be believed any more
@@ -115,6 +136,11 @@ class Hired:
                 raise DiedError(f"{answer.exception}: {answer.text}")
             raise RaisedError(answer)
         return answer
+
+    def _nonsense(self, text: str) -> DiedError:
+        """What to raise for an answer that cannot be believed; the worker that gave it is ended."""
+        self.retire()
+        return DiedError(text)
 
     def _start(self) -> None:
         ours, theirs = Pipe()
@@ -125,6 +151,7 @@ class Hired:
         environment[SCRATCH] = str(self._log.parent)
         environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes for one kernel
         command = [sys.executable, "-m", "mlpfusion.validate.worker", str(theirs.fileno()), self.device]
+        command += [os.pathsep.join(sys.path)]  # a test's folder, say, that pytest has put there
         with self._log.open("ab") as log:
             # A session of its own, so that the worker's own children (compilers) end with it.
             self._process = subprocess.Popen(
@@ -139,6 +166,7 @@ class Hired:
         theirs.close()
         self._pipe = ours
         self._fresh = True
+        self._served = False
         self.started += 1
 
     def _death(self) -> str:

@@ -23,6 +23,7 @@ from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import MLPSpec
 from mlpfusion.validate import tuners
+from mlpfusion.validate.left import TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,12 @@ def load(text: str, activation: Activation, device: Device) -> Target:
     return _backend(registry.load(found), activation, device)
 
 
+def folder(text: str) -> Path | None:
+    """Where the neighbours of the file that `text` names lie; None if it names no file."""
+    path, separator, _ = text.rpartition(":")
+    return Path(path).resolve().parent if separator and path.endswith(".py") else None
+
+
 def _find(text: str) -> Any:
     """The object that `text` names; a registered backend stays its name."""
     path, separator, name = text.rpartition(":")
@@ -110,15 +117,13 @@ def _run_file(path: Path) -> types.ModuleType:
         raise UsageError(f"target file {str(path)!r} does not exist")
     location = path.resolve()
     state = hashlib.sha256(f"{location}:{location.stat().st_mtime_ns}".encode()).hexdigest()[:12]
-    name = f"mlpfusion_target_{location.stem}_{state}"  # a name of its own for each state of the file
+    name = f"{TARGET}{location.stem}_{state}"  # a name of its own for each state of the file
     if name in sys.modules:
         return sys.modules[name]
     spec = util.spec_from_file_location(name, location)
     if spec is None or spec.loader is None:
         raise UsageError(f"target file {str(path)!r} is no Python file")
     module = util.module_from_spec(spec)
-    if str(location.parent) not in sys.path:  # as Python does for a script, so that it finds its neighbours
-        sys.path.append(str(location.parent))
     sys.modules[name] = module  # Triton and pickle look a module up by name
     try:
         spec.loader.exec_module(module)

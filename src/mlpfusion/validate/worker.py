@@ -1,7 +1,7 @@
-"""The process that runs targets and judges nothing: `python -m mlpfusion.validate.worker DESCRIPTOR DEVICE`.
+"""The process that runs targets and judges nothing: `python -m mlpfusion.validate.worker DESCRIPTOR DEVICE PATH`.
 
 It answers the requests that come through the pipe of that descriptor, one after the other, until the pipe closes. What
-a target prints goes to the log that stands for stdout and stderr.
+a target prints goes to the log that stands for stdout and stderr. PATH is where the judge imports from, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mlpfusion.backend import first_line, without_paths
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError
 from mlpfusion.measure.worker import die_with_parent
-from mlpfusion.validate import channel, emulation, loader
+from mlpfusion.validate import channel, emulation, guard, left, loader
 from mlpfusion.validate.probes import PROBES, NoTensorError, Run
 from mlpfusion.validate.speed_probes import SPEED_PROBES
 from mlpfusion.validate.tuners import Pins
@@ -31,14 +31,17 @@ def main() -> None:
     """Serve until the judge has no more to ask."""
     die_with_parent()
     pipe = Connection(int(sys.argv[1]))
+    os.register_at_fork(after_in_child=pipe.close)  # a child that comes back from its target answers nothing
     here = detect(sys.argv[2])
+    sys.path += [entry for entry in sys.argv[3].split(os.pathsep) if entry and entry not in sys.path]
     served = _Served(here)
     while True:
         try:
-            request = channel.decode_request(pipe.recv_bytes())
+            number, _, data = channel.unframed(pipe.recv_bytes())
         except EOFError:
             break
-        pipe.send_bytes(channel.encode(served.answer(request)))
+        answer = channel.encode(served.answer(channel.decode_request(data)))
+        pipe.send_bytes(channel.framed(number, os.getpid(), answer))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a thread that a target left behind must not keep the process
@@ -52,6 +55,8 @@ class _Served:
         self.device = torch.device("cuda", here.index) if here.kind == "cuda" else torch.device("cpu")
         self.emulation = emulation.prepare() if here.interpreted else None
         self.run: Run | None = None
+        guard.install()  # it replaces functions of PyTorch as well
+        self.before = left.Before()
 
     def answer(self, request: channel.Load | channel.Ask) -> channel.Answer:
         """Whatever happens, an answer; what ends the process is seen by the judge."""
@@ -70,6 +75,11 @@ class _Served:
             )
 
     def _load(self, request: channel.Load) -> channel.Answer:
+        folder = loader.folder(request.target)
+        changed = self.before.changed(folder)
+        if changed:
+            return channel.Stale(left=tuple(changed))
+        self.before.serve(folder)
         try:
             target = loader.load(request.target, request.activation, self.here)
         except loader.SeveralError as several:
