@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import signal
@@ -165,6 +166,12 @@ def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(m
     assert caplog.messages == ["each worker imports PyTorch anew: the process to fork them from ended: no such disk"]
 
 
+def marked(number: int, folder: Path) -> bool:
+    with contextlib.suppress(OSError):  # it has gone meanwhile
+        return f"MARKED={folder}" in Path(f"/proc/{number}/environ").read_text()
+    return False
+
+
 def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
     task = task_for("hangs", tmp_path)
     (tmp_path / "task.json").write_bytes(tasks.encode(task))
@@ -177,11 +184,7 @@ def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
     )
     parent = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "MARKED": str(tmp_path)})
     assert come(str(tmp_path), 2)  # the parent, and what the worker has started by now
-    children = [
-        number
-        for number in sleepers("mlpfusion.measure.forkserver")
-        if f"MARKED={tmp_path}" in Path(f"/proc/{number}/environ").read_text()
-    ]
+    children = [number for number in sleepers("mlpfusion.measure.forkserver") if marked(number, tmp_path)]
     assert len(children) == 2  # the server and the worker
     parent.kill()
     parent.wait()

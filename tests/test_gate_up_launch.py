@@ -15,7 +15,8 @@ from mlpfusion_kernels import Weights, gate_up_launch, gated_mlp, unreadable
 from mlpfusion_kernels.gate_up_backward_kernels import gate_up_backward_pointer_kernel, gate_up_backward_tma_kernel
 from mlpfusion_kernels.gate_up_configs import Config
 from mlpfusion_kernels.gate_up_kernels import gate_up_pointer_kernel, gate_up_wide_kernel
-from mlpfusion_kernels.gate_up_launch import _aligned, _aligned_rows, _apart, _unit, gate_up_backward, gate_up_forward
+from mlpfusion_kernels.gate_up_launch import _unit, gate_up_backward, gate_up_forward
+from mlpfusion_kernels.gate_up_layouts import aligned, aligned_rows, distance
 from torch import Tensor
 from torch.nn import functional
 
@@ -85,11 +86,11 @@ def test_the_distance_leads_from_one_weight_to_the_other_whichever_is_first(
     gate, up, down = found
     if unreadable(Weights(gate, up, down)) is not None:
         return
-    apart = _apart(gate, up)
+    apart = distance(gate, up)
     if apart is None:
         assert gate.stride() != up.stride()
         return
-    assert _apart(up, gate) == -apart
+    assert distance(up, gate) == -apart
     assert apart * gate.element_size() % 16 == 0
     first, second = (gate, up) if apart > 0 else (up, gate)
     both = first.as_strided((2, *first.shape), (abs(apart), *first.stride()), first.storage_offset())
@@ -119,7 +120,7 @@ def test_a_distance_is_exact_beyond_32_bits_and_bounded_by_what_a_descriptor_hol
     distance: int, fits: bool, sign: int
 ) -> None:
     ends: Any = [Far(1 << 42), Far((1 << 42) + sign * distance)]
-    assert _apart(*ends) == (sign * distance // 2 if fits else None)
+    assert distance(*ends) == (sign * distance // 2 if fits else None)
 
 
 @given(st.lists(st.integers(0, 1 << 45), min_size=1, max_size=5))
@@ -140,7 +141,7 @@ def test_rows_are_copied_only_where_they_cannot_be_read(
     dtype: torch.dtype, rows: int, columns: int, stride: int, step: int, offset: int
 ) -> None:
     x = torch.arange(512.0).to(dtype).as_strided((rows, columns), (stride, step), offset)
-    got = _aligned_rows(x)
+    got = aligned_rows(x)
     assert torch.equal(got, x)
     assert got.stride(1) == 1
     assert got.stride(0) >= columns
@@ -198,10 +199,10 @@ def assert_near(got: list[Tensor], want: list[Tensor]) -> None:
 
 
 @pytest.mark.parametrize(("offset", "stride", "copied"), [(0, 16, False), (8, 16, False), (3, 16, True), (0, 24, True)])
-def test_what_was_saved_is_copied_only_where_it_is_not_whole_or_not_aligned(offset, stride, copied) -> None:
+def test_what_was_saved_is_copied_only_where_it_is_not_whole_or_notaligned(offset, stride, copied) -> None:
     memory = torch.arange(256.0).to(torch.float16)
     saved = memory.as_strided((5, 16), (stride, 1), offset)
-    found = _aligned(saved)
+    found = aligned(saved)
     assert (found is not saved) == copied
     assert torch.equal(found, saved)
     assert found.is_contiguous()
@@ -228,7 +229,7 @@ def test_weights_of_one_buffer_are_read_in_place(order: str, gap: int, between: 
 def test_weights_with_strides_of_their_own_are_read_one_by_one() -> None:
     gate, _ = buffer_of("gate first", 0, 0, torch.float16)
     _, up = buffer_of("gate first", 8, 0, torch.float16)
-    assert _apart(gate, up) is None
+    assert distance(gate, up) is None
     weights = Weights(gate, up, operands()[1])
     assert_near(results(weights), expected(weights))
 

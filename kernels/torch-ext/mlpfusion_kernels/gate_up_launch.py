@@ -16,6 +16,7 @@ from .cached_kernel import LISTENERS, CachedKernel, Launched, announce, is_inter
 from .described_kernel import Box, DescribedKernel, box_of
 from .gate_up_configs import Card, Config
 from .gate_up_decode import DecodeConfig, down_decode, gate_up_decode
+from .gate_up_layouts import aligned, aligned_rows, distance
 from .gate_up_tuned import backward_config, decode_config, forward_config
 from .gate_up_weights import Weights, unreadable, with_adjacent_biases
 
@@ -92,7 +93,7 @@ def preactivations(x: torch.Tensor, weights: Weights, activation: str) -> tuple[
     The weights are those of a forward. A saved-tensor hook, or an assignment to a weight's `.data`, may have laid them
     out anew since.
     """
-    gate_weight, up_weight = _aligned_rows(weights.gate), _aligned_rows(weights.up)
+    gate_weight, up_weight = aligned_rows(weights.gate), aligned_rows(weights.up)
     # No kernel here looks at the down weight: another one that can be read takes its place.
     weights = with_adjacent_biases(weights._replace(gate=gate_weight, up=up_weight, down=gate_weight))
     if _is_few(x):
@@ -129,7 +130,7 @@ def _few_tokens_product(
     x: torch.Tensor, weights: Weights, activation: str, keep: bool, config: DecodeConfig
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     _readable(weights)
-    x = _aligned_rows(x)
+    x = aligned_rows(x)
     shape = (x.shape[0], weights.gate.shape[0])
     gate, up = (x.new_empty(shape), x.new_empty(shape)) if keep else (None, None)
     product = gate_up_decode(
@@ -160,7 +161,7 @@ def gate_up_forward(
     gate, up = (torch.empty_like(product), torch.empty_like(product)) if keep else (None, None)
     if not m:
         return product, gate, up
-    x = _aligned_rows(x)
+    x = aligned_rows(x)
     here = card(x.get_device())
     config = config or forward_config(here, x.dtype, m, d, h, training=keep)
     # What is absent has no memory; the kernel gets some pointer there and does not use it.
@@ -168,7 +169,7 @@ def gate_up_forward(
     if config.form == "hopper":
         _launch_hopper(config, here, x, weights, outputs, activation, keep)
         return product, gate, up
-    apart = _apart(weights.gate, weights.up) if config.form == "wide" else None
+    apart = distance(weights.gate, weights.up) if config.form == "wide" else None
     if apart is not None:
         _launch_wide(config, here, x, weights, apart, outputs, activation, keep)
         return product, gate, up
@@ -262,7 +263,7 @@ def gate_up_backward(
     if not m:
         return dgate_up, product
     # A saved-tensor hook, or an assignment to a weight's `.data`, may have brought any layout since the forward.
-    dy, down_weight, gate, up = _aligned_rows(dy), _aligned_rows(down_weight), _aligned(gate), _aligned(up)
+    dy, down_weight, gate, up = aligned_rows(dy), aligned_rows(down_weight), aligned(gate), aligned(up)
     here = card(dy.get_device())
     config = config or backward_config(here, dy.dtype, m, d, h)
     launch = {"hopper": _backward_hopper, "wide": _backward_wide, "pointer": _backward_pointer}[config.form]
@@ -346,33 +347,6 @@ def _readable(weights: Weights) -> None:
     reason = unreadable(weights)
     if reason is not None:
         raise ValueError(reason)
-
-
-def _aligned_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """[M, K] as it is, if its rows are of adjacent elements and start at multiples of 16 bytes, else a copy."""
-    stride, step = tensor.stride(0), tensor.stride(1)
-    if step == 1 and stride >= tensor.shape[1] and not (stride * tensor.element_size() | tensor.data_ptr()) & 15:
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """[M, H] as it is, if it is contiguous and starts at a multiple of 16 bytes, else a copy."""
-    if tensor.is_contiguous() and not tensor.data_ptr() & 15:
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def _apart(gate: torch.Tensor, up: torch.Tensor) -> int | None:
-    """Elements from gate's start to up's, if both may be read through one descriptor, else None.
-
-    That takes equal strides, and a distance that fits the descriptor's 40-bit stride and is a multiple of 16 bytes,
-    which both addresses are already.
-    """
-    apart = up.data_ptr() - gate.data_ptr()
-    if gate.stride() != up.stride() or abs(apart) >= 1 << 40:
-        return None
-    return apart // gate.element_size()
 
 
 def _biases(weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
