@@ -199,7 +199,7 @@ def assert_near(got: list[Tensor], want: list[Tensor]) -> None:
 
 
 @pytest.mark.parametrize(("offset", "stride", "copied"), [(0, 16, False), (8, 16, False), (3, 16, True), (0, 24, True)])
-def test_what_was_saved_is_copied_only_where_it_is_not_whole_or_notaligned(offset, stride, copied) -> None:
+def test_what_was_saved_is_copied_only_where_it_is_not_whole_or_not_aligned(offset, stride, copied) -> None:
     memory = torch.arange(256.0).to(torch.float16)
     saved = memory.as_strided((5, 16), (stride, 1), offset)
     found = aligned(saved)
