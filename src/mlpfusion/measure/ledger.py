@@ -12,6 +12,7 @@ from mlpfusion import regions
 from mlpfusion.ledgers import COPIES, Access, Buffer, Launch, Ledger, Run
 from mlpfusion.measure import compiled
 from mlpfusion.measure.contents import Known
+from mlpfusion.measure.operands import Part, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mlpfusion.ledgers import Source
+    from mlpfusion.measure.operands import Operand
 
 _SCALAR: Final = 8  # bytes of the largest number
 
@@ -115,12 +117,14 @@ class Ledgers:
             for known in self._known.values():
                 known.hold(anew=known.number in set(written))
 
-    def access(self, tensor: Tensor) -> Access | None:
-        """The bytes of a strided tensor; None for an empty one.
+    def access(self, operand: Operand) -> Access | None:
+        """The bytes of a strided tensor, or of some elements of one; None for an empty one.
 
         Raises:
-            ValueError: it has no memory of its own (sparse, a wrapper), or too many pieces; the message says which.
+            ValueError: it has no memory of its own (sparse, a wrapper), too many pieces, or elements that cannot be
+                told; the message says which.
         """
+        tensor = whole(operand)
         if tensor.numel() == 0:
             return None
         if tensor.layout != torch.strided or type(tensor.data) is not torch.Tensor:
@@ -128,6 +132,11 @@ class Ledgers:
         buffer = self._buffer(tensor.untyped_storage())
         size = tensor.element_size()
         start = tensor.data_ptr() - self._bases[buffer.number]
+        if isinstance(operand, Part):
+            if operand.offsets is None:
+                raise ValueError("which elements an index names cannot be looked up here")
+            pieces = regions.of_addresses(start + size * operand.offsets.cpu().numpy(), size)
+            return Access(buffer=buffer.number, runs=regions.compress(pieces)) if len(pieces) else None
         runs = regions.of_strided(start, tensor.shape, [stride * size for stride in tensor.stride()], size)
         if runs is None:
             raise ValueError(
@@ -183,20 +192,23 @@ class Ledgers:
         op: str,
         source: Source,
         *,
-        reads: Iterable[Tensor] = (),
-        writes: Iterable[Tensor] = (),
+        reads: Iterable[Operand] = (),
+        writes: Iterable[Operand] = (),
         kernel: str | None = None,
         flops: int | None = None,
         unknown: str | None = None,
     ) -> None:
-        """Write down one launch that reads and writes all of these tensors."""
+        """Write down one launch that reads and writes all of these tensors, or parts of them."""
         read: list[Access] = []
         written: list[Access] = []
-        try:
-            read = [found for tensor in reads if (found := self.access(tensor)) is not None]
-            written = [found for tensor in writes if (found := self.access(tensor)) is not None]
-        except (ValueError, RuntimeError, NotImplementedError) as error:  # the last two: no storage
-            unknown = unknown or str(error).splitlines()[0]
+        for operands, found in ((reads, read), (writes, written)):
+            for operand in operands:
+                try:
+                    access = self.access(operand)
+                except (ValueError, RuntimeError, NotImplementedError) as error:  # the last two: no storage
+                    unknown = unknown or str(error).splitlines()[0]
+                else:
+                    found.extend([] if access is None else [access])
         self.add(op, source, read, written, kernel=kernel, flops=flops, unknown=unknown)
 
     def add(

@@ -9,23 +9,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from mlpfusion.measure import operands
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mlpfusion.measure.ledger import Ledgers
+    from mlpfusion.measure.operands import Operand
 
     _States = Sequence[tuple[Tensor, "_State"]]
 
-# They hand out memory, or change what a tensor refers to, and move nothing.
-_ALLOCATE: Final = frozenset(
-    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_",
-     "resize_as_", "set_", "_resize_output_", "record_stream", "scalar_tensor", "_efficientzerotensor"}
-)  # fmt: skip
-# In place by their schema, but what was there before is not read.
-_OVERWRITE: Final = frozenset(
-    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_",
-     "geometric_", "cauchy_", "eye", "_foreach_copy_", "_foreach_zero_"}
-)  # fmt: skip
 # The namespaces whose schemas and aliases PyTorch itself tests.
 _OWN: Final = frozenset({"aten", "prims", "prim", "inductor", "mkldnn"})
 
@@ -118,20 +111,22 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _write_down(self, func: Any, args: Any, kwargs: Any, out: Any, changed: Sequence[Tensor] = ()) -> None:
         name = func._schema.name
-        plain = name.rpartition("::")[2]
-        if plain in _ALLOCATE:
+        if operands.allocates(func):
             return
-        reads, writes = _roles(func, args, kwargs, overwrites=plain in _OVERWRITE)
-        sources = {_storage(tensor) for tensor in (*reads, *writes)} - {None}
+        reads, writes = operands.of(func, args, kwargs)
+        sources = {_storage(operands.whole(one)) for one in (*reads, *writes)} - {None}
         results = [value for value in tree_leaves(out) if isinstance(value, Tensor)]
         fresh = [value for value in results if _storage(value) not in sources]
         writes = [*writes, *fresh, *changed]
         if not writes and results:
             return  # a view, or several
-        reads, writes = ([tensor for tensor in given if self._ledgers.is_here(tensor)] for given in (reads, writes))
-        if all(tensor.numel() == 0 for tensor in writes) and (writes or not _leaves_the_device(reads)):
+        reads, writes = (
+            [one for one in some if self._ledgers.is_here(operands.whole(one))] for some in (reads, writes)
+        )
+        if all(operands.whole(one).numel() == 0 for one in writes) and (writes or not _leaves_the_device(reads)):
             return
-        self._ledgers.launch(name, "operator", reads=reads, writes=writes, flops=_flops(func, args, kwargs, out))
+        flops = operands.flops(func, args, kwargs, out)
+        self._ledgers.launch(name, "operator", reads=reads, writes=writes, flops=flops)
 
 
 class _State:
@@ -168,22 +163,6 @@ def _is_composite(func: Any) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
-def _roles(func: Any, args: Any, kwargs: Any, *, overwrites: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors that the schema says are read, and those that it says are written."""
-    reads: list[Tensor] = []
-    writes: list[Tensor] = []
-    declared = func._schema.arguments
-    given = [*zip(declared, args, strict=False), *((one, kwargs[one.name]) for one in declared if one.name in kwargs)]
-    for argument, value in given:
-        tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-        written = argument.alias_info is not None and argument.alias_info.is_write
-        if written:
-            writes += tensors
-        if not (written and (overwrites or argument.is_out)):
-            reads += tensors
-    return reads, writes
-
-
 def _storage(tensor: Tensor) -> int | None:
     """What tells a tensor's storage from any other that is there; None for one without plain memory."""
     try:
@@ -192,20 +171,6 @@ def _storage(tensor: Tensor) -> int | None:
         return None
 
 
-def _leaves_the_device(reads: Sequence[Tensor]) -> bool:
+def _leaves_the_device(reads: Sequence[Operand]) -> bool:
     """Whether an operator without a tensor as result (a comparison, a scalar's value) moves bytes off a device."""
-    return any(tensor.is_cuda for tensor in reads)
-
-
-def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int | None:
-    """Floating-point operations of a matrix product by PyTorch's own formulas; None for anything else."""
-    from torch.utils.flop_counter import flop_registry
-
-    formula = flop_registry.get(func._overloadpacket)
-    if formula is None:
-        return None
-    rest = {name: value for name, value in kwargs.items() if name != "out"}
-    try:
-        return int(formula(*args, **rest, out_val=out))
-    except (TypeError, ValueError, AssertionError):  # a formula that does not know this overload
-        return None
+    return any(operands.whole(one).is_cuda for one in reads)
