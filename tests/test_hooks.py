@@ -1,4 +1,4 @@
-"""Global hooks: no backend bypasses them, whatever the kind and whenever they come; PyTorch's own trackers pass."""
+"""Global hooks and late classes: no backend bypasses them, whenever they come; PyTorch's own trackers pass."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooking
+from torch.nn.utils import parametrize
 from torch.utils.flop_counter import FlopCounterMode
 
 from mlpfusion.errors import BackendUnavailableError, NothingSwappedError
@@ -18,7 +19,7 @@ from mlpfusion.module import GatedMLP
 from mlpfusion.spec import MLPSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SPEC = MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32")
 X = torch.randn(2, 16, generator=torch.Generator().manual_seed(0))
@@ -89,6 +90,44 @@ def test_binding_is_refused_too_and_later_done(backend: str, kind: str) -> None:
         with pytest.raises(BackendUnavailableError, match=f"has a global {kind}"):
             twin(X)
     assert torch.equal(twin(X), mlp(X))
+
+
+class Tripled(nn.Linear):
+    """Stands for whatever gives a layer another class: adapters, quantisation, sharding."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return 3 * super().forward(input)
+
+
+class Doubled(nn.Module):
+    """A parametrization."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2 * weight
+
+
+def reclass(layer: nn.Module) -> None:
+    layer.__class__ = Tripled
+
+
+def parametrize_weight(layer: nn.Module) -> None:
+    parametrize.register_parametrization(layer, "weight", Doubled())
+
+
+@each_bypassing
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize(("change", "name"), [(reclass, "Tripled"), (parametrize_weight, "ParametrizedLinear")])
+@pytest.mark.parametrize("part", ["gate_proj", "up_proj", "down_proj"])
+def test_another_class_that_comes_after_binding_is_refused(
+    backend: str, grad: bool, change: Callable[[nn.Module], None], name: str, part: str
+) -> None:
+    mlp = GatedMLP(SPEC, backend=backend)
+    change(getattr(mlp, part))
+    with (
+        torch.set_grad_enabled(grad),
+        pytest.raises(BackendUnavailableError, match=f"'{backend}'.*projection has become a {name}, which this"),
+    ):
+        mlp(X)
 
 
 def without_act() -> nn.Module:

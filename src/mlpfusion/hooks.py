@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from torch.nn import Linear
+
 # Never replaced by other dicts: the handle of a hook removes it from the one that it was put into.
 from torch.nn.modules.module import (
     _global_backward_hooks,
@@ -43,10 +45,10 @@ def bypassed(layer: nn.Module) -> str | None:
 
 
 def refuse_bypassed(backend: str, layers: Iterable[nn.Module]) -> None:
-    """Refuse a call that would leave something out; under 1 µs for three layers, as it is asked at each call.
+    """Refuse a call that would leave something of linear layers out; it is asked at each call, so it must be fast.
 
     Raises:
-        BackendUnavailableError: as `bypassed`.
+        BackendUnavailableError: as `bypassed`, or a layer got another class, as by a parametrization.
     """
     everywhere = (
         _global_forward_hooks or _global_forward_pre_hooks or _global_backward_hooks or _global_backward_pre_hooks
@@ -59,10 +61,17 @@ def refuse_bypassed(backend: str, layers: Iterable[nn.Module]) -> None:
             or layer._backward_pre_hooks
             or "forward" in layer.__dict__
             or everywhere
+            or type(layer) is not Linear
         ):
-            reason = bypassed(layer)
+            reason = bypassed(layer) or _become(layer)
             if reason is not None:
                 raise BackendUnavailableError(backend, f"a projection {reason}")
+
+
+def _become(layer: nn.Module) -> str | None:
+    if type(layer) is Linear:
+        return None
+    return f"has become a {type(layer).__name__}, which this backend would bypass (a parametrization, an adapter?)"
 
 
 def only_placed(module: nn.Module) -> bool:
