@@ -39,6 +39,83 @@ def test_weights_moved_apart_are_refused_never_misread():
     torch.testing.assert_close(mlp.set_backend("packed")(value), expected)
 
 
+def turned(mlp):
+    mlp.gate_proj.weight.data = mlp.gate_proj.weight.data.t()
+
+
+def both_turned(mlp):
+    for part in (mlp.gate_proj, mlp.up_proj):
+        part.weight.data = part.weight.data.t()
+
+
+def cut(mlp):
+    for part in (mlp.gate_proj, mlp.up_proj):
+        part.weight.data, part.bias.data = part.weight.data[:8], part.bias.data[:8]
+    mlp.down_proj.weight.data = mlp.down_proj.weight.data[:, :8]
+
+
+def bias_cut(mlp):
+    mlp.gate_proj.bias.data = mlp.gate_proj.bias.data[:8]
+
+
+def bias_spread(mlp):
+    mlp.up_proj.bias.data = mlp.up_proj.bias.data.as_strided((16,), (0,))
+
+
+def read_as_another_dtype(mlp):
+    for part in (mlp.gate_proj, mlp.up_proj):
+        part.weight.data = part.weight.data.view(torch.int32)
+
+
+CHANGED = [turned, both_turned, cut, bias_cut, bias_spread, read_as_another_dtype]
+SQUARE = MLPSpec(hidden_size=16, intermediate_size=16, dtype="float32", bias=True)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("change", CHANGED, ids=lambda change: change.__name__)
+def test_the_same_address_is_not_the_same_tensor(change, grad):
+    mlp = GatedMLP(SQUARE, backend="packed").requires_grad_(False)
+    change(mlp)
+    x = torch.randn(2, 16, requires_grad=grad)
+    text = r"x is torch.float32 and the weights are torch.int32|set_backend\('packed'\)"
+    with torch.set_grad_enabled(grad), pytest.raises(BackendUnavailableError, match=text):
+        mlp(x)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("one", [[], ["gate_proj"], ["up_proj"], ["down_proj"], ["gate_proj", "up_proj"]])
+@pytest.mark.parametrize("bias", [True, False])
+def test_biases_that_come_or_go_after_binding_are_followed_or_refused(bias, one, grad):
+    spec = MLPSpec(hidden_size=16, intermediate_size=24, dtype="float32", bias=bias)
+    mlp, x = GatedMLP(spec, backend="packed"), torch.randn(2, 16)
+    for name in one:
+        part = getattr(mlp, name)
+        part.bias = None if bias else nn.Parameter(torch.randn(part.weight.shape[0]))
+    known = {"gate_proj", "up_proj"} & set(one)
+    with torch.set_grad_enabled(grad):
+        if len(known) == 1:
+            with pytest.raises(BackendUnavailableError, match=r"gate_proj.*up_proj.*set_backend\('packed'\)"):
+                mlp(x)
+            return
+        if known and not bias:
+            with pytest.raises(
+                BackendUnavailableError, match=r"biases of gate_proj and up_proj.*set_backend\('packed'"
+            ):
+                mlp(x)
+            mlp.set_backend("packed")
+        got = mlp(x)
+        torch.testing.assert_close(got, mlp.set_backend("eager")(x))
+
+
+def test_one_row_of_gate_and_up_is_read_at_its_own_length():
+    """PyTorch calls one row contiguous whatever its stride says."""
+    mlp = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=1, dtype="float32"))
+    both, x = torch.randn(32, 1), torch.randn(2, 16)
+    mlp.gate_proj.weight.data, mlp.up_proj.weight.data = both[:16].t(), both[16:].t()
+    expected = mlp(x)
+    torch.testing.assert_close(mlp.set_backend("packed")(x), expected)
+
+
 def test_one_product_for_gate_and_up():
     mlp = GatedMLP(SPEC, backend="packed")
     with torch.profiler.profile() as profiler, torch.no_grad():
@@ -94,6 +171,29 @@ def test_hooks_that_come_after_binding_are_refused_not_bypassed():
                 mlp.down_proj.register_forward_pre_hook(lambda *_: None)
             with torch.set_grad_enabled(grad), pytest.raises(BackendUnavailableError, match="would bypass"):
                 mlp(torch.randn(2, 16))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.complex64, torch.bool])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_what_autocast_leaves_alone_is_refused_as_eager_does(autocast, dtype, grad):
+    mlp, x = GatedMLP(SPEC), torch.ones(2, 16, dtype=dtype)
+    with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        for backend, error in (("eager", RuntimeError), ("packed", (BackendUnavailableError, RuntimeError))):
+            mlp.set_backend(backend)
+            with pytest.raises(error, match=r"dtype|torch\.float32"):
+                mlp(x)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_what_autocast_casts_is_cast(dtype, grad):
+    mlp, x = GatedMLP(SPEC), torch.randn(2, 16).to(dtype)
+    with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.float16):
+        expected = mlp(x)
+        got = mlp.set_backend("packed")(x)
+    assert got.dtype == expected.dtype
+    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("part", ["gate_proj", "up_proj"])

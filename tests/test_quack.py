@@ -139,6 +139,60 @@ def test_biases_in_inference(kernels: Kernels) -> None:
     assert kernels.calls[0][2]["bias"].shape == (96,)
 
 
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("one", [["gate_proj"], ["up_proj"], ["down_proj"], ["gate_proj", "up_proj"]])
+@pytest.mark.parametrize("bias", [True, False])
+def test_biases_that_come_or_go_after_binding_are_followed_or_refused(bias: bool, one: list[str], grad: bool) -> None:
+    given = case("inference", bias=bias, dtype="float16")
+    mlp, x = given.mlp.requires_grad_(False), given.x.detach()
+    call = Quack().bind(mlp)
+    for name in one:
+        part = getattr(mlp, name)
+        part.bias = None if bias else torch.nn.Parameter(torch.randn(part.weight.shape[0]).half(), requires_grad=False)
+    known = {"gate_proj", "up_proj"} & set(one)
+    with torch.set_grad_enabled(grad):
+        if len(known) == 1:
+            with pytest.raises(BackendUnavailableError, match=r"gate_proj.*up_proj.*set_backend\('quack'\)"):
+                call(x)
+            return
+        if known and not bias:
+            with pytest.raises(BackendUnavailableError, match=r"biases of gate_proj and up_proj.*set_backend\('quack'"):
+                call(x)
+            call = Quack().bind(mlp)
+        torch.testing.assert_close(call(x), Eager().bind(mlp)(x), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_half_a_bias_is_refused_by_the_operator_of_a_compiler_too() -> None:
+    given = case("inference", bias=True)
+    call = Quack().bind(given.mlp)
+    given.mlp.gate_proj.bias = None
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    with torch.no_grad(), pytest.raises(BackendUnavailableError, match=r"gate_proj.*up_proj.*set_backend\('quack'\)"):
+        compiled(given.x)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("change", ["turned", "cut", "another dtype"])
+def test_the_same_address_is_not_the_same_weight(change: str, grad: bool) -> None:
+    given = case("inference", intermediate_size=32)
+    mlp = given.mlp.requires_grad_(False)
+    call = Quack().bind(mlp)
+    for part in (mlp.gate_proj, mlp.up_proj):
+        weight = part.weight.data
+        part.weight.data = (
+            weight.t() if change == "turned" else weight[:16] if change == "cut" else weight.view(torch.float16)
+        )
+    if change == "cut":
+        mlp.down_proj.weight.data = mlp.down_proj.weight.data[:, :16]
+    x = given.x.detach().requires_grad_(grad)
+    with torch.set_grad_enabled(grad), pytest.raises(BackendUnavailableError, match=r"set_backend\('quack'\)|x is"):
+        call(x)
+
+
 def test_biases_in_training_are_refused(kernels: Kernels) -> None:
     given = case(bias=True)
     call = Quack().bind(given.mlp)
@@ -276,6 +330,67 @@ def test_autocast_computes_in_its_dtype() -> None:
         expected = Eager().bind(given.mlp)(given.x)
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y, expected, rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.complex64, torch.bool])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_what_autocast_leaves_alone_is_refused_as_eager_does(autocast: bool, dtype: torch.dtype, grad: bool) -> None:
+    given = case("inference")
+    x, call = torch.ones(2, 32, dtype=dtype), Quack().bind(given.mlp)
+    with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with pytest.raises(RuntimeError, match="dtype"):
+            Eager().bind(given.mlp)(x)
+        with pytest.raises(BackendUnavailableError, match=f"x is {dtype} on cpu and the weights are torch.bfloat16"):
+            call(x)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_weight_of_another_dtype_is_refused_as_eager_does(name: str, grad: bool) -> None:
+    given = case("inference", bias=True)
+    call = Quack().bind(given.mlp.requires_grad_(False))
+    part = getattr(given.mlp.down_proj, name)
+    part.data = part.data.half()
+    with torch.set_grad_enabled(grad):
+        with pytest.raises(RuntimeError, match="dtype"):
+            Eager().bind(given.mlp)(given.x)
+        with pytest.raises(BackendUnavailableError, match=r"x is torch.bfloat16 .* weights are .*torch.float16"):
+            call(given.x)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_what_autocast_casts_is_cast(dtype: torch.dtype) -> None:
+    given = case("inference")
+    x, call = torch.randn(2, 32).to(dtype), Quack().bind(given.mlp)
+    with torch.no_grad(), torch.autocast("cpu", torch.float16):
+        got, expected = call(x), Eager().bind(given.mlp)(x)
+    assert got.dtype == expected.dtype == torch.float16
+    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("shape", [(1, 32), (1, 1, 32), (0, 32)])
+def test_one_row_is_read_whatever_its_stride_says(kernels: Kernels, shape: tuple[int, ...], mode: str) -> None:
+    """PyTorch calls it contiguous, and clones keep its strides."""
+    given = case(mode)
+    x = torch.randn(shape).bfloat16()
+    odd = x.as_strided(shape, (*(1 for _ in shape[1:]), 1)).requires_grad_(mode == "training")
+    assert odd.is_contiguous()
+    call = Quack().bind(given.mlp)
+    expected = call(x)
+    got = call(odd)
+    assert torch.equal(got, expected)
+    if mode == "training":
+        dy = torch.ones_like(got)
+        torch.autograd.grad(got, odd, dy.as_strided(shape, odd.stride()))
+    for _, operands, _ in kernels.calls:
+        for one in operands:
+            assert 1 in one.stride()
+            assert all(stride == 1 or stride % 8 == 0 for stride in one.stride())
 
 
 @pytest.mark.usefixtures("kernels")

@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.backend import plain_linears
-from mlpfusion.backends.adjacent import Pair, joined
+from mlpfusion.backends.adjacent import Pair, joined, joined_biases
+from mlpfusion.backends.autocast import autocast_dtype
 from mlpfusion.backends.triton import Triton, act_mul_unsupported
+from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.hooks import refuse_bypassed
 from mlpfusion.module import PackedGatedMLP
 
@@ -40,6 +42,10 @@ class Packed:
 
         An optimiser step, `load_state_dict` or any other in-place update is seen by the next call. The move copies both
         weights once. Where one layer holds both already, nothing moves and this is what `triton` does.
+
+        Raises:
+            BackendUnavailableError: as `plain_linears`, or a weight cannot be moved. Later, from a call: an x of
+                another dtype; a weight or a bias of gate or up that is new or changed, a hook or another class.
         """
         if isinstance(mlp, PackedGatedMLP):
             return Triton().bind(mlp)
@@ -59,8 +65,8 @@ class Packed:
             if torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
                 both = gate_up(x, gate.weight, up.weight, gate.bias, up.bias)
             else:
-                bias = None if biases is None else biases.joined(gate.bias, up.bias)
-                both = functional.linear(x, weights.joined(gate.weight, up.weight), bias)
+                weight = weights.joined(gate.weight, up.weight)
+                both = functional.linear(x, weight, joined_biases(Packed.name, gate.bias, up.bias, biases))
             halves = both.chunk(2, dim=-1)
             return functional.linear(act_mul(halves[0], halves[1], activation), down.weight, down.bias)
 
@@ -73,18 +79,22 @@ def gate_up(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bi
     Differentiable and opaque to compilers. Under autocast x is cast first; the product has the dtype of x.
 
     Raises:
-        BackendUnavailableError: the two weights (or biases) are not adjacent in one storage.
+        BackendUnavailableError: x is of another dtype than the weights, there is one bias, or the two weights (or
+            biases) are not adjacent in one storage.
     """
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind):
-        x = x.to(torch.get_autocast_dtype(kind))
+    to = autocast_dtype(x)
+    if to is not None:
+        x = x.to(to)
+    elif x.dtype != gate.dtype:
+        raise BackendUnavailableError(Packed.name, f"x is {x.dtype} and the weights are {gate.dtype}")
     both: Tensor = _gate_up_op(x, gate, up, gate_bias, up_bias)
     return both
 
 
 def _product(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
-    bias = None if gate_bias is None or up_bias is None else joined(Packed.name, gate_bias, up_bias).to(x.dtype)
-    return functional.linear(x, joined(Packed.name, gate, up).to(x.dtype), bias)
+    both = joined(Packed.name, gate, up).to(x.dtype)
+    bias = joined_biases(Packed.name, gate_bias, up_bias)
+    return functional.linear(x, both, None if bias is None else bias.to(x.dtype))
 
 
 _gate_up_op = torch.library.custom_op("mlpfusion_packed::gate_up", _product, mutates_args=())

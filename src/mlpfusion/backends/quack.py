@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.backend import first_line, plain_linears
-from mlpfusion.backends.adjacent import Pair, joined
+from mlpfusion.backends.adjacent import Pair, joined, joined_biases
+from mlpfusion.backends.autocast import autocast_dtype
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.hooks import refuse_bypassed
 
@@ -62,7 +63,8 @@ class Quack:
 
         Raises:
             BackendUnavailableError: quack cannot be imported, or this module is none that it computes. Later, from a
-                call: an input or a gradient that it cannot take; a weight or a hook that has changed its place.
+                call: an input or a gradient that it cannot take; a weight or a bias of gate or up that is new or
+                changed, a hook or another class.
         """
         plain_linears(mlp, self.name)
         reason = _beyond_quack(mlp.spec) or _not_installed()
@@ -77,23 +79,21 @@ class Quack:
 
         def forward(x: Tensor) -> Tensor:
             refuse_bypassed(Quack.name, projections)  # hooks may have come since
-            weight, kind = gate.weight, x.device.type
-            if x.device == weight.device and torch.is_autocast_enabled(kind):
-                x = x.to(torch.get_autocast_dtype(kind))
-            elif (x.dtype, x.device) != (weight.dtype, weight.device):
-                raise BackendUnavailableError(
-                    Quack.name, f"x is {x.dtype} on {x.device} and the weights are {weight.dtype} on {weight.device}"
-                )
             operands = (gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias)
+            to = autocast_dtype(x)
+            if to is None or x.device != operands[0].device:
+                _refuse_unlike(x, operands)
+            else:
+                x = x.to(to)
             train = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, *operands))
             if train or torch.compiler.is_compiling():
                 if train and any(bias is not None for bias in operands[3:]):
                     raise BackendUnavailableError(Quack.name, "its backward has no biases, and this module has one")
                 y: Tensor = _mlp_op(x, *operands, activation, tuned, train)[0]
                 return y
-            both = weights.joined(gate.weight, up.weight)
-            bias = None if biases is None else biases.joined(gate.bias, up.bias)
-            return _forward(quack, x, both, bias, down.weight, down.bias, activation, tuned, False)[0]
+            both = weights.joined(*operands[:2])
+            bias = joined_biases(Quack.name, operands[3], operands[4], biases)
+            return _forward(quack, x, both, bias, operands[2], operands[5], activation, tuned, False)[0]
 
         return forward
 
@@ -144,6 +144,15 @@ def _kernels() -> Any:
     return gemm_interface
 
 
+def _refuse_unlike(x: Tensor, operands: tuple[Tensor | None, ...]) -> None:
+    """Refuse an x on another device than a weight, or of another dtype."""
+    for one in operands:
+        if one is not None and (one.dtype != x.dtype or one.device != x.device):
+            raise BackendUnavailableError(
+                Quack.name, f"x is {x.dtype} on {x.device} and the weights are {one.dtype} on {one.device}"
+            )
+
+
 def _unreadable(x: Tensor) -> str | None:
     """Why quack's kernels cannot read x as it is, or None; its own MLP would run plain PyTorch instead."""
     if x.stride(-1) != 1:
@@ -158,8 +167,11 @@ def _unreadable(x: Tensor) -> str | None:
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """[..., n] as [M, n]."""
-    return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
+    """[..., n] as [M, n]; a single row gets the stride that more would have, as PyTorch lets it have any."""
+    rows = tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
+    if rows.shape[0] > 1 or rows.stride(0) == rows.shape[1]:
+        return rows
+    return rows.as_strided(rows.shape, (rows.shape[1], rows.stride(1)))
 
 
 def _forward(
@@ -208,7 +220,7 @@ def _mlp_op(
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
     """`_forward` on two adjacent weights; what is not kept is an empty tensor, as an operator cannot return None."""
-    bias = None if gate_bias is None or up_bias is None else joined(Quack.name, gate_bias, up_bias)
+    bias = joined_biases(Quack.name, gate_bias, up_bias)
     both = joined(Quack.name, gate, up)
     y, preact = _forward(_kernels(), x, both, bias, down, down_bias, activation, tuned, keep)
     return y, x.new_empty(0) if preact is None else preact
