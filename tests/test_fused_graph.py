@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils.flop_counter import FlopCounterMode
 
 from mlpfusion.backend import Backend
@@ -19,7 +20,7 @@ from mlpfusion.module import GatedMLP
 from mlpfusion.spec import MLPSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -37,7 +38,7 @@ class Recorder:
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
 
     def captured(
-        self, plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[int], pools: dict[int, Any], stream: int
+        self, plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[Any], pools: dict[int, Any], stream: int
     ) -> Graph:
         self.captures += 1
         held = x.clone()
@@ -119,6 +120,79 @@ def test_a_weight_that_moved_is_captured_again_and_one_that_changed_is_not(recor
     assert recorder.captures == 4
 
 
+def turned(mlp: GatedMLP) -> None:
+    mlp.up_proj.weight.data = mlp.up_proj.weight.data.t()
+
+
+def cut(mlp: GatedMLP) -> None:
+    for part in (mlp.gate_proj, mlp.up_proj):
+        part.weight.data, part.bias.data = part.weight.data[:8], part.bias.data[:8]
+    mlp.down_proj.weight.data = mlp.down_proj.weight.data[:, :8]
+
+
+def bias_repeated(mlp: GatedMLP) -> None:
+    mlp.down_proj.bias.data = mlp.down_proj.bias.data.as_strided((16,), (0,))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", [turned, cut, bias_repeated])
+def test_the_same_address_is_not_the_same_weight(recorder: Recorder, change: Callable[[GatedMLP], None]) -> None:
+    mlp = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=16, dtype="float32", bias=True))
+    call, x = bound(mlp), torch.randn(2, 16)
+    call(x)
+    change(mlp)
+    torch.testing.assert_close(call(x), mlp(x))
+    call(x)
+    assert (recorder.captures, recorder.replays) == (2, 3)
+
+
+@torch.no_grad()
+def test_a_weight_read_as_another_dtype_is_not_replayed(recorder: Recorder) -> None:
+    mlp = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=32, dtype="float16"))
+    call, x = bound(mlp), torch.randn(2, 16).half()
+    call(x)
+    mlp.down_proj.weight.data = mlp.down_proj.weight.data.view(torch.bfloat16)
+    with pytest.raises(RuntimeError, match="dtype"):  # what the call itself says of it
+        call(x)
+    assert recorder.replays == 1
+
+
+PRECISIONS = {
+    "allow_tf32": (lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True)),
+    "set_float32_matmul_precision": (lambda: torch.set_float32_matmul_precision("high")),
+    "fp32_precision": (lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")),
+    "for all": (lambda: setattr(torch.backends, "fp32_precision", "tf32")),
+}
+
+
+@pytest.fixture
+def precision() -> Iterator[None]:
+    """PyTorch's settings of float32 products as they were, afterwards."""
+    matmul, everywhere = torch.backends.cuda.matmul.fp32_precision, torch.backends.fp32_precision
+    high = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(high)
+    torch.backends.fp32_precision, torch.backends.cuda.matmul.fp32_precision = everywhere, matmul
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures("precision")
+@pytest.mark.parametrize("how", PRECISIONS)
+@pytest.mark.parametrize(("dtype", "captures"), [("float32", 2), ("bfloat16", 1)])
+def test_float32_products_follow_the_precision_of_the_moment(
+    recorder: Recorder, how: str, dtype: str, captures: int
+) -> None:
+    mlp = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=32, dtype=dtype))
+    call, x = bound(mlp), torch.randn(2, 16).to(getattr(torch, dtype))
+    before = torch.backends.cuda.matmul.fp32_precision
+    call(x)
+    PRECISIONS[how]()
+    assert torch.backends.cuda.matmul.fp32_precision == "tf32" != before
+    call(x)
+    call(x)
+    assert (recorder.captures, recorder.replays) == (captures, 3)
+
+
 @torch.no_grad()
 def test_graphs_are_bounded_and_the_oldest_goes_first(recorder: Recorder) -> None:
     mlp = GatedMLP(SPEC)
@@ -197,3 +271,48 @@ def test_what_a_replay_would_bypass_is_refused(recorder: Recorder, change: str) 
     with pytest.raises(BackendUnavailableError, match=r"'fused-graph'.*would bypass"):
         call(x)
     assert recorder.replays == 1
+
+
+class Tripled(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return 3 * super().forward(input)
+
+
+class Doubled(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2 * weight
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("called", [True, False])
+@pytest.mark.parametrize("part", ["gate_proj", "up_proj", "down_proj"])
+def test_a_layer_of_another_class_is_refused(recorder: Recorder, part: str, called: bool) -> None:
+    for change in ("class", "weight", "bias"):
+        mlp, x = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32", bias=True)), torch.randn(2, 16)
+        call, layer = bound(mlp), getattr(mlp, part)
+        if called:
+            call(x)
+        before = recorder.captures
+        if change == "class":
+            layer.__class__ = Tripled
+        else:
+            parametrize.register_parametrization(layer, change, Doubled())
+        with pytest.raises(BackendUnavailableError, match=r"'fused-graph'.*has become a \w+, which this backend would"):
+            call(x)
+        assert recorder.captures == before
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("called", [True, False])
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_weight_that_is_no_parameter_is_refused(recorder: Recorder, name: str, called: bool) -> None:
+    mlp, x = GatedMLP(MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32", bias=True)), torch.randn(2, 16)
+    call = bound(mlp)
+    if called:
+        call(x)
+    value = getattr(mlp.up_proj, name).detach().clone()
+    delattr(mlp.up_proj, name)
+    setattr(mlp.up_proj, name, value)
+    with pytest.raises(BackendUnavailableError, match=f"'fused-graph'.*up_proj.{name} is no parameter"):
+        call(x)
+    assert recorder.replays == called

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Linear
 
 from mlpfusion.backend import not_captured
 from mlpfusion.backends.fused import Fused
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 LIMIT: Final = 16
 WARMUP_CALLS: Final = 3  # PyTorch's recipe: compilation and workspaces happen before the capture
 
-Key = tuple[torch.Size, torch.dtype, int]  # shape, dtype and stream
+Key = tuple[torch.Size, torch.dtype, int, str | None]  # shape, dtype, stream and how float32 products are computed
+Place = tuple[int, torch.Size, tuple[int, ...], torch.dtype]  # address, shape, strides and dtype
 
 _CAPTURE: Final = threading.Lock()  # one capture at a time in a process, whatever its thread
 
@@ -36,20 +38,20 @@ _SIDES: Final[dict[tuple[int, int], torch.cuda.Stream]] = {}
 
 
 class Graph(NamedTuple):
-    """One recorded call: where it reads x and writes y, and the addresses of the weights, which it reads in place."""
+    """One recorded call: where it reads x and writes y, and the places of the weights, which it reads there."""
 
     x: Tensor
     y: Tensor
     replay: Callable[[], None]
-    weights: list[int]
+    weights: list[Place]
 
 
 class FusedGraph:
     """`fused` without its host cost, for inference with few kinds of input: a copy in, a replay and a copy out.
 
-    The first call with a new shape, dtype or stream captures, and so does one after a weight has moved; the device is
-    idle meanwhile. The result is the caller's own. Calls under a compiler, under autocast or within somebody else's
-    capture run as `fused` does. A call that would need gradients is refused.
+    The first call with a new shape, dtype, stream or precision of float32 products captures, and so does one after a
+    weight has moved; the device is idle meanwhile. The result is the caller's own. Calls under a compiler, under
+    autocast or within somebody else's capture run as `fused` does. A call that would need gradients is refused.
     """
 
     name = "fused-graph"
@@ -70,7 +72,7 @@ class FusedGraph:
 
         Raises:
             BackendUnavailableError: as `fused`. Later, from a call: gradients would be needed, a projection has a hook,
-                or the capture fails.
+                another class or a weight that is no parameter, or the capture fails.
         """
         plain = self._inner.bind(mlp)
         projections = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
@@ -82,7 +84,8 @@ class FusedGraph:
             for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
         )
         hooks += tuple(GLOBAL.values())
-        gate, up, down = (projection.__dict__ for projection in projections)
+        gate, up, down = projections
+        gates, ups, downs = (projection.__dict__ for projection in projections)
         index = mlp.gate_proj.weight.get_device()
         graphs: dict[Key, Graph] = {}
         pools: dict[int, Any] = {}
@@ -91,19 +94,26 @@ class FusedGraph:
         def forward(x: Tensor) -> Tensor:
             if torch.compiler.is_compiling() or x.get_device() != index or _elsewhere():
                 return plain(x)
-            if any(hooks) or "forward" in gate or "forward" in up or "forward" in down:
+            if (
+                any(hooks)
+                or not (type(gate) is type(up) is type(down) is Linear)
+                or ("forward" in gates or "forward" in ups or "forward" in downs)
+            ):
                 refuse_bypassed(FusedGraph.name, projections)
             if torch.is_grad_enabled() and (x.requires_grad or _trainable(tables)):
                 raise BackendUnavailableError(
                     FusedGraph.name,
                     "it is for inference, and this call would need gradients; use torch.no_grad(), or `fused`",
                 )
-            weights = [one.data_ptr() for table in tables for one in table.values() if one is not None]
+            weights = _places(tables)
             stream = _stream(index)
-            key = (x.shape, x.dtype, stream)
+            # As `fused` asks at each call; other dtypes need not pay for it.
+            precision = torch.backends.cuda.matmul.fp32_precision if x.dtype is torch.float32 else None
+            key = (x.shape, x.dtype, stream, precision)
             with lock:  # two threads may share a stream, and the three steps belong together
                 graph = graphs.get(key)
                 if graph is None or graph.weights != weights:
+                    _refuse_loose(tables)
                     if not x.numel():
                         return plain(x)
                     _make_room(graphs, key, x.device)
@@ -137,6 +147,25 @@ def _trainable(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> bool
     return any(one is not None and one.requires_grad for table in tables for one in table.values())
 
 
+def _places(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> list[Place]:
+    """Where the weights and biases lie, and what they are there: one address may hold one turned, cut or cast."""
+    return [
+        (one.data_ptr(), one.shape, one.stride(), one.dtype)
+        for table in tables
+        for one in table.values()
+        if one is not None
+    ]
+
+
+def _refuse_loose(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> None:
+    """Refuse a weight that has left the tables, whose moves no later call would see."""
+    for projection, table in zip(("gate_proj", "up_proj", "down_proj"), tables, strict=True):
+        for name in ("weight", "bias"):
+            if name not in table:
+                reason = f"{projection}.{name} is no parameter, so a later call could not tell whether it has moved"
+                raise BackendUnavailableError(FusedGraph.name, reason)
+
+
 def _make_room(graphs: dict[Key, Graph], key: Key, device: torch.device) -> None:
     """Give up the graph of this key, whose weights have moved, or the oldest one of too many."""
     given_up = [key] if key in graphs else list(graphs)[: max(0, len(graphs) + 1 - LIMIT)]
@@ -147,7 +176,7 @@ def _make_room(graphs: dict[Key, Graph], key: Key, device: torch.device) -> None
 
 
 def _captured(
-    plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[int], pools: dict[int, Any], stream: int
+    plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[Place], pools: dict[int, Any], stream: int
 ) -> Graph:
     """Record `plain` for inputs like x, which is its input then.
 
