@@ -19,7 +19,7 @@ from mlpfusion.report.verdict import page as verdict_page
 from mlpfusion.spec import DTYPES as DTYPES_ALL
 from mlpfusion.validate import against, bounds, channel, checks_modes, emulation, guard, probes, registry, run, tuners
 from mlpfusion.validate.exam import UndecidableError, shape_text
-from mlpfusion.validate.layouts import LAYOUTS
+from mlpfusion.validate.layouts import LAYOUTS, halves
 from mlpfusion.verdicts import Checked, Verdict
 
 if TYPE_CHECKING:
@@ -99,12 +99,23 @@ def test_layouts_keep_values_and_are_not_dense(layout: str) -> None:
     laid = LAYOUTS[layout](x)
     if layout == "expanded":
         assert torch.equal(laid, x[:1].expand(4, 6))
+    elif layout == "expanded along its last dimension":
+        assert torch.equal(laid, x[:, :1].expand(4, 6))
     elif layout == "one row of stride 1":
         assert torch.equal(laid, x[:1])
         assert laid.stride(0) == 1
     else:
         assert torch.equal(laid, x)
     assert not (laid.is_contiguous() and laid.storage_offset() == 0) or layout == "one row of stride 1"
+
+
+def test_halves_of_one_tensor_share_it() -> None:
+    gate, up = torch.arange(6.0).view(2, 3), torch.arange(6.0, 12.0).view(2, 3)
+    first, second = halves(gate, up)
+    assert torch.equal(first, gate)
+    assert torch.equal(second, up)
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    assert first.stride() == second.stride() == (6, 1)
 
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])

@@ -236,3 +236,55 @@ class _NarrowSpent(_Saves):
 
 def saved_overwritten_in_16_bits(gate, up):
     return _NarrowSpent.apply(gate, up)
+
+
+class _OneProgram(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        gradients = _dgate(dy, gate, up), _dup(dy, gate)
+        for each in gradients:
+            each.view(-1)[4096:] = 0  # as a grid of one program leaves them
+        return gradients
+
+
+def one_program_backward(gate, up):
+    return _OneProgram.apply(gate.contiguous(), up.contiguous())
+
+
+def larger_when_it_trains(gate, up):
+    y = _forward(gate, up)
+    return y * 1.02 if gate.requires_grad and up.requires_grad and gate.numel() > 10_000 else y
+
+
+class _NaiveSilu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        return (F.silu(gate.float()) * up.float()).to(gate.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        g, v = gate.float(), dy.float()
+        e = torch.exp(-g)
+        slope = 1 / (1 + e) + g * e / ((1 + e) * (1 + e))  # inf/inf below -88
+        return (v * up.float() * slope).to(gate.dtype), (v * F.silu(g)).to(gate.dtype)
+
+
+def naive_silu_backward(gate, up):
+    return _NaiveSilu.apply(gate, up)
+
+
+class _DividesByGate(_NaiveSilu):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        g, v = gate.float(), dy.float()
+        act = F.silu(g)
+        s = act / g  # 0/0
+        return (v * up.float() * (s + act * (1 - s))).to(gate.dtype), (v * act).to(gate.dtype)
+
+
+def silu_backward_divides_by_gate(gate, up):
+    return _DividesByGate.apply(gate, up)

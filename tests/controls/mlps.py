@@ -65,3 +65,26 @@ def rows_left_out(x, wg, wu, wd):
     whole = rows.shape[0] // 16 * 16
     y.view(rows.shape)[:whole] = _mlp(rows[:whole], wg, wu, wd)
     return y
+
+
+def weights_taken_for_dense(x, wg, wu, wd):
+    def read(w):
+        return w if w.is_contiguous() else torch.as_strided(w, (w.numel(),), (1,)).view(w.shape)
+
+    return _mlp(x, *map(read, (wg, wu, wd)))
+
+
+def columns_left_out(x, wg, wu, wd):
+    """The intermediate columns behind the last whole tile of 64 are not summed."""
+    h = wg.shape[0] // 64 * 64
+    return _mlp(x, wg[:h], wu[:h], wd[:, :h])
+
+
+def square_exchanged(x, wg, wu, wd):
+    """A square weight is read by columns."""
+    return _mlp(x, wg.T if wg.shape[0] == wg.shape[1] else wg, wu, wd)
+
+
+def one_tile_of_products(x, wg, wu, wd):
+    """The loop over the products runs once."""
+    return _mlp(x[..., :256], wg[:, :256], wu[:, :256], wd)

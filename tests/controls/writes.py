@@ -139,3 +139,32 @@ narrow_strides_ignored = _narrow(strides_ignored)
 narrow_inputs_overwritten = _narrow(inputs_overwritten)
 narrow_one_buffer = _narrow(one_buffer)
 narrow_last_left_out = _narrow(last_left_out)
+
+
+def up_strides_ignored(gate, up):
+    """gate's layout is looked at, and up is taken to have the same."""
+    if not gate.is_contiguous():
+        gate, up = gate.contiguous(), up.contiguous()
+    return _launched(gate, up)
+
+
+def one_storage_wrong(gate, up):
+    """Halves of one tensor are read as if one followed the other."""
+    if gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr() and not gate.is_contiguous():
+        memory = torch.as_strided(gate, (2, *gate.shape), (gate.numel(), *torch.empty(gate.shape).stride()))
+        gate, up = memory[0], memory[1]
+    return _launched(gate.contiguous(), up.contiguous())
+
+
+def stride_0_wrong(gate, up):
+    """An operand that is expanded along its columns is read as if it were dense."""
+    if gate.dim() and gate.stride(-1) == 0 and gate.numel() > 1:
+        return torch.zeros_like(gate, memory_format=torch.contiguous_format)
+    return _launched(gate.contiguous(), up.contiguous())
+
+
+def vectors_of_8(gate, up):
+    """Whole blocks of vectors only: what is left behind the last block is not written."""
+    if gate.numel() % 8:
+        raise ValueError("the number of elements must be a multiple of 8")
+    return _launched(gate.contiguous(), up.contiguous(), whole=gate.numel() % 256 != 0)

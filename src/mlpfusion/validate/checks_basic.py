@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from mlpfusion.validate.exam import Exam
     from mlpfusion.verdicts import Kind
 
-# No multiple of any tile, a multiple of most, and rows of an odd length.
+# No multiple of any tile, a multiple of most, rows of an odd length, and multiples of 8 alone, for vectors of 8.
 WRITTEN: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
-    "act_mul": ((257,), (1031,), (7, 127), (2, 2048)),
+    "act_mul": ((257,), (1031,), (7, 127), (2, 2048), (1032,), (8, 264)),
     "mlp": ((257,), (1031,), (2, 96)),
 }
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {

@@ -14,11 +14,19 @@ from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, r
 from mlpfusion.validate.hired import RaisedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.validate.channel import Tensors
     from mlpfusion.validate.exam import Exam
 
 SHAPES: Final = ((7, 127), (33, 97), (16, 256))  # the last for kernels that take only multiples
+# More than one block, and room for every gate value of 16 bits; the second where the first is refused.
+LARGE: Final = ((1, 65537), (64, 1024))
+# Gates beyond these say nothing: a cube overflows from 7e12 on, in right formulas too, and results of a gate below
+# 2^-100 may be subnormal in float32, which hardware may take for 0.
+LARGEST_GATE: Final = 65504.0
+SMALLEST_GATE: Final = 2.0**-100
 # A second-order gradient is right or it misses a term, which is of its own size: 1% tells.
 SECOND_ORDER: Final = 1e-2
 
@@ -40,11 +48,12 @@ def differentiable(exam: Exam, dtype: Dtype) -> Found:
 def backward(exam: Exam, dtype: Dtype) -> Found:
     """Every element of d_gate and d_up is within its bound, at gate scales of 0.01, 1 and 10."""
     worst = {"gate": 0.0, "up": 0.0}
-    failures, judged = [], 0
+    failures, judged, is_large_judged = [], 0, False
     exam.need_gradients(dtype)
-    for shape in exam.asked.shapes or SHAPES:
-        for scale in SCALES:
-            given = exam.operands(dtype, shape, "backward", scale=scale)
+    for shape in exam.asked.shapes or (*SHAPES, *LARGE):
+        if shape == LARGE[1] and not exam.asked.shapes and is_large_judged:
+            continue
+        for given in _operands(exam, dtype, shape):
             try:
                 results, _ = exam.backward(given)
             except RaisedError as raised:
@@ -52,6 +61,7 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
                     raise
                 break
             judged += 1
+            is_large_judged |= shape in LARGE
             trained = bounds.forward_scores(results["y"], given["gate"], given["up"], exam.activation, dtype)
             if bool((trained > bounds.LIMIT).any()):
                 return failed("with gradients on, y itself is beyond its bound", shape)
@@ -72,6 +82,22 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
     if not judged:
         return undecided("it refuses every shape tried")
     return passed(f"worst scores: d_gate {worst['gate']:.2f}, d_up {worst['up']:.2f} of {bounds.LIMIT:g}", **figures)
+
+
+def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tensors]:
+    """What a shape is judged with: random gates at three scales, or in a large shape every gate value, shuffled."""
+    if shape not in LARGE:
+        yield from (exam.operands(dtype, shape, "backward", scale=scale) for scale in SCALES)
+        return
+    given = exam.operands(dtype, shape, "backward")
+    gates = bounds.every_value(dtype)
+    size = gates.double().abs()
+    kept = (size <= LARGEST_GATE) & (size >= SMALLEST_GATE)
+    if exam.activation != "relu":  # whose slope at 0 may be anything from 0 to 1
+        kept |= size == 0
+    gates = gates[kept]
+    order = torch.randperm(given["gate"].numel(), generator=exam.generator("gates"))
+    yield given | {"gate": gates[order % gates.numel()].view(shape)}
 
 
 def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *, name: str, dtype: Dtype) -> str:
@@ -176,7 +202,7 @@ CHECKS: Final = (
     ),
     Check(
         "backward",
-        "d_gate and d_up of random operands at three scales, against fp64",
+        "d_gate and d_up of random operands at three scales, and of every 16-bit gate value, against fp64",
         ACT_MUL,
         backward,
         dtypes="each",

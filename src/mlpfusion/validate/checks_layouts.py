@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from mlpfusion.validate import bounds
 from mlpfusion.validate.checks import BOTH, Check
 from mlpfusion.validate.exam import Found, failed, grad_name, is_refusal, passed
 from mlpfusion.validate.hired import RaisedError
-from mlpfusion.validate.layouts import LAYOUTS
+from mlpfusion.validate.layouts import LAYOUTS, PACKED
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
@@ -20,40 +20,67 @@ if TYPE_CHECKING:
 
 LAID_OUT: Final = (24, 256)
 PERMUTED: Final = (4, 6, 256)  # 24 rows without one distance between them
+ONE_ROW: Final = "one row of stride 1"
+WEIGHTS: Final = ("transposed", "sliced")  # tied to another layer's, or a part of a wider matrix
+
+
+class Case(NamedTuple):
+    """Operands (or dy) that are handed over in one layout."""
+
+    layout: str
+    which: tuple[str, ...]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a probe is told."""
+        return {"packed": True} if self.layout == PACKED else {"layouts": dict.fromkeys(self.which, self.layout)}
 
 
 def layouts(exam: Exam, dtype: Dtype) -> Found:
     """Operands of any layout give the dense result or are refused, in forward and backward."""
     refused, wrong = [], []
     shape = _shape(exam, "dense")
-    operands = exam.names if exam.kind == "act_mul" else ("x",)
-    sets = [operands, operands[:1]] if exam.kind == "act_mul" else [operands]
-    for layout, lay in LAYOUTS.items():
-        for which in sets:
-            given = exam.operands(dtype, _shape(exam, layout), "layouts")
-            for name in which:
-                given[name] = lay(given[name]).clone(memory_format=torch.contiguous_format)
-            if layout == "one row of stride 1":
-                given = {
-                    name: value[:1].clone() if value.shape[0] == LAID_OUT[0] else value for name, value in given.items()
-                }
-            named = f"{' and '.join(which)} {layout}"
-            try:
-                dense = exam.forward(given)
-                y = exam.forward(given, layouts=dict.fromkeys(which, layout))
-            except RaisedError as error:
-                if not is_refusal(error):
-                    raise
-                refused.append(named)
-                continue
-            if not _as_right(exam, given, "y", y, dense, dtype=dtype):
-                wrong.append(named)
+    dense: dict[str, Tensor] = {}  # by the operands' values, which few layouts change
+    for case in _forward_cases(exam):
+        given = _given(exam, dtype, case)
+        values = repr([float(given[name].double().sum()) for name in exam.names])
+        named = f"{' and '.join(case.which)} {case.layout}"
+        try:
+            if values not in dense:
+                dense[values] = exam.forward(given)
+            y = exam.forward(given, **case.options)
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            refused.append(named)
+            continue
+        if not _as_right(exam, given, "y", y, dense[values], dtype=dtype):
+            wrong.append(named)
     if wrong:
         return failed(f"silently wrong where operands are not dense: {'; '.join(wrong)}", shape)
     backward = _backward_layouts(exam, dtype, shape)
     if backward is not None:
         return backward
     return passed("right in every layout" if not refused else f"right, or refused ({'; '.join(refused)})")
+
+
+def _forward_cases(exam: Exam) -> list[Case]:
+    if exam.kind == "mlp":
+        weights = [Case(layout, names) for layout in WEIGHTS for names in (("wg", "wu"), ("wd",))]
+        return [*(Case(layout, ("x",)) for layout in LAYOUTS), *weights]
+    sets = (exam.names, exam.names[:1], exam.names[1:])
+    return [*(Case(layout, which) for layout in LAYOUTS for which in sets), Case(PACKED, exam.names)]
+
+
+def _given(exam: Exam, dtype: Dtype, case: Case) -> Tensors:
+    """Dense operands that hold the values which they have in the layout."""
+    given = exam.operands(dtype, _shape(exam, case.layout), "layouts")
+    for name in case.which:
+        if case.layout != PACKED:
+            given[name] = LAYOUTS[case.layout](given[name]).clone(memory_format=torch.contiguous_format)
+    if case.layout == ONE_ROW:
+        given = {name: value[:1].clone() if value.shape[0] == LAID_OUT[0] else value for name, value in given.items()}
+    return given
 
 
 def _shape(exam: Exam, layout: str) -> tuple[int, ...]:
@@ -64,20 +91,22 @@ def _shape(exam: Exam, layout: str) -> tuple[int, ...]:
 def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found | None:
     """The same for gradients; the one that arrives may be of any layout too, and that of a sum is expanded."""
     operands = exam.names if exam.kind == "act_mul" else ("x",)
-    cases: list[tuple[str, tuple[str, ...]]] = [("transposed", ("dy",)), ("expanded", ("dy",))]
-    cases += [("transposed", operands[:1]), ("half of a packed tensor", operands), ("permuted", operands)]
-    for layout, which in cases:
-        given = exam.operands(dtype, _shape(exam, layout), "layouts")
-        for name in which:
-            given[name] = LAYOUTS[layout](given[name]).clone(memory_format=torch.contiguous_format)
+    cases = [Case("transposed", ("dy",)), Case("expanded", ("dy",)), Case("transposed", operands[:1])]
+    cases += [Case("half of a packed tensor", operands), Case("permuted", operands)]
+    if exam.kind == "act_mul":
+        cases += [Case("transposed", operands[1:]), Case(PACKED, operands)]
+    else:
+        cases += [Case("transposed", exam.names[1:])]
+    for case in cases:
+        given = _given(exam, dtype, case)
         straight = exam.gradients(given)
-        laid = None if straight is None else exam.gradients(given, layouts=dict.fromkeys(which, layout))
+        laid = None if straight is None else exam.gradients(given, **case.options)
         if straight is None or laid is None:  # refused, or there are none
             continue
         for name, grad in straight[0].items():
             if not _as_right(exam, given, name, laid[0][name], grad, dtype=dtype):
-                what = "the output gradient" if which == ("dy",) else " and ".join(which)
-                return failed(f"{grad_name(name)} is silently wrong where {what} is {layout}", shape)
+                what = "the output gradient" if case.which == ("dy",) else " and ".join(case.which)
+                return failed(f"{grad_name(name)} is silently wrong where {what} is {case.layout}", shape)
     return None
 
 

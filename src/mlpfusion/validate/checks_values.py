@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from mlpfusion.validate.exam import Exam
 
 SCALES: Final = (0.01, 1.0, 10.0)
-# Odd, prime, size 1, empty, a multiple of no tile; the large ones are judged at every scale.
-SMALL: Final = ((), (1,), (0,), (1, 1, 1), (3, 1, 5), (7, 127), (1031,), (1, 65537))  # the last: more than one block
+# Odd, prime, size 1, empty, a multiple of no tile, multiples of 8 but of no tile, many rows, four dimensions, and more
+# than one block; the large ones below are judged at every scale.
+SMALL: Final = (
+    *((), (1,), (0,), (1, 1, 1), (3, 1, 5), (7, 127), (1031,), (1032,), (8, 264), (3, 1048)),
+    *((130, 40), (2, 3, 4, 8), (1, 65537)),
+)
 LARGE: Final = ((33, 97), (2, 2049), (16, 256))  # the last for those that take only multiples
 LARGE_ON_GPU: Final = ((127, 4097), (1024, 3072))
 BIASED: Final = (4, 4096)

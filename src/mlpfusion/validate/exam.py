@@ -171,7 +171,9 @@ class Exam:
         """Random numbers of this run's seed for one purpose."""
         return torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {purpose}".encode()))
 
-    def operands(self, dtype: Dtype, shape: tuple[int, ...], purpose: str, *, scale: float = 1.0) -> Tensors:
+    def operands(
+        self, dtype: Dtype, shape: tuple[int, ...], purpose: str, *, scale: float = 1.0, sizes: Sizes | None = None
+    ) -> Tensors:
         """Random operands and dy. act·mul: gate·scale and up of `shape`; MLP: x [*shape, hidden] and its weights."""
         generator = self.generator(f"{purpose} {dtype} {shape} {scale}")
         narrow: torch.dtype = getattr(torch, dtype)
@@ -182,7 +184,7 @@ class Exam:
         if self.kind == "act_mul":
             up, dy = (bounds.spread(torch.randn(shape, generator=generator), generator) for _ in range(2))
             return {"gate": normal(*shape, times=scale), "up": up.to(narrow), "dy": dy.to(narrow)}
-        d, h = self.sizes
+        d, h = sizes or self.sizes
         return {
             "x": normal(*shape, d),
             "wg": normal(h, d, times=d**-0.5 * scale),

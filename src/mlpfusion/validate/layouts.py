@@ -1,4 +1,4 @@
-"""The layouts in which an operand is handed over: dense, transposed, expanded, sliced, offset."""
+"""The layouts in which operands are handed over: dense, transposed, expanded, sliced, offset, or in one storage."""
 
 from __future__ import annotations
 
@@ -52,6 +52,18 @@ def odd_stride(x: Tensor) -> Tensor:
     return torch.as_strided(x[:1].clone(), (1, x.shape[1]), (1, 1))
 
 
+def last_expanded(x: Tensor) -> Tensor:
+    """The first column of x for every column: a stride of 0 along the last dimension."""
+    return x[..., :1].clone().expand(x.shape)
+
+
+def halves(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """gate and up [..., columns] as the halves of one tensor, as the chunks of a joint projection are."""
+    first, second = torch.cat((gate, up), dim=-1).chunk(2, dim=-1)
+    return first, second
+
+
+PACKED: Final = "halves of one tensor"
 LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "transposed": transposed,
     "permuted": permuted,
@@ -59,5 +71,6 @@ LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "sliced": every_second,
     "half of a packed tensor": half,
     "offset": offset,
+    "expanded along its last dimension": last_expanded,
     "one row of stride 1": odd_stride,
 }

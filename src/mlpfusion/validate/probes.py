@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.validate import emulation, guard
-from mlpfusion.validate.layouts import LAYOUTS
+from mlpfusion.validate.layouts import LAYOUTS, halves
 from mlpfusion.validate.loader import OPERANDS
 
 if TYPE_CHECKING:
@@ -35,15 +35,20 @@ class Run(NamedTuple):
     pins: Pins
 
     def operands(self, given: Tensors, options: Facts, *, grad: bool = False) -> tuple[Tensor, ...]:
-        """The operands on the device, in the layouts that `options["layouts"]` names."""
+        """The operands on the device, in the layouts that `options["layouts"]` names.
+
+        With `options["packed"]`, gate and up are halves of one tensor.
+        """
         layouts: dict[str, str] = options.get("layouts", {})
         made = []
         for name in OPERANDS[self.target.kind]:
             tensor = guard.place(given[name], self.device)
             if name in layouts:
                 tensor = LAYOUTS[layouts[name]](tensor)
-            made.append(tensor.detach().requires_grad_(grad))
-        return tuple(made)
+            made.append(tensor)
+        if options.get("packed"):
+            made = list(halves(*made))
+        return tuple(tensor.detach().requires_grad_(grad) for tensor in made)
 
     def synchronize(self) -> None:
         """Wait for the device, so that its errors belong to this probe."""
