@@ -99,7 +99,7 @@ def test_the_distance_leads_from_one_weight_to_the_other_whichever_is_first(
 
 
 class Far:
-    """What `_apart` asks of a weight."""
+    """What `distance` asks of a weight."""
 
     def __init__(self, address: int) -> None:
         self.address = address
@@ -115,12 +115,12 @@ class Far:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(("distance", "fits"), [(5 << 30, True), ((1 << 40) - 16, True), (1 << 40, False)])
+@pytest.mark.parametrize(("length", "fits"), [(5 << 30, True), ((1 << 40) - 16, True), (1 << 40, False)])
 def test_a_distance_is_exact_beyond_32_bits_and_bounded_by_what_a_descriptor_holds(
-    distance: int, fits: bool, sign: int
+    length: int, fits: bool, sign: int
 ) -> None:
-    ends: Any = [Far(1 << 42), Far((1 << 42) + sign * distance)]
-    assert distance(*ends) == (sign * distance // 2 if fits else None)
+    ends: Any = [Far(1 << 42), Far((1 << 42) + sign * length)]
+    assert distance(*ends) == (sign * length // 2 if fits else None)
 
 
 @given(st.lists(st.integers(0, 1 << 45), min_size=1, max_size=5))
