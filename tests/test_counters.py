@@ -275,6 +275,49 @@ def test_what_no_counter_sees_has_no_bytes_and_leaves_no_sum(role, op):
     assert "the kernels move 0.0003 MB, 0.00026 MB as derived" in found.reasons["measured_bytes"]
 
 
+def with_one_more(name, role, *, steps):
+    """The row with one more kernel that belongs to no step, or without any steps, counted."""
+    made = row()
+    more = Kernel(name=name, role=role, decoded=Decoded(), time_us=1.0)
+    traffic = made.traffic if steps else Traffic(minimum_bytes=1, round_trips_at_least=1)
+    made = msgspec.structs.replace(made, kernels=(*made.kernels, more), traffic=traffic)
+    names = ["nvjet_a", GELU, "nvjet_b", *([] if role == "memcpy" else [name])]
+    sequence = {"eager": tuple(KernelBytes(name, 60, 40) for name in names)}
+    return counted.with_counters(made, sequence, sequence, GPU).traffic
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_copy_by_the_driver_that_belongs_to_no_launch_leaves_no_sum(steps):
+    found = with_one_more("Memcpy DtoD (Device -> Device)", "memcpy", steps=steps)
+    assert (found.measured_bytes, found.alone_bytes, found.explained) == (None, None, None)
+    assert "not the copies and fills of Memcpy DtoD (Device -> Device);" in found.reasons["measured_bytes"]
+    assert ("0.00026 MB as derived" in found.reasons["measured_bytes"]) == steps
+
+
+def test_a_counted_kernel_that_belongs_to_no_launch_is_named():
+    found = with_one_more("copy_kernel", "other", steps=True)
+    assert found.explained.startswith("0.00014 MB more than derived: ")
+    assert found.explained.endswith("0.0001 MB by copy_kernel, which belongs to no launch")
+
+
+def test_without_launches_the_counters_say_what_the_kernels_move():
+    assert with_one_more("copy_kernel", "other", steps=False).measured_bytes == 400
+
+
+def test_the_second_run_is_of_the_same_kernels_or_says_why_it_is_not_shown():
+    sequence = {"eager": tuple(KernelBytes(name, 60, 40) for name in ("nvjet_a", GELU, "nvjet_b"))}
+    others = {"eager": tuple(KernelBytes(name, 60, 40) for name in ("nvjet_a", GELU, "nvjet_c"))}
+    for alone, says in (
+        (others, "with the caches emptied before each kernel Nsight Compute saw 'nvjet_c' where the trace shows"),
+        ({"eager": "the second run failed"}, "the second run failed"),
+        ({}, "no run with the caches emptied before each kernel"),
+    ):
+        found = counted.with_counters(row(), sequence, alone, GPU).traffic
+        assert (found.measured_bytes, found.alone_bytes) == (300, None)
+        assert all(step.alone_bytes is None for step in found.steps)
+        assert found.reasons["alone_bytes"].startswith(says)
+
+
 def test_the_table_shows_measured_beside_derived():
     made = row()
     found = counted.with_counters(

@@ -96,6 +96,44 @@ def test_a_bias_copied_into_a_result_that_is_then_added_to_is_a_round_trip(name,
     assert alone.round_trips == 0  # it adds the bias on its way out
 
 
+COPY = "void at::native::copy"
+
+
+@pytest.mark.parametrize(
+    ("op", "reads", "before", "says"),
+    [
+        ("aten::mm", (x, wg), [COPY], True),
+        ("aten::bmm", (x, wg), ["Memcpy DtoD"], True),
+        ("aten::mm", (x, wg), ["Memset", COPY], True),
+        ("aten::addmm", (whole(9, 2 * H), x, wg), [COPY, COPY], True),
+        ("aten::addmm", (x, wg), [COPY], True),  # beta is 0: there is no bias to copy
+        ("aten::sum", (x,), [COPY], True),
+        ("aten::mm", (x, wg), ["Memset"], False),
+        ("aten::addmm", (whole(9, 2 * H), x, wg), [COPY], False),
+    ],
+)
+def test_a_copy_that_an_operator_makes_of_an_operand_leaves_no_count(op, reads, before, says):
+    launch = Launch(op=op, source="operator", reads=reads, writes=(g,), flops=2 * M * D * H)
+    ledger = Ledger(launches=(launch,), buffers=(Buffer(bytes=1),) * 10)
+    roles = {"Memset": "memset", "Memcpy DtoD": "memcpy", COPY: "other", "nvjet": "gate_gemm"}
+    kernels = [
+        Kernel(name=name, role=roles[name], decoded=Decoded(fused_ops=("copy",) if name == COPY else ()), time_us=3.0)
+        for name in (*before, "nvjet")
+    ]
+    works = [DeviceWork(name=k.name, kernel=i, kind="other", ops=((op, 0),)) for i, k in enumerate(kernels)]
+    found = moved.traffic(WORK, ledger, kernels, works)
+    reason = f"{op} copies an operand before it computes with it"
+    assert (found.reasons.get("round_trips") == reason, found.round_trips is None) == (says, says)
+
+
+def test_an_operator_that_only_copies_copies_no_operand():
+    launch = Launch(op="aten::_foreach_copy_", source="operator", reads=(g, u), writes=(p,))
+    kernels = [Kernel(name=COPY, role="other", decoded=Decoded(fused_ops=("copy",)), time_us=3.0)] * 2
+    works = [DeviceWork(name=COPY, kernel=i, kind="other", ops=((launch.op, 0),)) for i in range(2)]
+    ledger = Ledger(launches=(launch,), buffers=(Buffer(bytes=1),) * 8)
+    assert moved.traffic(WORK, ledger, kernels, works).round_trips == 0
+
+
 def test_a_kernel_too_many_in_the_trace_makes_it_unknown_with_a_bound():
     more = [*WORKS, DeviceWork(name="mystery", kernel=4, kind="elementwise")]
     found = moved.traffic(WORK, LIGER, [*KERNELS, KERNELS[0]], more)

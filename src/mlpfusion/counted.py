@@ -81,34 +81,48 @@ def with_counters(row: Row, in_sequence: Counts, alone: Counts, here: Device) ->
         return _with(row, _without(traffic, reason))
     places = [index for index, kernel in enumerate(row.kernels) if kernel.role not in ("memset", "memcpy")]
     measured = dict(zip(places, found, strict=True))
-    beside = alone.get(row.backend)
-    cold = None
-    if beside is not None and not isinstance(beside, str) and len(beside) == len(found):
-        cold = dict(zip(places, beside, strict=True))
+    beside = _alone(names, alone.get(row.backend, "no run with the caches emptied before each kernel"))
+    cold = None if isinstance(beside, str) else dict(zip(places, beside, strict=True))
     steps = tuple(_measured(step, row, measured, cold) for step in traffic.steps)
     changed = msgspec.structs.replace(
         traffic,
         steps=steps,
         measured_bytes=sum(kernel.bytes for kernel in found),
         alone_bytes=None if cold is None else sum(kernel.bytes for kernel in cold.values()),
+        reasons=traffic.reasons if cold is not None else {**traffic.reasons, "alone_bytes": str(beside)},
     )
-    return _with(row, in_all(changed, here.l2_bytes))
+    apart = set(range(len(row.kernels))) - {index for step in steps for index in step.kernels}
+    copies = [row.kernels[index].name for index in sorted(apart) if row.kernels[index].role == "memcpy"]
+    more = [kernel for index, kernel in measured.items() if index in apart]
+    return _with(row, in_all(changed, here.l2_bytes, copies=copies, more=more))
 
 
-def in_all(traffic: Traffic, l2_bytes: int | None) -> Traffic:
+def _alone(names: Sequence[str], found: tuple[KernelBytes, ...] | str) -> tuple[KernelBytes, ...] | str:
+    """The kernels of the run with emptied caches, or why there are none of this call."""
+    if isinstance(found, str):
+        return found
+    reason = _other_kernels(names, [kernel.name for kernel in found])
+    return found if reason is None else f"with the caches emptied before each kernel {reason}"
+
+
+def in_all(
+    traffic: Traffic, l2_bytes: int | None, *, copies: Sequence[str] = (), more: Sequence[KernelBytes] = ()
+) -> Traffic:
     """What its steps' counters say of the call: a difference to the derived bytes explained, or why they say nothing.
 
-    A sum without a step that was not counted is no measurement of the call.
+    A sum without a step that was not counted is no measurement of the call, nor is one without a copy by the driver,
+    `copies`, that belongs to no step. `more` are counted kernels of none.
     """
     lost = [step for step in traffic.steps if step.measured_read_bytes is None]
-    if not lost:
-        return msgspec.structs.replace(traffic, explained=explain(traffic, l2_bytes))
-    rest = sum(step.bytes for step in traffic.steps if step.measured_read_bytes is not None)
-    names = ", ".join(step.op for step in lost)
+    if not lost and not copies:
+        return msgspec.structs.replace(traffic, explained=explain(traffic, l2_bytes, more))
+    names = ", ".join([*(step.op for step in lost), *copies])
+    moved = f", which move {_mb(sum(step.bytes for step in lost))} as derived" if lost and not copies else ""
+    counted = [step for step in traffic.steps if step.measured_read_bytes is not None]
+    derived = f", {_mb(sum(step.bytes for step in counted))} as derived" if counted else ""
     reason = (
-        f"Nsight Compute counts kernels, not the copies and fills of {names}, which move "
-        f"{_mb(sum(step.bytes for step in lost))} as derived; the kernels move {_mb(traffic.measured_bytes or 0)}, "
-        f"{_mb(rest)} as derived"
+        f"Nsight Compute counts kernels, not the copies and fills of {names}{moved}; the kernels move "
+        f"{_mb(traffic.measured_bytes or 0)}{derived}"
     )
     return _without(msgspec.structs.replace(traffic, measured_bytes=None, alone_bytes=None, explained=None), reason)
 
@@ -126,8 +140,8 @@ def _measured(step: Step, row: Row, measured: dict[int, KernelBytes], alone: dic
     )
 
 
-def explain(traffic: Traffic, l2_bytes: int | None) -> str | None:
-    """Why measured and derived bytes differ; None where they agree, or one is missing."""
+def explain(traffic: Traffic, l2_bytes: int | None, more: Sequence[KernelBytes] = ()) -> str | None:
+    """Why measured and derived bytes differ, None where they agree or one is missing; `more` are kernels of no step."""
     derived, measured, alone = traffic.derived_bytes, traffic.measured_bytes, traffic.alone_bytes
     if derived is None or measured is None or abs(measured - derived) <= AGREES * derived:
         return None
@@ -143,11 +157,11 @@ def explain(traffic: Traffic, l2_bytes: int | None) -> str | None:
         if alone is None and l2_bytes is not None and 0 < largest <= 2 * l2_bytes:
             return f"{difference}: the largest value that goes through memory has {_mb(largest)}, near {cache}'s size"
         return f"{difference}, which the caches do not explain"
-    return f"{difference}: {_beyond(traffic.steps, cache)}"
+    return f"{difference}: {_beyond(traffic.steps, cache, more) or 'by nothing that a counter names'}"
 
 
-def _beyond(steps: Sequence[Step], cache: str) -> str:
-    """What the call moves beyond its derived bytes: operands read again, and what is written that is no result."""
+def _beyond(steps: Sequence[Step], cache: str, more: Sequence[KernelBytes]) -> str:
+    """What the call moves beyond its derived bytes: operands read again, what is written that is no result, `more`."""
     read = [(step.measured_read_bytes or 0) - step.read_bytes for step in steps]
     written = [(step.measured_write_bytes or 0) - step.write_bytes for step in steps]
     parts = []
@@ -158,7 +172,9 @@ def _beyond(steps: Sequence[Step], cache: str) -> str:
         if sum(beyond) > 0:
             most, step = max(zip(beyond, steps, strict=True), key=lambda pair: pair[0])
             parts.append(f"{_mb(sum(beyond))} {what}, most in {step.role or step.op} ({_mb(most)})")
-    return "; ".join(parts)
+    return "; ".join(
+        [*parts, *(f"{_mb(kernel.bytes)} by {kernel.name}, which belongs to no launch" for kernel in more)]
+    )
 
 
 def _other_kernels(traced: Sequence[str], counted: Sequence[str]) -> str | None:

@@ -14,7 +14,7 @@ from mlpfusion.roundtrips import flow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.ledgers import DeviceWork, Ledger, Role, Step
+    from mlpfusion.ledgers import DeviceWork, Launch, Ledger, Role, Step
     from mlpfusion.records import Kernel
     from mlpfusion.spec import Workload
 
@@ -48,6 +48,9 @@ def traffic(
     if ledger is None:
         return without_ledger(workload, no_ledger)
     found = align(ledger, work)
+    hidden = _hidden_copies(ledger, kernels, found)
+    if hidden:
+        found = msgspec.structs.replace(found, missing=(*found.missing, *hidden))
     if found.missing:
         seen = [
             launch if mine else msgspec.structs.replace(launch, unknown="not in the trace")
@@ -118,7 +121,7 @@ def _bias_copies_apart(ledger: Ledger, kernels: Sequence[Kernel], aligned: Align
     launches, places = [], []
     for launch, mine in zip(ledger.launches, aligned.kernels, strict=True):
         work = [index for index in mine if kernels[index].role != "memset"]
-        copies = launch.op in _ADDS and len(work) > 1 and bool(launch.reads) and _is_copy(kernels[work[0]])
+        copies = _adds(launch) and len(work) > 1 and _is_copy(kernels[work[0]])
         if copies:
             bias, out = launch.reads[0], launch.writes
             launches.append(msgspec.structs.replace(launch, op=_BIAS_COPY, reads=(bias,), flops=None))
@@ -131,6 +134,28 @@ def _bias_copies_apart(ledger: Ledger, kernels: Sequence[Kernel], aligned: Align
         msgspec.structs.replace(ledger, launches=tuple(launches)),
         msgspec.structs.replace(aligned, kernels=tuple(places)),
     )
+
+
+def _hidden_copies(ledger: Ledger, kernels: Sequence[Kernel], aligned: Alignment) -> list[str]:
+    """PyTorch's own operators that copy an operand first, as a product does whose library cannot take its strides.
+
+    The copy is a value that the call writes and reads back, and which operand it is of, the trace does not say.
+    """
+    found = []
+    for launch, mine in zip(ledger.launches, aligned.kernels, strict=True):
+        if launch.source != "operator":
+            continue
+        work = [kernels[index] for index in mine if kernels[index].role != "memset"]
+        last = max((place for place, kernel in enumerate(work) if not _is_copy(kernel)), default=0)
+        copies = sum(_is_copy(kernel) for kernel in work[:last])
+        if copies > _adds(launch):
+            found.append(f"{launch.op} copies an operand before it computes with it")
+    return found
+
+
+def _adds(launch: Launch) -> bool:
+    """Whether a launch is a product that reads what it adds to, and may have copied that into its result."""
+    return launch.op in _ADDS and len(launch.reads) > 2
 
 
 def _is_copy(kernel: Kernel) -> bool:
