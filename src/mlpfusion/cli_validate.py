@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mlpfusion.verdicts import Validation
 
 _ACTIVATIONS = "gelu_tanh|gelu|silu|relu"
+# What a self-test does not take.
+_OTHERS = ("--activation", "--dtype", "--shapes", "--against", "--only", "--rounds", "--time-limit", "--strict")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,13 +39,15 @@ def _validate(
     shapes: Annotated[Text, typer.Option(metavar="7x127,64", help="Shapes of gate, or of the rows of x.")] = None,
     device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")] = None,
     against: Annotated[
-        str, typer.Option(metavar="A,B|none", help="Peers: eager, inductor, or targets.")
-    ] = "eager,inductor",
+        Text, typer.Option(metavar="A,B|none", help="Peers: eager, inductor, or targets; the first two.")
+    ] = None,
     only: Annotated[Text, typer.Option(metavar="A,B", help="Only these checks, by name.")] = None,
     seed: Annotated[Text, typer.Option(metavar="N", help="Seed of the inputs; else one that nobody can know.")] = None,
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file; Inductor's code goes beside it.")] = None,
-    rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race against a peer.")] = "60",
-    time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one call may take.")] = "120",
+    rounds: Annotated[
+        Text, typer.Option(metavar="N", help="Interleaved rounds of the race against a peer; 60.")
+    ] = None,
+    time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that one call may take; 120.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A hazard is a failure too.")] = False,
     self_test: Annotated[bool, typer.Option("--self-test", help="Judge the controls that ship with this.")] = False,
     fmt: Format = "text",
@@ -55,10 +59,10 @@ def _validate(
     spec.one_of("format", fmt, grid.FORMATS)
     json_file = None if json is None else path_in("--json", json)
     if self_test:
-        if targets:
-            raise UsageError(f"--self-test judges its own controls; it takes no target, got {targets[0]!r}")
+        others = (activation, dtype, shapes, against, only, rounds, time_limit, strict or None)
+        _asks_nothing_else(targets or [], others)
         return _self_test(device, json_file, _seed(seed), fmt)
-    from mlpfusion.validating import validate
+    from mlpfusion.validating import AGAINST, validate
 
     found = validate(
         targets or [],
@@ -66,16 +70,27 @@ def _validate(
         dtypes=None if dtype is None else names_in("--dtype", dtype),
         shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
         device=device,
-        against=() if against == "none" else names_in("--against", against),
+        against=AGAINST if against is None else () if against == "none" else names_in("--against", against),
         only=None if only is None else names_in("--only", only),
         seed=_seed(seed),
-        time_limit_s=seconds("--time-limit", time_limit),
+        time_limit_s=seconds("--time-limit", "120" if time_limit is None else time_limit),
         rounds=size("--rounds", rounds) or 60,
         json=json_file,
         on_event=_tell,
     )
     write_out(verdict.render(found, fmt))
     return _judge(found, strict=strict)
+
+
+def _asks_nothing_else(targets: list[str], others: tuple[object, ...]) -> None:
+    options = [name for name, value in zip(_OTHERS, others, strict=True) if value is not None]
+    if targets:
+        raise UsageError(f"--self-test judges its own controls; it takes no target, got {targets[0]!r}")
+    if options:
+        raise UsageError(
+            f"--self-test does not take {', '.join(options)}: what is asked of each control is fixed; valid beside it: "
+            "--device, --seed, --json, --format"
+        )
 
 
 def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,16 +62,37 @@ def name_of(target: Any) -> str:
     Raises:
         UsageError: it has no name at the top level of a module.
     """
-    if inspect.isclass(type(target)) and not hasattr(target, "__qualname__"):
-        target = type(target)  # an instance of a backend, say
-    name, module_name = target.__qualname__, target.__module__
-    if "<locals>" in name:
+    found = getattr(target, "_init_fn", target)  # of a custom operator, the function that it was made of
+    if not hasattr(found, "__qualname__"):
+        found = type(found)  # an instance of a backend, say
+        if found.__module__.partition(".")[0] in {*sys.stdlib_module_names, "torch"}:
+            raise UsageError(
+                f"target {target!r} is a {found.__name__}, which another process cannot find by a name; valid: a "
+                "function or class at the top level of a module, or a text such as file.py:name"
+            )
+    name, module_name = found.__qualname__, found.__module__
+    if "<locals>" in name or "<lambda>" in name:
         raise UsageError(
-            f"{name!r} is defined inside a function, where another process cannot find it; move it to the top level of "
-            "its file"
+            f"{name!r} is defined inside a function or has no name, so that another process cannot find it; move it to "
+            "the top level of its file, as a def"
         )
     module = sys.modules.get(module_name) or importlib.import_module(module_name)
     file = getattr(module, "__file__", None)
-    if file is not None and file.endswith(".py") and "." not in module_name:  # a test or script that nobody installed
+    if file is not None and file.endswith(".py") and not _is_importable(module_name, Path(file).resolve()):
         return f"{Path(file).resolve()}:{name}"
     return f"{module_name}:{name}"
+
+
+def _is_importable(module_name: str, file: Path) -> bool:
+    """Whether another process gets this file by this name: as part of a package that lies where imports look for it.
+
+    A module in no package is a test or script that nobody installed. A worker looks into its folder before all else.
+    """
+    package, inside, _ = module_name.partition(".")
+    if not inside:
+        return False
+    specs = (finder.find_spec(package, None) for finder in sys.meta_path)  # not by what this process has imported
+    spec = next((spec for spec in specs if spec is not None), None)
+    places = [] if spec is None else [Path(each).resolve() for each in spec.submodule_search_locations or ()]
+    here = Path.cwd() / package
+    return any(file.is_relative_to(place) for place in places) and (not here.is_dir() or here.resolve() in places)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import time
 from importlib import metadata
@@ -17,6 +18,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.spec import parse_activation, parse_dtype, positive
 from mlpfusion.validate import controls, registry, run
 from mlpfusion.validate.exam import Asked
+from mlpfusion.validate.hired import DiedError, RaisedError
 from mlpfusion.verdicts import SCHEMA, SelfTest, Validation
 
 if TYPE_CHECKING:
@@ -24,10 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.spec import Dtype
+    from mlpfusion.spec import Activation, Dtype
     from mlpfusion.verdicts import Verdict
 
 AGAINST: Final = ("eager", "inductor")
+LARGEST: Final = 2**27  # elements of a shape: one fp64 tensor of it has 1 GiB, and the judge holds several
 
 
 def validate(
@@ -58,14 +61,13 @@ def validate(
     """
     asked = Asked(
         dtypes=None if dtypes is None else _dtypes(dtypes),
-        shapes=None if shapes is None else tuple(shapes),
-        only=None if only is None else registry.check_names(tuple(only)),
-        against=tuple(against),
+        shapes=None if shapes is None else _shapes(shapes),
+        only=None if only is None else registry.check_names(_names("only", only)),
+        against=_public("against", against),
         time_limit_s=time_limit_s,
         rounds=positive("rounds", rounds),
     )
-    if not targets:
-        raise UsageError("no target is given; name one as file.py:name, module:name, a backend or a directory")
+    named = _targets(targets)
     if not 0 < time_limit_s < float("inf"):
         raise UsageError(f"time_limit_s must be a positive number of seconds, got {time_limit_s!r}")
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
@@ -73,7 +75,8 @@ def validate(
     used = run.new_seed() if seed is None else seed
     wanted = None if activation is None else parse_activation(activation)
     with run.Bench(here.kind) as bench:
-        orders = run.expand(bench, targets, wanted, time_limit_s=time_limit_s)
+        orders = run.expand(bench, named, wanted, time_limit_s=time_limit_s)
+        _check_peers(bench, asked, wanted or run.DEFAULT)
         verdicts = [
             run.examine(
                 bench,
@@ -105,10 +108,64 @@ def assembled(verdicts: Sequence[Verdict], here: Device, seed: int) -> Validatio
     )
 
 
+def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Several texts; a single one would be taken for its letters."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{what} must be a list of texts, got {names!r}")
+    return tuple(names)
+
+
+def _targets(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        raise UsageError("no target is given; name one as file.py:name, module:name, a backend or a directory")
+    return _public("targets", names)
+
+
+def _public(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    for name in _names(what, names):
+        if name.startswith("@"):  # how a worker is asked for a peer
+            raise UsageError(f"unknown target {name!r}; no file, module or backend has a name that begins with @")
+    return tuple(names)
+
+
+def _check_peers(bench: run.Bench, asked: Asked, activation: Activation) -> None:
+    """Refuse a peer that is no target; what else may happen to one is said beside the verdict."""
+    for peer in asked.against:
+        if peer in AGAINST:
+            continue
+        try:
+            bench.peers.load(peer, activation, time_limit_s=asked.time_limit_s)
+        except RaisedError as error:
+            if error.exception == "several":
+                raise UsageError(
+                    f"peer {peer!r} is a directory of several targets; name one: {error.text.replace(chr(10), ', ')}"
+                ) from None
+            if error.why == "misused":
+                raise UsageError(f"unknown peer {peer!r}; valid: eager, inductor, or a target. {error.text}") from None
+        except DiedError:
+            continue
+
+
 def _dtypes(names: Sequence[str]) -> tuple[Dtype, ...]:
     if not names:
         raise UsageError("dtypes must name at least one; valid: bfloat16, float16, float32")
+    if isinstance(names, str):
+        raise UsageError(f"dtypes must be a list such as ['bfloat16', 'float32'], got {names!r}")
     return tuple(parse_dtype(name) for name in names)
+
+
+def _shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    for shape in shapes:
+        if not isinstance(shape, list | tuple) or not all(type(size) is int and size >= 0 for size in shape):
+            raise UsageError(f"shapes must be a list of shapes such as [(7, 127), (64,)], got {shapes!r}")
+        if math.prod(shape) > LARGEST:
+            raise UsageError(
+                f"shape {'x'.join(map(str, shape))} has {math.prod(shape)} elements; the judge, which computes in "
+                f"fp64, takes {LARGEST} at most"
+            )
+    if not shapes:
+        raise UsageError("shapes must hold at least one, such as (7, 127)")
+    return tuple(tuple(shape) for shape in shapes)
 
 
 def _keep_source(beside: Path | None, target: str, text: str) -> str | None:

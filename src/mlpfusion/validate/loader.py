@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 import tempfile
+import traceback
 import types
 from importlib import util
 from pathlib import Path
@@ -37,6 +38,8 @@ VALID: Final = (
     "a target is file.py:name, module:name, a registered backend or a Hub kernel directory, and names a function "
     "(gate, up) -> out or (x, wg, wu, wd) -> y, a Backend, or an nn.Module class"
 )
+
+TRIED: Final = (128, 64)  # intermediate_size and hidden_size of the module that is made when its class is loaded
 
 
 class RefusedError(MlpfusionError):
@@ -97,6 +100,8 @@ def folder(text: str) -> Path | None:
 def _find(text: str) -> Any:
     """The object that `text` names; a registered backend stays its name."""
     path, separator, name = text.rpartition(":")
+    if not text or (separator and not (path and name)):
+        raise UsageError(f"target {text!r} lacks a {'name' if path else 'file or module'}; {VALID}")
     if separator and path.endswith(".py"):
         return _attribute(_run_file(Path(path)), text, name)
     if Path(text).is_dir():
@@ -153,7 +158,13 @@ def _from_hub(path: Path, name: str | None) -> Any:
 
         scratch = tempfile.mkdtemp(prefix="hub-", dir=os.environ.get("MLPFUSION_SCRATCH"))
         path = build_hub_tree(Path(scratch) / "kernel", package=source.parent)
-    kernel = get_local_kernel(path)
+    try:
+        kernel = get_local_kernel(path)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"directory {str(path)!r} is no Hub kernel: it has no torch-ext/NAME/__init__.py and no build that fits "
+            "this machine"
+        ) from error
     if name is not None:
         return _attribute(kernel, f"{path.name}:{name}", name)
     layers = getattr(kernel, "layers", None)
@@ -196,7 +207,7 @@ def _made(found: Any, text: str, activation: Activation, device: Device) -> Targ
     if kernel is not None:
         raise UsageError(f"target {text!r} is a bare @triton.jit kernel; {tuners.wrapping(kernel)}")
     if inspect.isclass(found) and issubclass(found, nn.Module):
-        return _module(found, text, activation)
+        return _module(found, text, activation, device)
     if inspect.isclass(found) and hasattr(found, "bind"):
         found = found()
     if isinstance(found, registry.Backend):
@@ -266,10 +277,16 @@ def _backend(made: registry.Backend, activation: Activation, device: Device) -> 
     return Target("mlp", f"the backend {made.name}", tuners.reachable(type(made).bind), bind)
 
 
-def _module(found: type[nn.Module], text: str, activation: Activation) -> Target:
+def _module(found: type[nn.Module], text: str, activation: Activation, device: Device) -> Target:
     names = _required(found.forward)[1:]
     used = tuners.reachable(found.forward)
     if len(names) == 2:
+        needed = _required(found.__init__)[1:]
+        if needed:
+            raise UsageError(
+                f"target {text!r}: a module whose forward takes ({', '.join(names)}) is made without arguments, and "
+                f"{found.__name__} needs ({', '.join(needed)}); validate a function (gate, up) that calls one"
+            )
         call = found()
         return Target("act_mul", f"the module {found.__name__}", used, lambda given: Bound(call, given, given))
     if len(names) != 1:
@@ -289,7 +306,20 @@ def _module(found: type[nn.Module], text: str, activation: Activation) -> Target
         weights: list[Any] = [linear.weight for linear in linears if linear is not None]
         return Bound(call, given[:1], (given[0], *weights))
 
+    # What is no target is said when it is loaded. Any other exception is a refusal of these sizes, which checks see.
+    try:
+        bind(_trial(device))
+    except UsageError:
+        raise
+    except Exception:
+        traceback.print_exc()
     return Target("mlp", f"the module {found.__name__}", used, bind)
+
+
+def _trial(device: Device) -> tuple[Tensor, ...]:
+    """x [1, D], wg, wu [H, D] and wd [D, H] of ones, by which a module shows whether it can be made."""
+    h, d = TRIED
+    return tuple(torch.ones(shape, device=device.kind) for shape in ((1, d), (h, d), (h, d), (d, h)))
 
 
 def _has_projections(found: type[nn.Module]) -> bool:
