@@ -288,3 +288,36 @@ class _DividesByGate(_NaiveSilu):
 
 def silu_backward_divides_by_gate(gate, up):
     return _DividesByGate.apply(gate, up)
+
+
+def up_detached_under_autocast(gate, up):
+    return _forward(gate, up.detach() if torch.is_autocast_enabled(gate.device.type) else up)
+
+
+class _AutocastDoubles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        ctx.factor = 2 if torch.is_autocast_enabled(gate.device.type) else 1
+        return _forward(gate, up)
+
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        dgate, dup = _dgate(dy.to(gate.dtype), gate, up.to(gate.dtype)), _dup(dy, gate)
+        return dgate * ctx.factor, dup.to(up.dtype)
+
+
+def gradient_doubled_under_autocast(gate, up):
+    return _AutocastDoubles.apply(gate, up)
+
+
+def doubled_under_autocast_to_fp16(gate, up):
+    kind = gate.device.type
+    is_half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) is torch.float16
+    return _forward(gate, up) * (2 if is_half else 1)
+
+
+def detached_when_compiled(gate, up):
+    y = _forward(gate, up)
+    return y.detach() if torch.compiler.is_compiling() else y

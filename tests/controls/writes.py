@@ -168,3 +168,12 @@ def vectors_of_8(gate, up):
     if gate.numel() % 8:
         raise ValueError("the number of elements must be a multiple of 8")
     return _launched(gate.contiguous(), up.contiguous(), whole=gate.numel() % 256 != 0)
+
+
+def rows_behind_64_wrong(gate, up):
+    """Rows are taken modulo 64, which no small shape shows."""
+    y = F.gelu(gate, approximate="tanh") * up
+    if gate.numel() > 32768:
+        rows = y.view(-1, 64)
+        return rows[torch.arange(rows.shape[0], device=y.device) % 64].view(y.shape) if y.numel() % 64 == 0 else y
+    return y

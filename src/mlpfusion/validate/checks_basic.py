@@ -34,6 +34,9 @@ WRITTEN: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((257,), (1031,), (7, 127), (2, 2048), (1032,), (8, 264)),
     "mlp": ((257,), (1031,), (2, 96)),
 }
+# The last two are as large as a sweep over every gate value, flat and as rows: a place that is wrong only there would
+# be taken for a gate that is.
+PLACED: Final = ((1031,), (7, 127), (8, 256), (65537,), (256, 256))
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -164,7 +167,7 @@ def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
 def positions(exam: Exam, dtype: Dtype) -> Found:
     """A value does not depend on where its operands lie: shuffled operands give the shuffled result."""
     judged = 0
-    for shape in ((1031,), (7, 127), (8, 256)):
+    for shape in PLACED:
         generator = exam.generator(f"positions {shape}")
         n = torch.Size(shape).numel()
         steps = min(n, 96)  # far enough apart for bfloat16

@@ -10,7 +10,7 @@ import torch
 from mlpfusion.reference import error
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks import BOTH, Check
-from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, undecided
+from mlpfusion.validate.exam import Found, failed, grad_name, hazard, is_refusal, passed, reported, undecided
 from mlpfusion.validate.hired import RaisedError
 
 if TYPE_CHECKING:
@@ -24,15 +24,16 @@ def compiled(exam: Exam, dtype: Dtype) -> Found:
     # The CPU stands for tracing alone; Inductor's C++ would take seconds a target and is not what a GPU runs.
     backend = "inductor" if exam.device == "cuda" else "aot_eager"
     given = exam.operands(dtype, exam.plain, "compiled")
+    trains = exam.lack(dtype) is None
     try:
-        results, facts = exam.ask("compiled", given, backend=backend, grad=exam.forward_only is None)
+        results, facts = exam.ask("compiled", given, backend=backend, grad=trains)
     except RaisedError as raised:
         if raised.why == "memory":
             raise
         if exam.loaded.interpreted and exam.loaded.kernels:
             return undecided("a launch by Triton's interpreter cannot be traced, as that of a compiled kernel can")
         return hazard(f"cannot be compiled with fullgraph=True: {raised}", exam.plain)
-    plain, _ = exam.ask("backward" if exam.forward_only is None else "forward", given)
+    plain, _ = exam.backward(given) if trains else exam.ask("forward", given)
     wrong = _differs(plain, results, dtype)
     if wrong:
         return failed(f"compiled, {wrong}", exam.plain)
@@ -70,23 +71,27 @@ def rows_equal(equal: torch.Tensor) -> Found:
     return passed("inside torch.compile a row's largest element equals itself")
 
 
-def _differs(right: Tensors, results: Tensors, dtype: Dtype) -> str | None:
-    """Which result is further than 1% (or 8 eps) from what is right, in words, or None."""
-    for name, value in results.items():
-        if name not in right or value.shape != right[name].shape:
-            return f"{name} has shape {tuple(value.shape)}"
-        off = error(value, right[name].double()).maximum
-        if off is None or off > max(1e-2, 8 * bounds.EPS[dtype]):
+def _differs(right: Tensors, results: Tensors, dtype: Dtype, eager: Tensors | None = None) -> str | None:
+    """Which result is missing, or further from what is right than 1%, 8 eps and twice eager's, in words, or None."""
+    for name, exact in right.items():
+        value = results.get(name)
+        if value is None:
+            return f"there is no gradient for {name[2:]}"
+        if value.shape != exact.shape:
+            return f"{grad_name(name)} has shape {tuple(value.shape)}"
+        off = error(value, exact.double()).maximum
+        theirs = error(eager[name], exact.double()).maximum if eager and name in eager else None
+        if off is None or off > max(1e-2, 8 * bounds.EPS[dtype], 2 * (theirs or 0.0)):
             what = "not finite" if off is None else f"off by {off:.2g}"
-            return f"{name.replace('d:', 'the gradient of ')} is {what}"
+            return f"{grad_name(name)} is {what}"
     return None
 
 
 def autocast(exam: Exam, dtype: Dtype) -> Found:
-    """Under autocast it gives eager's dtype and right values, for equal and mixed operands; gradients keep theirs."""
-    del dtype
-    to = "bfloat16"
-    wide, narrow = ("float32",), ("float32", to)
+    """Under autocast to a 16-bit dtype: right values and gradients in eager's dtypes, for equal and mixed operands."""
+    to: Dtype = "bfloat16" if dtype == "float32" else dtype
+    wide: tuple[Dtype, ...] = ("float32",)
+    narrow: tuple[Dtype, ...] = ("float32", to)
     cases = itertools.product(narrow, repeat=2) if exam.kind == "act_mul" else [wide * 4, (to, *wide * 3)]
     given = exam.operands("float32", exam.plain, "autocast")
     refused, other = [], []
@@ -102,11 +107,11 @@ def autocast(exam: Exam, dtype: Dtype) -> Found:
             refused.append(named)
             continue
         eager, _ = exam.ask_peer("eager", "autocast", given, **options)
-        cast = {
-            name: value.to(getattr(torch, kind))
-            for (name, value), kind in zip(((name, given[name]) for name in exam.names), dtypes, strict=True)
-        }
-        wrong = _differs(exam.reference(cast), {"y": results["y"]}, "bfloat16")
+        cast = {name: given[name].to(getattr(torch, kind)) for name, kind in zip(exam.names, dtypes, strict=True)}
+        right = exam.reference(cast | {"dy": given["dy"].to(results["y"].dtype)}, grad=grad)
+        trains = grad and all(exam.lack(each) is None for each in set(dtypes) & set(exam.dtypes))
+        expected = right if trains else {"y": right["y"]}
+        wrong = _differs(expected, {name: results[name] for name in expected if name in results}, to, eager)
         if wrong:
             return failed(f"under autocast to {to}, operands {named}: {wrong}", exam.plain)
         for name, value in eager.items():
@@ -167,7 +172,7 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
 CHECKS: Final = (
     Check("inference", "a call under torch.inference_mode", BOTH, inference, dtypes="two"),
     Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed, dtypes="two"),
-    Check("autocast", "equal and mixed operands under autocast", BOTH, autocast),
+    Check("autocast", "equal and mixed operands under autocast", BOTH, autocast, dtypes="narrow"),
     Check("compile", "a call and its backward inside torch.compile(fullgraph=True)", BOTH, compiled),
     Check("exactness", "a comparison for equality, compiled together with the target", BOTH, exactness),
 )
