@@ -106,7 +106,7 @@ STEPS = st.builds(
     read_bytes=COUNTS,
     write_bytes=COUNTS,
     flops=maybe(COUNTS),
-    kernels=some(COUNTS),
+    kernels=some(st.just(0)),  # every row here has a kernel
     time_us=maybe(TIMES),
     above=maybe(WORDS),
 )
@@ -135,7 +135,7 @@ ROWS = st.builds(
             elements=COUNTS,
         )
     ),
-    kernels=some(KERNELS),
+    kernels=st.lists(KERNELS, min_size=1, max_size=2).map(tuple),
     launches=maybe(LAUNCHES),
     pre_ops=maybe(PRE_OPS),
     clocks=maybe(CLOCKS),

@@ -5,7 +5,7 @@ A *run* is a number of `pieces` of `length` bytes, `pitch` bytes apart, the firs
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,8 @@ Role = Literal[
     "other",
 ]
 Source = Literal["operator", "triton", "inductor", "interpreter", "declared"]
+# How many, of bytes, operations or kernels: a file that says less than none is damaged.
+Count = Annotated[int, msgspec.Meta(ge=0)]
 IntermediateRole = Literal["gate", "up", "gate_up", "act", "product", "other"]
 # Operators that bring the input of a CUDA graph's replay and take its output away.
 COPIES: Final = frozenset({"aten::copy_", "aten::_foreach_copy_"})
@@ -113,8 +115,8 @@ class Intermediate(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     role: IntermediateRole
-    bytes: int
-    moved_bytes: int
+    bytes: Count
+    moved_bytes: Count
     written_by: str
     read_by: tuple[str, ...]
     saved: bool = False
@@ -131,21 +133,21 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     op: str
     source: Source
-    read_bytes: int
-    write_bytes: int
+    read_bytes: Count
+    write_bytes: Count
     role: Role | None = None
-    flops: int | None = None
+    flops: Count | None = None
     backward: bool = False
-    kernels: tuple[int, ...] = ()
+    kernels: tuple[Count, ...] = ()
     time_us: float | None = None
-    measured_read_bytes: int | None = None
-    measured_write_bytes: int | None = None
-    alone_bytes: int | None = None
+    measured_read_bytes: Count | None = None
+    measured_write_bytes: Count | None = None
+    alone_bytes: Count | None = None
     limit_us: float | None = None
     bound: Literal["memory", "compute"] | None = None
     above: str | None = None
-    values_read: tuple[int, ...] = ()
-    values_written: tuple[int, ...] = ()
+    values_read: tuple[Count, ...] = ()
+    values_written: tuple[Count, ...] = ()
 
     @property
     def bytes(self) -> int:

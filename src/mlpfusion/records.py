@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.ledgers import Ceilings, Intermediate, Role, ScheduledGraph, Step
+from mlpfusion.ledgers import Ceilings, Count, Intermediate, Role, ScheduledGraph, Step
 from mlpfusion.spec import Workload
 
 SCHEMA: Final = 1
@@ -232,17 +232,17 @@ class Traffic(Record, frozen=True, kw_only=True):
     is what Inductor's scheduler says of each of its graphs in the call, in a compilation of its own.
     """
 
-    minimum_bytes: int
-    derived_bytes: int | None = None
-    round_trips: int | None = None
-    round_trips_at_least: int | None = None
-    intermediate_bytes: int | None = None
+    minimum_bytes: Count
+    derived_bytes: Count | None = None
+    round_trips: Count | None = None
+    round_trips_at_least: Count | None = None
+    intermediate_bytes: Count | None = None
     intermediates: tuple[Intermediate, ...] = ()
     steps: tuple[Step, ...] = ()
     other: tuple[str, ...] = ()
     captured: bool = False
-    measured_bytes: int | None = None
-    alone_bytes: int | None = None
+    measured_bytes: Count | None = None
+    alone_bytes: Count | None = None
     explained: str | None = None
     limit_us: float | None = None
     scheduled: tuple[ScheduledGraph, ...] = ()

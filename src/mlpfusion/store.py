@@ -59,9 +59,28 @@ def load(path: str | os.PathLike[str]) -> Profile:
     if head.schema != SCHEMA:
         raise UsageError(f"{shown} has schema {head.schema}; this version reads schema {SCHEMA}")
     try:
-        return msgspec.json.decode(text, type=Profile)
+        profile = msgspec.json.decode(text, type=Profile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{shown} is a damaged profile: {error}") from None
+    for wrong in _beyond(profile):
+        raise UsageError(f"{shown} is a damaged profile: {wrong}")
+    return profile
+
+
+def _beyond(profile: Profile) -> Iterator[str]:
+    """Where a launch names a kernel or a value that its row does not have."""
+    for place, row in enumerate(profile.rows):
+        for number, step in enumerate(() if row.traffic is None else row.traffic.steps):
+            values = len(row.traffic.intermediates) if row.traffic is not None else 0
+            for field, last, what in (
+                ("kernels", len(row.kernels), "kernels"),
+                ("values_read", values, "intermediates"),
+                ("values_written", values, "intermediates"),
+            ):
+                for index in getattr(step, field):
+                    if index >= last:
+                        where = f"$.rows[{place}].traffic.steps[{number}].{field}"
+                        yield f"{index} where its row has {last} {what} - at `{where}`"
 
 
 def encode(result: Record) -> str:
