@@ -14,7 +14,7 @@ from mlpfusion.device import KNOWN_CARDS, Device
 from mlpfusion.errors import UsageError
 from mlpfusion.ledgers import Step
 from mlpfusion.models.predict import RECORDED, Efficiency, efficiency, peaks_of, predict, predict_steps
-from mlpfusion.records import Row, Traffic
+from mlpfusion.records import Decoded, Kernel, Row, Traffic
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results"
 ARTICLE = store.load(RESULTS / "h200-article.json")
@@ -116,6 +116,20 @@ def test_what_cannot_be_predicted_is_refused_by_name():
         predict(ARTICLE, A100)
     with pytest.raises(UsageError, match="ledger"):
         predict(profile(msgspec.structs.replace(row(), emulated=True)), A100)
+
+
+def test_a_product_of_unknown_size_is_no_kernel_that_memory_bounds(tmp_path, capsys):
+    # All four launches ran a kernel whose name says that it is a matrix product; the third has no operations.
+    kernel = Kernel(name="nvjet", role="other", decoded=Decoded(kind="gemm"), time_us=50.0)
+    launches = tuple(msgspec.structs.replace(step, kernels=(0,)) for step in steps(50.0, 60.0, 40.0, 50.0))
+    made = Row(backend="odd", status="ok", kernels=(kernel,), traffic=Traffic(minimum_bytes=1, steps=launches))
+    found, whole = predict(profile(made, row(50.0, 60.0, 40.0, 50.0)), A100)
+    assert (found.incomplete, whole.incomplete) == ("_geglu_tanh_forward_kernel", None)
+    assert efficiency(profile(made)) is None  # nothing is known to be bound by memory
+    store.save(profile(made), tmp_path / "result.json")
+    assert main(["predict", str(tmp_path / "result.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "odd: at least this long; how many operations _geglu_tanh_forward_kernel takes is not known" in shown
 
 
 @pytest.mark.parametrize("fmt", ["text", "github"])

@@ -201,7 +201,8 @@ def _refusal(row: Row, wrong: Mapping[str, str]) -> str | None:
         return "it has no ledger of its launches"
     if not row.traffic.steps:
         return row.traffic.reasons.get("derived_bytes") or "its ledger has no launches"
-    return None
+    product = predict.incomplete(row)
+    return None if product is None else f"how many operations {product} takes is not known"
 
 
 def _first_reason(points: Sequence[ForeseenPoint]) -> str:

@@ -58,7 +58,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     """One backend's call on another card. Nothing in it was measured there.
 
     `error` is the median, `worst_error` the largest relative error that the same rule makes over this backend's own
-    launches on the card at hand; None where their times are not known.
+    launches on the card at hand; None where their times are not known. `incomplete` names a matrix product whose
+    operations are not known: the call takes at least what is predicted.
     """
 
     backend: str
@@ -68,6 +69,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[PredictedStep, ...]
     error: float | None = None
     worst_error: float | None = None
+    incomplete: str | None = None
 
     @property
     def predicted_us(self) -> float:
@@ -90,7 +92,7 @@ def efficiency(profile: Profile) -> Efficiency | None:
     shares: dict[Bound, list[float]] = {"compute": [], "memory": []}
     for row in profile.rows:
         for step in _steps(row):
-            if step.time_us:
+            if step.time_us and not _lacks_operations(step, row):
                 limit, bound = _limit_us(step, peaks)
                 shares[bound].append(limit / step.time_us)
     if not all(shares.values()):
@@ -134,7 +136,7 @@ def _predicted(row: Row, card: str, peaks: Peaks, assumed: Efficiency, here: Pea
     errors = []
     if here is not None:
         for step, again in zip(steps, predict_steps(steps, here, assumed), strict=True):
-            if step.time_us:
+            if step.time_us and not _lacks_operations(step, row):
                 errors.append(abs(again.predicted_us / step.time_us - 1))
     return Predicted(
         backend=row.backend,
@@ -144,7 +146,18 @@ def _predicted(row: Row, card: str, peaks: Peaks, assumed: Efficiency, here: Pea
         steps=predict_steps(steps, peaks, assumed),
         error=median(errors) if errors else None,
         worst_error=max(errors, default=None),
+        incomplete=incomplete(row),
     )
+
+
+def incomplete(row: Row) -> str | None:
+    """The operator or kernel of a row that is a matrix product of unknown operations, if there is one."""
+    return next((step.op for step in _steps(row) if _lacks_operations(step, row)), None)
+
+
+def _lacks_operations(step: Step, row: Row) -> bool:
+    """Whether a kernel's name says that a launch is a matrix product, and nothing says how large."""
+    return step.flops is None and any(row.kernels[index].decoded.kind == "gemm" for index in step.kernels)
 
 
 def _steps(row: Row) -> tuple[Step, ...]:

@@ -49,6 +49,11 @@ def render(predicted: Sequence[Predicted], fmt: str) -> str:
             ),
             github=github,
         ),
+        *(
+            f"{one.backend}: at least this long; how many operations {one.incomplete} takes is not known"
+            for one in predicted
+            if one.incomplete is not None
+        ),
     ]
     return printable("\n\n".join(blocks) + "\n")
 
