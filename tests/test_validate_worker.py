@@ -77,6 +77,15 @@ def test_each_target_gets_its_own_neighbours(worker: Hired, tmp_path: Path, lazi
         is_right(worker, f"{tmp_path}/third/mine.py:act")
 
 
+def test_a_file_of_a_package_may_import_relatively(worker: Hired, tmp_path: Path) -> None:
+    for folder, form in (("one", "F.gelu(g, approximate='tanh')"), ("other", "F.gelu(g)")):
+        written(tmp_path, "", f"{folder}/pack/__init__.py")
+        written(tmp_path, f"def f(g):\n    return {form}\n", f"{folder}/pack/impl.py")
+        written(tmp_path, "from .impl import f\n\ndef act(g, u):\n    return f(g) * u\n", f"{folder}/pack/mine.py")
+    assert is_right(worker, f"{tmp_path}/one/pack/mine.py:act")
+    assert not is_right(worker, f"{tmp_path}/other/pack/mine.py:act")
+
+
 def test_targets_of_one_folder_share_a_worker_and_its_modules(worker: Hired, tmp_path: Path) -> None:
     written(tmp_path, GOOD, "random_neighbour.py")
     one = written(tmp_path, "from random_neighbour import good\n", "one.py")
@@ -120,11 +129,11 @@ def test_all_that_a_target_may_leave_behind_is_seen() -> None:
     import os, sys, torch, torch.nn.functional as F
     from mlpfusion.validate.left import Before
     before = Before()
-    assert before.changed(None) == []
+    assert before.changed(()) == []
     for each in sys.argv[1:]:
         if os.fork() == 0:
             exec(each)
-            print("|".join(before.changed(None)), flush=True)
+            print("|".join(before.changed(())), flush=True)
             os._exit(0)
         os.wait()
     """
@@ -265,15 +274,12 @@ def test_names_are_those_of_files_unless_a_package_can_be_imported(
     path = written(tmp_path / "apart", GOOD, "apart_package/inner.py")
     written(tmp_path / "apart", "", "apart_package/__init__.py")
     alone = written(tmp_path / "apart", GOOD, "apart_alone.py")
-    with monkeypatch.context() as patch:
-        patch.syspath_prepend(tmp_path / "apart")
-        inner = importlib.import_module("apart_package.inner")
-        assert name_of(inner.good) == "apart_package.inner:good"
-        assert name_of(importlib.import_module("apart_alone").good) == f"{alone}:good"
-        (tmp_path / "here" / "apart_package").mkdir(parents=True)
-        patch.chdir(tmp_path / "here")  # where a worker would find another package of this name
-        assert name_of(inner.good) == f"{path}:good"
+    monkeypatch.syspath_prepend(tmp_path / "apart")  # as pytest does
+    inner = importlib.import_module("apart_package.inner")
     assert name_of(inner.good) == f"{path}:good"
+    assert name_of(importlib.import_module("apart_alone").good) == f"{alone}:good"
+    monkeypatch.chdir(tmp_path / "apart")
+    assert name_of(inner.good) == "apart_package.inner:good"
 
 
 def test_a_function_of_a_package_below_the_folder_of_pytest_is_found(tmp_path: Path) -> None:

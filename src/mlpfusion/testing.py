@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,15 +86,22 @@ def name_of(target: Any) -> str:
 
 
 def _is_importable(module_name: str, file: Path) -> bool:
-    """Whether another process gets this file by this name: as part of a package that lies where imports look for it.
+    """Whether another process gets this file by this name, as part of a package.
 
-    A module in no package is a test or script that nobody installed. A worker looks into its folder before all else.
+    A module in no package is a test or script that nobody installed, and pytest imports from folders of its own.
     """
     package, inside, _ = module_name.partition(".")
-    if not inside:
-        return False
-    specs = (finder.find_spec(package, None) for finder in sys.meta_path)  # not by what this process has imported
-    spec = next((spec for spec in specs if spec is not None), None)
-    places = [] if spec is None else [Path(each).resolve() for each in spec.submodule_search_locations or ()]
-    here = Path.cwd() / package
-    return any(file.is_relative_to(place) for place in places) and (not here.is_dir() or here.resolve() in places)
+    return bool(inside) and any(file.is_relative_to(place) for place in _places(package, Path.cwd()))
+
+
+@functools.cache
+def _places(package: str, folder: Path) -> tuple[Path, ...]:
+    """Where a new process that starts in `folder` finds a package; this one has paths and modules of its own."""
+    asks = (
+        "import sys; from importlib.util import find_spec; spec = find_spec(sys.argv[1]); "
+        "print(*(spec and spec.submodule_search_locations or ()), sep='\\n')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asks, package], capture_output=True, text=True, cwd=folder, check=False
+    )
+    return tuple(Path(line).resolve() for line in done.stdout.splitlines() if line)

@@ -51,8 +51,8 @@ class Before:
         self._path = list(sys.path)
         self._folders: set[Path] = set()
 
-    def changed(self, folder: Path | None) -> list[str]:
-        """What is no longer so, in words, and matters to a target whose neighbours lie in `folder` (None: nowhere).
+    def changed(self, folders: tuple[Path, ...]) -> list[str]:
+        """What is no longer so, in words, and matters to a target whose neighbours lie in `folders`.
 
         Neighbours of other targets count: an `import impl` would give this one theirs.
         """
@@ -64,14 +64,13 @@ class Before:
             if attributes.get(name) is not value and not _is_compiler_s(attributes.get(name))
         ]
         return found + [
-            f"the module {name}" for name, place in self._imported() if self._is_strange(name, place, folder)
+            f"the module {name}" for name, place in self._imported() if self._is_strange(name, place, folders)
         ]
 
-    def serve(self, folder: Path | None) -> None:
+    def serve(self, folders: tuple[Path, ...]) -> None:
         """Let a target find its neighbours before all else, as Python does for a script, and those of no other."""
-        sys.path[:] = [*([] if folder is None else [str(folder)]), *self._path]
-        if folder is not None:
-            self._folders.add(folder)
+        sys.path[:] = [*map(str, folders), *self._path]
+        self._folders.update(folders)
 
     def _imported(self) -> list[tuple[str, Path]]:
         """The top-level modules that came since, and the folder that each lies in."""
@@ -84,10 +83,10 @@ class Before:
                 found.append((name, Path(places[0]).parent))
         return found
 
-    def _is_strange(self, name: str, place: Path, folder: Path | None) -> bool:
-        if name.startswith(TARGET) or place == folder:
+    def _is_strange(self, name: str, place: Path, folders: tuple[Path, ...]) -> bool:
+        if name.startswith(TARGET) or place in folders:
             return False
-        hides = folder is not None and ((folder / f"{name}.py").is_file() or (folder / name).is_dir())
+        hides = any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for folder in folders)
         return hides or place in self._folders
 
 

@@ -91,10 +91,15 @@ def load(text: str, activation: Activation, device: Device) -> Target:
     return _backend(registry.load(found), activation, device)
 
 
-def folder(text: str) -> Path | None:
-    """Where the neighbours of the file that `text` names lie; None if it names no file."""
+def folders(text: str) -> tuple[Path, ...]:
+    """Where the neighbours of the file that `text` names lie: its folder, and that of the package it is part of."""
     path, separator, _ = text.rpartition(":")
-    return Path(path).resolve().parent if separator and path.endswith(".py") else None
+    if not (separator and path.endswith(".py")):
+        return ()
+    here = root = Path(path).resolve().parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    return (here,) if root == here else (here, root)
 
 
 def _find(text: str) -> Any:
@@ -132,8 +137,11 @@ def _run_file(path: Path) -> types.ModuleType:
     sys.modules[name] = module  # Triton and pickle look a module up by name
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        root = folders(f"{location}:")[-1]
+        if root != location.parent and isinstance(error, ImportError) and "attempted relative import" in str(error):
+            return importlib.import_module(".".join(location.relative_to(root).with_suffix("").parts))
         raise
     return module
 

@@ -75,11 +75,11 @@ class _Served:
             )
 
     def _load(self, request: channel.Load) -> channel.Answer:
-        folder = loader.folder(request.target)
-        changed = self.before.changed(folder)
+        folders = loader.folders(request.target)
+        changed = self.before.changed(folders)
         if changed:
             return channel.Stale(left=tuple(changed))
-        self.before.serve(folder)
+        self.before.serve(folders)
         try:
             target = loader.load(request.target, request.activation, self.here)
         except loader.SeveralError as several:
