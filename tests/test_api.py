@@ -221,7 +221,7 @@ def test_the_files_hold_the_result_and_loadable_traces(result):
 
 
 def test_files_of_loose_backends_are_told_apart_and_hold_no_path():
-    names = ["./a/b.py:X", "./a-b.py:X", "/home/me/mine.py:Good", "/home/me/mine.py:Wrong", "eager"]
+    names = ["./a/b.py:X", "./a-b.py:X", "/home/me/mine.py:Good", "/home/me/mine.py:Wrong", "./ü/b.py:X", "eager"]
     made = [api._file_name(name) for name in names]
     assert len(set(made)) == len(names)
     assert made[-1] == "eager"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
@@ -98,6 +101,28 @@ def test_a_plugin_that_exits_is_unavailable(tmp_path):
     path.write_text("import sys; sys.exit('bye')")
     with pytest.raises(BackendUnavailableError, match="SystemExit: bye"):
         backend.load(f"{path}:Mine")
+
+
+def in_the_c_locale(folder, name):
+    code = "import sys; from mlpfusion import backend; backend.check_name(n := sys.argv[1]); backend._load_loose(n)"
+    return subprocess.run(
+        [sys.executable, "-c", code, name],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_path_that_the_locale_cannot_write_is_refused_by_name_and_no_matter_around_it(tmp_path):
+    folder = tmp_path / "ü"
+    folder.mkdir()
+    (folder / "mine.py").write_text("class Mine: pass\n")
+    assert in_the_c_locale(folder, "./mine.py:Mine").stderr == ""
+    refused = in_the_c_locale(tmp_path, "./ü/mine.py:Mine").stderr.splitlines()[-1]
+    assert "is no text in this locale; valid: one of UTF-8, as by LC_ALL=C.UTF-8" in refused
+    assert backend.check_name(f"{folder}/mine.py:Mine")
 
 
 def test_a_loose_file_runs_once_for_each_state_of_it(tmp_path):

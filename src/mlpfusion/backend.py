@@ -72,6 +72,8 @@ def check_name(name: str) -> str:
     """`name` if it can be loaded (registered, or `file.py:Class` with an existing file), else a `UsageError`."""
     if _is_loose(name):
         path = Path(name.rpartition(":")[0])
+        if not _is_text(name):
+            raise UsageError(f"backend {name!r} is no text in this locale; valid: one of UTF-8, as by LC_ALL=C.UTF-8")
         if not path.is_file():
             raise UsageError(f"backend file {str(path)!r} does not exist")
         return name
@@ -169,6 +171,11 @@ def _is_loose(name: str) -> bool:
     return bool(separator) and path.endswith(".py")
 
 
+def _is_text(name: str) -> bool:
+    """Whether a name can be written down: bytes of a path that the locale does not know are lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
 def _entry(name: str) -> metadata.EntryPoint:
     """The entry point of a name. Another package cannot take the name of a built-in backend."""
     points = list(metadata.entry_points(group=GROUP, name=name))
@@ -181,7 +188,8 @@ def _load_loose(name: str) -> type:
     location = Path(path).resolve()
     # Run once for each state of the file: a second run would register its operators twice, for example.
     state = f"{location}:{location.stat().st_mtime_ns}"
-    module_name = f"mlpfusion_loose_{location.stem}_{hashlib.sha256(state.encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256(state.encode("utf-8", "surrogateescape")).hexdigest()  # in the C locale a path is bytes
+    module_name = f"mlpfusion_loose_{location.stem}_{digest[:12]}"
     if module_name in sys.modules:
         return _attribute(sys.modules[module_name], path, attribute)
     spec = util.spec_from_file_location(module_name, location)
