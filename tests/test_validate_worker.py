@@ -230,6 +230,87 @@ def test_bytes_that_are_no_message_are_refused() -> None:
         channel.unframed(b"abc")
 
 
+# ---- kernels behind a target -----------------------------------------------------------------------------------------
+
+TUNED = """
+import triton
+import triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])
+@triton.jit
+def tuned(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n), mask=offsets < n)
+
+def launch(kernel, gate, up):
+    y = F.gelu(gate, approximate="tanh") * up
+    out = torch.empty_like(y)
+    kernel[lambda meta: (triton.cdiv(y.numel(), meta["BLOCK"]),)](y, out, y.numel())
+    return out
+"""
+REACHES = """
+import functools
+import tuned_kernels
+from tuned_kernels import launch
+
+TABLE = {"a": [tuned_kernels.tuned]}
+
+def attribute(gate, up):
+    return launch(tuned_kernels.tuned, gate, up)
+
+def table(gate, up):
+    return launch(TABLE["a"][0], gate, up)
+
+def default(gate, up, kernel=tuned_kernels.tuned):
+    return launch(kernel, gate, up)
+
+def inside(gate, up):
+    from tuned_kernels import tuned
+    return launch(tuned, gate, up)
+
+class Method(torch.nn.Module):
+    def go(self, gate, up):
+        return launch(TABLE["a"][0], gate, up)
+
+    def forward(self, gate, up):
+        return self.go(gate, up)
+
+class Holder:
+    def __init__(self):
+        self.kernels = {"a": tuned_kernels.tuned}
+
+    def run(self, gate, up):
+        return launch(self.kernels["a"], gate, up)
+
+holder = Holder()
+
+def instance(gate, up):
+    return holder.run(gate, up)
+
+partial = functools.partial(launch, tuned_kernels.tuned)
+
+def hidden(gate, up):
+    return launch(getattr(tuned_kernels, "tu" + "ned"), gate, up)
+"""
+
+
+@pytest.mark.parametrize("name", ["attribute", "table", "default", "inside", "Method", "instance", "partial", "hidden"])
+def test_autotuners_are_found_however_they_are_reached(
+    worker: Hired, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "reaches"  # one for all, so that one worker serves them
+    if not folder.exists():
+        written(folder, TUNED, "tuned_kernels.py")
+        written(folder, REACHES)
+    loaded = worker.load(f"{folder}/mine.py:{name}", "gelu_tanh", time_limit_s=60)
+    assert loaded.configurations == (0 if name == "hidden" else 2)
+    for index, block in enumerate(("16", "32")):  # the same kernel for all: the last target's pin is gone
+        tensors, facts = worker.ask("forward", GIVEN, time_limit_s=60, configuration=index)
+        assert torch.allclose(tensors["y"], RIGHT)
+        assert facts["configurations"] == 2
+        assert f"BLOCK: {block}" in facts["configuration"] or (name, index) == ("hidden", 0)
+
+
 # ---- what may be asked -----------------------------------------------------------------------------------------------
 
 

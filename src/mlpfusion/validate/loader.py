@@ -282,12 +282,11 @@ def _backend(made: registry.Backend, activation: Activation, device: Device) -> 
         leaves = (given[0], mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
         return Bound(call, given[:1], leaves)
 
-    return Target("mlp", f"the backend {made.name}", tuners.reachable(type(made).bind), bind)
+    return Target("mlp", f"the backend {made.name}", tuners.reachable(made), bind)
 
 
 def _module(found: type[nn.Module], text: str, activation: Activation, device: Device) -> Target:
     names = _required(found.forward)[1:]
-    used = tuners.reachable(found.forward)
     if len(names) == 2:
         needed = _required(found.__init__)[1:]
         if needed:
@@ -296,6 +295,7 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
                 f"{found.__name__} needs ({', '.join(needed)}); validate a function (gate, up) that calls one"
             )
         call = found()
+        used = tuners.reachable(call)
         return Target("act_mul", f"the module {found.__name__}", used, lambda given: Bound(call, given, given))
     if len(names) != 1:
         raise UsageError(f"target {text!r}: its forward takes ({', '.join(names)}); it must take (x) or (gate, up)")
@@ -321,7 +321,7 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
         raise
     except Exception:
         traceback.print_exc()
-    return Target("mlp", f"the module {found.__name__}", used, bind)
+    return Target("mlp", f"the module {found.__name__}", tuners.reachable(found), bind)
 
 
 def _trial(device: Device) -> tuple[Tensor, ...]:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 import types
-from typing import Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
-_DEPTH = 6
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# How far a kernel may be from the function: steps, items of one list or dict that are looked at, objects in all.
+_DEPTH: Final = 12
+_ITEMS: Final = 256
+_MOST: Final = 20_000
+_KNOWN: Final = frozenset({*sys.stdlib_module_names, "numpy", "torch", "triton"})
 
 
 def jit_function(found: Any) -> Any:
@@ -31,47 +41,79 @@ def wrapping(kernel: Any) -> str:
 
 
 def reachable(function: Any) -> list[Any]:
-    """The Triton kernels that a function can reach by the global names in its code, its closure and what these call."""
+    """The Triton kernels that a function can reach.
+
+    That is by what its code names: globals, its closure and defaults, attributes of modules and objects, what lies in
+    their lists and dicts, the methods of classes, and what all these call in turn, as far as the limits go.
+    """
     found: list[Any] = []
-    seen: set[int] = set()
-    _follow(function, found, seen, _DEPTH)
+    waiting: deque[tuple[Any, frozenset[str], int]] = deque([(function, frozenset(), 0)])
+    seen: dict[int, Any] = {}  # held, so that no other object gets the identity of one that was seen
+    while waiting and len(seen) < _MOST:
+        value, names, depth = waiting.popleft()
+        if jit_function(value) is not None:
+            if not any(value is each for each in found):
+                found.append(value)
+        elif depth < _DEPTH and (isinstance(value, types.ModuleType) or id(value) not in seen):
+            seen[id(value)] = value
+            waiting.extend((each, wanted, depth + 1) for each, wanted in _behind(value, names))
     return found
 
 
-def _follow(value: Any, found: list[Any], seen: set[int], depth: int) -> None:
-    if id(value) in seen or depth == 0:
+def _behind(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """What can be reached from a value in one step; `names` are those in the code that named it."""
+    if isinstance(value, types.ModuleType):
+        if not _is_known(value.__name__):
+            yield from ((vars(value)[name], names) for name in names & vars(value).keys())
+    elif isinstance(value, dict):
+        yield from ((each, names) for each in list(value.values())[:_ITEMS])
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((each, names) for each in list(value)[:_ITEMS])
+    elif isinstance(value, types.FunctionType):
+        yield from _behind_function(value)
+    elif isinstance(value, types.MethodType | functools.partial):
+        bound = value.__func__ if isinstance(value, types.MethodType) else value.func
+        yield bound, names
+        yield from ((each, names) for each in (getattr(value, "__self__", None), getattr(value, "args", None)))
+    elif isinstance(value, staticmethod | classmethod):
+        yield value.__func__, names
+    elif isinstance(value, property):
+        yield value.fget, names
+    elif inspect.isclass(value):
+        bases = [each for each in value.__mro__ if not _is_known(each.__module__)]
+        yield from ((each, names) for base in bases for each in vars(base).values())
+    else:
+        yield getattr(value, "_init_fn", None) or getattr(value, "__wrapped__", None), names  # a custom operator
+        if not _is_known(type(value).__module__):
+            yield type(value), names
+            yield getattr(value, "__dict__", None), names
+
+
+def _behind_function(function: types.FunctionType) -> Iterator[tuple[Any, frozenset[str]]]:
+    yield getattr(function, "__wrapped__", None), frozenset()
+    if _is_known(function.__module__ or ""):
         return
-    seen.add(id(value))
-    if jit_function(value) is not None:
-        found.append(value)
-        return
-    if inspect.isclass(value):
-        for name in ("forward", "backward", "setup_context", "__call__"):
-            if name in vars(value):
-                _follow(inspect.unwrap(getattr(value, name)), found, seen, depth - 1)
-        return
-    value = getattr(value, "__func__", value)
-    wrapped = getattr(value, "_init_fn", None) or getattr(value, "__wrapped__", None)  # a custom operator
-    if wrapped is not None:
-        _follow(wrapped, found, seen, depth - 1)
-    if not isinstance(value, types.FunctionType) or (value.__module__ or "").partition(".")[0] in {"torch", "triton"}:
-        return
-    for name in _names(value.__code__):
-        if name in value.__globals__:
-            _follow(value.__globals__[name], found, seen, depth - 1)
-    for cell in value.__closure__ or ():
+    names = _names(function.__code__)
+    package = function.__globals__.get("__package__") or ""
+    imported = (sys.modules.get(name) or sys.modules.get(f"{package}.{name}") for name in names)  # inside it
+    yield from ((module, names) for module in imported if module is not None)
+    yield from ((function.__globals__[name], names) for name in names & function.__globals__.keys())
+    yield from ((each, names) for each in (function.__defaults__, function.__kwdefaults__))
+    for cell in function.__closure__ or ():
         try:
-            _follow(cell.cell_contents, found, seen, depth - 1)
+            yield cell.cell_contents, names
         except ValueError:  # a cell that is still empty
             continue
 
 
-def _names(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return names
+def _is_known(module: str) -> bool:
+    """Whether a module is one that launches no kernels of a user's."""
+    return module.partition(".")[0] in _KNOWN
+
+
+def _names(code: types.CodeType) -> frozenset[str]:
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return frozenset(code.co_names).union(*inner)
 
 
 def _autotuner(kernel: Any) -> Any:
@@ -85,8 +127,18 @@ class Pins:
     """The configurations of the autotuners among some kernels, and the one that is pinned."""
 
     def __init__(self, kernels: list[Any]) -> None:
-        tuners = [tuner for kernel in kernels if (tuner := _autotuner(kernel)) is not None]
-        self._all = [(tuner, list(tuner.configs)) for tuner in tuners]
+        self._all: list[tuple[Any, list[Any]]] = []
+        self._index: int | None = None
+        for kernel in kernels:
+            self.adopt(_autotuner(kernel))
+
+    def adopt(self, tuner: Any) -> None:
+        """Take an autotuner in, one that is launched and was not found before, say, and pin it like the others."""
+        if tuner is None or any(tuner is known for known, _ in self._all):
+            return
+        self._all.append((tuner, list(tuner.configs)))
+        if self._index is not None:
+            self.pin(self._index)
 
     @property
     def count(self) -> int:
@@ -95,9 +147,26 @@ class Pins:
 
     def pin(self, index: int | None) -> str:
         """Leave each tuner one configuration, or (None) all; returns the pinned ones in words."""
+        self._index = index
         said = []
         for tuner, configs in self._all:
             tuner.configs = configs if index is None else [configs[index % len(configs)]]
             getattr(tuner, "cache", {}).clear()
             said += [] if index is None else [str(tuner.configs[0])]
         return "; ".join(said)
+
+
+def on_launch(call: Callable[[Any], None]) -> None:
+    """Have `call` told of each autotuner before it runs: no search finds one that is only named in a call."""
+    try:
+        from triton.runtime.autotuner import Autotuner
+    except ImportError:
+        return
+    run = Autotuner.run
+
+    @functools.wraps(run)
+    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call(self)
+        return run(self, *args, **kwargs)
+
+    Autotuner.run = told

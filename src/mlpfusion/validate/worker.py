@@ -21,7 +21,7 @@ from mlpfusion.measure.worker import die_with_parent
 from mlpfusion.validate import channel, emulation, guard, left, loader
 from mlpfusion.validate.probes import PROBES, NoTensorError, Run
 from mlpfusion.validate.speed_probes import SPEED_PROBES
-from mlpfusion.validate.tuners import Pins
+from mlpfusion.validate.tuners import Pins, on_launch
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
@@ -55,6 +55,7 @@ class _Served:
         self.device = torch.device("cuda", here.index) if here.kind == "cuda" else torch.device("cpu")
         self.emulation = emulation.prepare() if here.interpreted else None
         self.run: Run | None = None
+        on_launch(lambda tuner: None if self.run is None else self.run.pins.adopt(tuner))
         guard.install()  # it replaces functions of PyTorch as well
         self.before = left.Before()
 
@@ -80,6 +81,9 @@ class _Served:
         if changed:
             return channel.Stale(left=tuple(changed))
         self.before.serve(folders)
+        if self.run is not None:
+            self.run.pins.pin(None)  # the next target may have the same kernels
+            self.run = None
         try:
             target = loader.load(request.target, request.activation, self.here)
         except loader.SeveralError as several:
@@ -103,6 +107,7 @@ class _Served:
             self.emulation.bf16_arithmetic = False
         probe = PROBES.get(request.probe) or SPEED_PROBES[request.probe]
         tensors, facts = probe(self.run, channel.unpack(request.tensors), request.options)
+        facts["configurations"] = self.run.pins.count  # with those that were found when they ran
         if self.emulation is not None:
             facts["bf16_arithmetic"] = self.emulation.bf16_arithmetic
         return channel.Raw(tensors=channel.pack(tensors), facts=facts)
