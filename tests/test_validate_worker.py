@@ -111,11 +111,12 @@ LEAVES = {
 
 
 def test_what_a_target_leaves_behind_is_not_there_for_the_next(worker: Hired, tmp_path: Path) -> None:
-    text = "def meddles(gate, up):\n    y = F.gelu(gate, approximate='tanh') * up\n    {}\n    return y\n"
-    meddles = f"{written(tmp_path, text.format(LEAVES['function']))}:meddles"
+    text = f"own = F.gelu\n\ndef meddles(g, u):\n    {LEAVES['function']}\n    return own(g, approximate='tanh') * u\n"
+    meddles = f"{written(tmp_path, text)}:meddles"
     good = f"{written(tmp_path, GOOD, 'good.py')}:good"
     assert is_right(worker, good)
     started = worker.started
+    assert is_right(worker, meddles)
     assert is_right(worker, meddles)
     assert worker.started == started
     assert is_right(worker, good)

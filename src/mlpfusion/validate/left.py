@@ -129,8 +129,7 @@ def _is_compiler_s(value: Any) -> bool:
 
 
 def _operators() -> frozenset[str]:
-    """The custom operators that are not PyTorch's: another of the same name would take the place of the first."""
+    """The custom operators of others than PyTorch and this package: one of the same name would replace the first."""
     known: dict[str, Any] = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
-    return frozenset(
-        name for name, made in known.items() if not getattr(made._init_fn, "__module__", "").startswith("torch")
-    )
+    homes = {name: str(getattr(made._init_fn, "__module__", "")).partition(".")[0] for name, made in known.items()}
+    return frozenset(name for name, home in homes.items() if home not in {"torch", "mlpfusion_kernels"})

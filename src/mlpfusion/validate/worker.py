@@ -54,6 +54,7 @@ class _Served:
         self.here = here
         self.device = torch.device("cuda", here.index) if here.kind == "cuda" else torch.device("cpu")
         self.emulation = emulation.prepare() if here.interpreted else None
+        self.target: str | None = None
         self.run: Run | None = None
         on_launch(lambda tuner: None if self.run is None else self.run.pins.adopt(tuner))
         guard.install()  # it replaces functions of PyTorch as well
@@ -77,10 +78,12 @@ class _Served:
 
     def _load(self, request: channel.Load) -> channel.Answer:
         folders = loader.folders(request.target)
-        changed = self.before.changed(folders)
+        # What a target did itself it may find again: one that is loaded twice is not worth seconds of imports.
+        changed = [] if request.target == self.target else self.before.changed(folders)
         if changed:
             return channel.Stale(left=tuple(changed))
         self.before.serve(folders)
+        self.target = request.target
         if self.run is not None:
             self.run.pins.pin(None)  # the next target may have the same kernels
             self.run = None
