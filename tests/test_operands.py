@@ -105,6 +105,25 @@ def test_other_products_have_their_operations(call, operations):
     assert launches(call, a=A, b=B, v=V)[-1].flops == operations
 
 
+@pytest.mark.parametrize(
+    ("call", "copies"),
+    [
+        (lambda wide: A @ wide[:, ::2], True),
+        (lambda wide: torch.addmm(torch.zeros(8), A, wide[:, ::2]), True),
+        (lambda wide: torch.bmm(A[None], wide[None, :, ::2]), True),
+        (lambda wide: torch.mm(wide[:, ::2].t(), A.t()), True),
+        (lambda wide: A @ wide[:1].expand(5, 16), True),
+        (lambda wide: A @ wide[:, :8], False),
+        (lambda wide: wide[:, :8].t() @ A.t(), False),
+        (lambda wide: A @ wide[:, :1], False),
+    ],
+)
+def test_a_product_whose_library_is_handed_a_copy_of_an_operand_is_not_trusted(call, copies):
+    wide = torch.randn(5, 16)
+    unknown = launches(lambda: call(wide), a=A, wide=wide)[-1].unknown
+    assert (unknown == "its library is handed a copy of an operand with other strides than it takes") == copies
+
+
 TABLE = torch.randn(100, 8)
 ROWS = torch.tensor([5, 7, 5])  # two rows: one is read twice
 

@@ -89,7 +89,7 @@ def _memory(start: int, stop: int) -> NDArray[np.uint8]:
     """The host memory [start, stop), as it is and not a copy."""
     import numpy as np
 
-    return np.frombuffer((ctypes.c_uint8 * (stop - start)).from_address(start), dtype=np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * (stop - start)).from_address(start))
 
 
 def _equal(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:

@@ -90,6 +90,22 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Operands:
     return Operands(reads, writes)
 
 
+def copied(func: Any, args: Sequence[Any]) -> str | None:
+    """Why the bytes of a matrix product on a CPU are not those of its operands, or None.
+
+    A BLAS wants rows or columns that lie one after the other, each without gaps; PyTorch hands it a copy of any other
+    matrix, which no trace of a CPU shows. (On a GPU the trace shows the copy.)
+    """
+    if func.namespace != "aten" or _plain(func).rstrip("_") not in ("mm", "addmm", "bmm", "baddbmm", "addbmm"):
+        return None
+    for value in args[-2:]:
+        if isinstance(value, Tensor) and value.device.type == "cpu" and value.numel():
+            (rows, columns), (down, across) = value.shape[-2:], value.stride()[-2:]
+            if not ((across == 1 and down >= columns) or (down == 1 and across >= rows)):
+                return "its library is handed a copy of an operand with other strides than it takes"
+    return None
+
+
 def flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int | None:
     """Floating-point operations of a matrix product, by PyTorch's own formulas or as many; None for anything else."""
     from torch.utils.flop_counter import flop_registry

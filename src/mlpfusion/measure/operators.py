@@ -126,7 +126,8 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if all(operands.whole(one).numel() == 0 for one in writes) and (writes or not _leaves_the_device(reads)):
             return
         flops = operands.flops(func, args, kwargs, out)
-        self._ledgers.launch(name, "operator", reads=reads, writes=writes, flops=flops)
+        unknown = operands.copied(func, args)
+        self._ledgers.launch(name, "operator", reads=reads, writes=writes, flops=flops, unknown=unknown)
 
 
 class _State:
