@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mlpfusion.validate.channel import Tensors
     from mlpfusion.validate.exam import Exam
 
-LAID_OUT: Final = (24, 256)
-PERMUTED: Final = (4, 6, 256)  # 24 rows without one distance between them
+LAID_OUT: Final = (8, 256)
+PERMUTED: Final = (2, 4, 256)  # 8 rows without one distance between them
 ONE_ROW: Final = "one row of stride 1"
 WEIGHTS: Final = ("transposed", "sliced")  # tied to another layer's, or a part of a wider matrix
 
