@@ -132,4 +132,4 @@ def _operators() -> frozenset[str]:
     """The custom operators of others than PyTorch and this package: one of the same name would replace the first."""
     known: dict[str, Any] = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
     homes = {name: str(getattr(made._init_fn, "__module__", "")).partition(".")[0] for name, made in known.items()}
-    return frozenset(name for name, home in homes.items() if home not in {"torch", "mlpfusion_kernels"})
+    return frozenset(name for name, home in homes.items() if home not in {"torch", "mlpfusion", "mlpfusion_kernels"})
