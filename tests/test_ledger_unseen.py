@@ -244,3 +244,17 @@ def test_a_copied_storage_is_a_copy():
     found = watch(call)
     assert found.faults == ()
     assert trips(found) == [(SIZE, 1), (SIZE, 1)]
+
+
+def test_a_result_whose_memory_a_graph_took_back_is_no_memory_of_the_next_call():
+    kept = []
+
+    def call():
+        for old in kept:  # as the next run of a CUDA graph does with what the last one returned
+            torch._C._set_throw_on_mutable_data_ptr(old)
+        kept.append(X @ W)
+        return kept[-1] + 1
+
+    found = watch(call)
+    assert found.faults == ()
+    assert trips(found) == [(SIZE, 1)]

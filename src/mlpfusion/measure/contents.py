@@ -47,7 +47,10 @@ class Known:
 
     def is_of(self, storage: torch.UntypedStorage) -> bool:
         """Whether its addresses are those of the storage."""
-        return (self.start, self.stop - self.start) == (storage.data_ptr(), storage.nbytes())
+        try:
+            return (self.start, self.stop - self.start) == (storage.data_ptr(), storage.nbytes())
+        except RuntimeError:  # a result of a CUDA graph that has run again since: its memory is another's
+            return False
 
     def overlaps(self, start: int, stop: int) -> bool:
         """Whether it shares an address with [start, stop)."""

@@ -55,7 +55,7 @@ class Ledgers:
         for name, tensor in named.items():
             self.name(name, tensor)
         for known in () if earlier is None else earlier._known.values():
-            if (storage := known.storage()) is not None:
+            if known.is_there() and (storage := known.storage()) is not None:
                 self._buffer(storage)
         self._before = set(range(len(self._buffers)))
         self._hold()
