@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -338,11 +340,15 @@ def dense(x, wg, wu, wd):  # reads whatever lies behind the first element
 
 
 @pytest.mark.usefixtures("bench")
-def test_a_repro_line_runs_the_same_check_on_the_same_inputs(capsys: pytest.CaptureFixture[str]) -> None:
-    target = f"{CONTROLS / 'numeric.py'}:erf_for_tanh"
+def test_a_repro_line_runs_the_same_check_on_the_same_inputs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "my kernels"
+    shutil.copytree(CONTROLS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    target = f"{folder / 'numeric.py'}:erf_for_tanh"
     found = validate([target], device="cpu", against=(), only=["elementwise"], dtypes=["float32"]).verdicts[0]
     wrong = check(found, "elementwise")
-    command = wrong.repro.split()
+    command = shlex.split(wrong.repro)
     assert command[:2] == ["mlpfusion", "validate"]
     assert main([*command[1:], "--against", "none", "--format", "csv"]) == 1
     assert wrong.sentence.split(";")[1].strip() in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import zlib
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -365,7 +366,8 @@ class Exam:
 
     def repro(self, check: str, dtype: Dtype | None, shape: tuple[int, ...] | None) -> str:
         """A command that runs one check again on the same inputs."""
-        parts = ["mlpfusion validate", self.target, f"--activation {self.activation}", f"--device {self.device}"]
+        parts = ["mlpfusion validate", shlex.quote(self.target), f"--activation {self.activation}"]
+        parts += [f"--device {self.device}"]
         parts += [f"--dtype {dtype}"] if dtype else []
         parts += ["--shapes " + shape_text(shape)] if shape is not None else []
         return " ".join([*parts, f"--only {check}", f"--seed {self.seed}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import tempfile
 import time
 from pathlib import Path
@@ -169,7 +170,7 @@ def _unloadable(
         looked_at="the import of the target",
         status="fail",
         sentence=sentence,
-        repro=f"mlpfusion validate {order.target} --device {device} --seed {seed}",
+        repro=f"mlpfusion validate {shlex.quote(order.target)} --device {device} --seed {seed}",
     )
     return Verdict(
         target=order.target,
