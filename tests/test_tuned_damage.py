@@ -78,7 +78,9 @@ def test_a_directory_in_its_place_is_ignored(file: Path) -> None:
     ignored(file, "it is not a regular file")
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), bind], ids=["fifo", "device", "socket"])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), bind], ids=["fifo", "device", "socket"]
+)
 def test_what_could_be_waited_for_is_not_read(file: Path, make: Callable[[Path], object]) -> None:
     file.parent.mkdir()
     make(file)
