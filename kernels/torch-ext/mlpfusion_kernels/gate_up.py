@@ -65,9 +65,7 @@ def _autocast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _gated_mlp(x: torch.Tensor, weights: Weights, activation: str, recompute: bool) -> torch.Tensor:
-    if (
-        activation not in ACTIVATIONS
-    ):  # asked again in `check`; an operator's schema has another word for what is no text
+    if activation not in ACTIVATIONS:  # before an operator's schema refuses what is no text, in words of its own
         raise ValueError(unknown_activation(activation))
     keep = torch.is_grad_enabled() and (x.requires_grad or any(w is not None and w.requires_grad for w in weights))
     if torch.compiler.is_compiling() or not _is_plain_cuda(x, weights):

@@ -44,6 +44,7 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # what is printed while importing is no answer
+    os.close(os.pidfd_open(os.getpid()))  # before anybody relies on it: Linux has it from 5.3 on
     preload()
     if sys.argv[1] == "cuda" and not _usable():
         raise RuntimeError("a fork of it could not use the GPU")
@@ -125,17 +126,15 @@ def _worker(task: Path, answer: Path, log: Path, *, mother: int, leads: int) -> 
 
 
 def _usable() -> bool:
-    """Whether a fork of this process can use the GPU, if there is one."""
+    """Whether a fork of this process can use the GPU."""
     import torch
 
     pid = _fork()
     if pid == 0:
         code = 1
         try:
-            if (
-                torch.cuda.device_count()
-            ):  # by the driver's monitor, which tells of GPUs that CUDA cannot reach any more
-                torch.zeros(1, device="cuda").item()
+            worker.die_with_parent()
+            torch.zeros(1, device="cuda").item()
             code = 0
         finally:
             os._exit(code)
