@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import shlex
 import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +13,6 @@ import pytest
 
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
-from mlpfusion.testing import assert_valid, name_of
 from mlpfusion.validate import run
 from mlpfusion.validate.exam import Asked
 from mlpfusion.validating import validate
@@ -352,89 +347,3 @@ def test_a_repro_line_runs_the_same_check_on_the_same_inputs(
     assert command[:2] == ["mlpfusion", "validate"]
     assert main([*command[1:], "--against", "none", "--format", "csv"]) == 1
     assert wrong.sentence.split(";")[1].strip() in capsys.readouterr().out
-
-
-# ---- the command and pytest ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("bench")
-def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    def code(target: str, *options: str) -> int:
-        return main(["validate", target, "--device", "cpu", "--against", "none", *options])
-
-    result = tmp_path / "verdict.json"
-    assert code(f"{CONTROLS / 'good.py'}:eager", "--only", "function", "--dtype", "fp32", "--json", str(result)) == 0
-    assert json.loads(result.read_text(encoding="utf-8"))["verdicts"][0]["word"] == "valid"
-    assert code(f"{CONTROLS / 'numeric.py'}:silu", "--only", "function", "--dtype", "fp32") == 1
-    hazardous = (f"{CONTROLS / 'gradients.py'}:saved_overwritten", "--only", "saved-kept", "--dtype", "fp32")
-    assert code(*hazardous) == 0
-    assert "VALID WITH HAZARDS" in capsys.readouterr().out
-    assert code(*hazardous, "--strict") == 1
-    for bad in (["nope"], ["eager", "--only", "zz"], ["eager", "--shapes", "3y"], ["eager", "--seed", "-1"], []):
-        assert main(["validate", *bad, "--device", "cpu"]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.usefixtures("bench")
-def test_peers_are_set_beside_the_target(tmp_path: Path) -> None:
-    found = validate(
-        [f"{CONTROLS / 'good.py'}:tanh_form"],
-        device="cpu",
-        only=["function"],
-        dtypes=["float32"],
-        json=tmp_path / "beside.json",
-    )
-    mine, eager, inductor = found.verdicts[0].peers
-    assert (mine.name, eager.name, inductor.name) == ("this target", "eager", "inductor")
-    assert all(0 < (peer.scores["float32"] or 0) < 2 for peer in (mine, eager, inductor))
-    assert eager.speed is None
-    assert "GPU" in (eager.reason or "")
-    assert inductor.source is not None
-    assert "cpp_fused" in (tmp_path / inductor.source).read_text(encoding="utf-8")
-
-
-@pytest.mark.usefixtures("bench")
-def test_assert_valid_says_why_with_the_smallest_shape_and_a_command() -> None:
-    target = f"{CONTROLS / 'numeric.py'}:cubic_044"
-    with pytest.raises(AssertionError) as wrong:
-        assert_valid(target, device="cpu", only=["constants", "elementwise"], dtypes=["float32"])
-    said = str(wrong.value)
-    assert "is not valid: constants (float32): the cubic coefficient is 0.044 where 0.044715 belongs" in said
-    assert "elementwise [float32] at shape " in said
-    assert "mlpfusion validate" in said
-    assert "--only constants --seed" in said
-    assert assert_valid(f"{CONTROLS / 'good.py'}:eager", device="cpu", only=["function"]).word == "valid"
-
-
-def test_a_function_is_found_by_its_name_in_another_process() -> None:
-    from mlpfusion_kernels import act_mul
-
-    assert name_of(act_mul) == "mlpfusion_kernels.act_mul:act_mul"
-    with pytest.raises(UsageError, match="defined inside a function"):
-        name_of(lambda gate, up: gate * up)
-
-
-def test_assert_valid_in_a_stranger_s_pytest(tmp_path: Path) -> None:
-    text = """
-    from mlpfusion.testing import assert_valid
-
-
-    def gelu_mul(gate, up):
-        return F.gelu(gate) * up
-
-
-    def test_mine():
-        assert_valid(gelu_mul, device="cpu", dtypes=["float32"], only=["function"])
-    """
-    path = written(tmp_path, text, "test_mine.py")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "this is the other GELU" in done.stdout
