@@ -49,6 +49,27 @@ def is_right(worker: Hired, target: str) -> bool:
     return torch.allclose(worker.ask("forward", GIVEN, time_limit_s=60)[0]["y"], RIGHT)
 
 
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_compiled_target_stays_compiled_however_many_shapes_it_is_asked_for(
+    worker: Hired, tmp_path: Path, fullgraph: bool
+) -> None:
+    """Dynamo gives up after eight, where it raises or runs the function as it is: this one is wrong then."""
+    text = """
+        def body(gate, up):
+            return F.gelu(gate, approximate='tanh') * up if torch.compiler.is_compiling() else gate
+
+        def compiled():
+            return torch.compile(body, backend='eager', dynamic=False, fullgraph=FULL)
+        """
+    text = textwrap.dedent(text.replace("FULL", str(fullgraph)))
+    text += "made = []\ndef act(gate, up):\n    made[:] = made or [compiled()]\n    return made[0](gate, up)\n"
+    worker.load(written(tmp_path, text) + ":act", "gelu_tanh", time_limit_s=60)
+    for width in range(1, 13):
+        given = {name: value[:, :width].contiguous() for name, value in GIVEN.items()}
+        y = worker.ask("forward", given, time_limit_s=60)[0]["y"]
+        assert torch.allclose(y, RIGHT[:, :width]), width
+
+
 # ---- what a target leaves behind -------------------------------------------------------------------------------------
 
 GOOD = "def good(gate, up):\n    return F.gelu(gate, approximate='tanh') * up\n"

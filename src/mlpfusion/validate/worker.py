@@ -69,6 +69,7 @@ class _Served:
             torch.backends.cudnn.allow_tf32 = False
             torch.set_grad_enabled(True)
             torch.set_default_dtype(torch.float32)
+            _keep_compiling()
             return self._load(request) if isinstance(request, channel.Load) else self._ask(request)
         except (Exception, SystemExit) as error:  # a stranger's code may raise anything
             traceback.print_exc()
@@ -114,6 +115,17 @@ class _Served:
         if self.emulation is not None:
             facts["bf16_arithmetic"] = self.emulation.bf16_arithmetic
         return channel.Raw(tensors=channel.pack(tensors), facts=facts)
+
+
+def _keep_compiling() -> None:
+    """Let Dynamo compile as many kinds of call as there are checks.
+
+    After eight of one function (torch 2.11 to 2.13) it gives up: a fullgraph target would be said to break, and another
+    would run uncompiled from there on, so that the verdict would be one on eager. Importing Dynamo takes a second, and
+    no target has met the limit before it was imported.
+    """
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = sys.maxsize
 
 
 def _why(error: BaseException) -> channel.Why:
