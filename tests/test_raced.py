@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from mlpfusion.device import Device
 from mlpfusion.measure.tasks import Raced
@@ -57,6 +58,12 @@ def test_the_race_fills_clocks_bound_and_inflation():
 def test_a_slow_host_bounds_the_call():
     done = after_the_race(row(), raced(wall_us=450.0, host_us=400.0, event_us=410.0, graph_us=100.0), GPU)
     assert (done.bound.by, done.bound.margin) == ("cpu", 4.0)
+
+
+def test_what_others_took_of_the_host_is_kept():
+    answer = raced(wall_us=150.0, host_us=50.0, event_us=110.0, graph_us=100.0)
+    assert after_the_race(row(), answer, GPU).clocks.neighbours is None
+    assert after_the_race(row(), replace(answer, neighbours=0.25), GPU).clocks.neighbours == 0.25
 
 
 def test_an_absent_graph_says_why():

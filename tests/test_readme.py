@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlpfusion import GatedMLP, MLPSpec, backend, store
+from mlpfusion import GatedMLP, MLPSpec, backend, choice_file, store
 from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.report import choice
 from mlpfusion.report.table import COLUMNS, render
 
 ROOT = Path(__file__).parents[1]
@@ -93,3 +94,14 @@ def test_the_table_is_what_the_recorded_run_gives() -> None:
     recorded = render(store.load(ROOT / "bench" / "results" / "h200-article.json"), "github")
     assert recorded.startswith(between("table").strip())
     assert "| triton " in between("table")
+
+
+@pytest.mark.parametrize("model", ["gemma-2b", "article"])
+def test_the_recorded_choices_are_what_the_readme_shows(model: str) -> None:
+    results = ROOT / "bench" / "results"
+    made = choice_file.load(results / f"h200-choose-{model}" / "choice.json")
+    text = choice.render(made, "github")
+    assert text == (results / f"h200-choose-{model}.md").read_text(encoding="utf-8")
+    shown = between(f"choose-{model}").strip()
+    assert shown.startswith("| mode ")
+    assert f"**Winners**\n\n{shown}\n\n" in text

@@ -252,6 +252,16 @@ def test_a_cpu_run_says_so_and_takes_the_ratio_of_the_clock_that_it_has() -> Non
     assert line(text, "wall_us").endswith("synchronised, L2 unknown, n = 60")
 
 
+def test_what_other_programs_took_of_the_host_is_said_once_for_a_race() -> None:
+    def beside(row: Row, share: float | None) -> Row:
+        return msgspec.structs.replace(row, clocks=msgspec.structs.replace(row.clocks, neighbours=share))
+
+    text = render(profile(beside(EAGER, 0.37), beside(COMPILE, 0.37), TRITON, LIGER))
+    assert text.count("other programs took 37% of the host's CPU time during the race") == 1
+    assert "are not concerned (eager, compile)" in text
+    assert "other programs" not in render(profile(beside(EAGER, 0.05), beside(COMPILE, None), LIGER))
+
+
 def test_an_interrupted_run_says_so() -> None:
     assert line(render(profile(complete=False)), "incomplete")
     assert "incomplete" not in render(profile())

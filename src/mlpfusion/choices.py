@@ -67,7 +67,7 @@ class Point(Record, frozen=True, kw_only=True):
 
     `winner` has the lowest median; `tied` are those whose ratio to it cannot be told from 1, `runner_up` is the next by
     median, tied or not. `chosen` is the winner, but for a tie with eager, which then is chosen. With nothing to choose
-    all are None and `reason` says why.
+    all are None and `reason` says why. `neighbours` is the share of the host's CPU time that other programs took.
     """
 
     mode: Mode
@@ -78,6 +78,7 @@ class Point(Record, frozen=True, kw_only=True):
     tied: tuple[str, ...]
     contenders: tuple[Contender, ...]
     reason: str | None = None
+    neighbours: float | None = None
 
 
 class Range(Record, frozen=True, kw_only=True):

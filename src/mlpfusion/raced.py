@@ -34,7 +34,7 @@ def after_the_race(row: Row, raced: Raced, device: Device) -> Row:
     reasons = {clock: _missing(clock, row.backend, raced, device) for clock in RACED if clock not in mine}
     kernel = row.clocks.kernel_us if row.clocks else None
     host, idle = summarise(mine["host_us"]), summarise(mine["idle_host_us"])
-    clocks = Clocks(kernel_us=kernel, reasons=reasons, **found)
+    clocks = Clocks(kernel_us=kernel, reasons=reasons, neighbours=raced.neighbours, **found)
     changed = msgspec.structs.replace(
         row, clocks=clocks, bound=_bound(clocks, host, device), pre_ops=_inflation(row.pre_ops, idle.median)
     )

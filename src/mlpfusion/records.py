@@ -180,7 +180,8 @@ class Clocks(Record, frozen=True, kw_only=True):
     """Four clocks, never mixed; `reasons` says for each absent one why.
 
     `wall_us` host time with synchronisation; `event_us` device events around a plain call; `kernel_us` union of kernel
-    intervals in the trace; `graph_us` replay of a CUDA graph.
+    intervals in the trace; `graph_us` replay of a CUDA graph. `neighbours` is the share of the host's CPU time, 0 to 1,
+    that other programs took while all but the trace was timed; None where that is unknown.
     """
 
     wall_us: Clock | None = None
@@ -188,6 +189,7 @@ class Clocks(Record, frozen=True, kw_only=True):
     kernel_us: Clock | None = None
     graph_us: Clock | None = None
     reasons: dict[str, str] = {}
+    neighbours: float | None = None
 
 
 class Samples(Record, frozen=True, kw_only=True):

@@ -97,11 +97,15 @@ class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
 
 
 class Raced(Record, frozen=True, kw_only=True, tag="raced"):
-    """All samples, why some clocks are missing, and backends whose window was disturbed, with what happened there."""
+    """All samples, why some clocks are missing, and backends whose window was disturbed, with what happened there.
+
+    `neighbours` is the share of the host's CPU time that other programs took meanwhile.
+    """
 
     samples: tuple[Samples, ...]
     no_graph: dict[str, str]
     invalid: dict[str, str]
+    neighbours: float | None = None
 
 
 class Scheduled(Record, frozen=True, kw_only=True, tag="scheduled"):

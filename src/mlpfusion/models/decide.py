@@ -47,6 +47,8 @@ def point(profile: Profile, clock: ClockName, wrong: Mapping[str, str]) -> Point
     """The winner of one profile by one clock, and what became of every other backend in it."""
     mode, tokens = profile.workload.mode, profile.workload.tokens
     timed = {row.backend: found for row in profile.rows if (found := _timed(row, clock, wrong)) is not None}
+    shares = [row.clocks.neighbours for row in profile.rows if row.clocks and row.clocks.neighbours is not None]
+    neighbours = max(shares, default=None)
     if not timed:
         contenders = tuple(_left_out(row, clock, wrong) for row in profile.rows)
         return Point(
@@ -58,6 +60,7 @@ def point(profile: Profile, clock: ClockName, wrong: Mapping[str, str]) -> Point
             tied=(),
             contenders=contenders,
             reason=f"no backend that is right has a time by {clock}",
+            neighbours=neighbours,
         )
     ranked = sorted(timed, key=lambda name: timed[name].median)
     winner = ranked[0]
@@ -78,6 +81,7 @@ def point(profile: Profile, clock: ClockName, wrong: Mapping[str, str]) -> Point
         runner_up=ranked[1] if len(ranked) > 1 else None,
         tied=tied,
         contenders=contenders,
+        neighbours=neighbours,
     )
 
 

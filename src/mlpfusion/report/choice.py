@@ -8,6 +8,7 @@ import msgspec
 
 from mlpfusion import choice_file
 from mlpfusion.report import units
+from mlpfusion.report.busy import disturbed
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
@@ -38,7 +39,9 @@ def render(choice: Choice, fmt: str = "text") -> str:
     blocks = [_header(choice, github=github), titled("Ranges", _ranges(choice, github=github), github=github)]
     blocks.append(titled("Winners", _winners(choice, github=github), github=github))
     blocks.append(titled("Every backend", _contenders(choice, github=github), github=github))
-    notes = [*choice.model.notes, *(f"{_where(each)}: {each.reason}" for each in choice.points if each.reason)]
+    notes = [*choice.model.notes]
+    for each in choice.points:
+        notes += [f"{_where(each)}: {said}" for said in (each.reason, disturbed(each.neighbours)) if said]
     if notes:
         blocks.append("\n".join(f"- {markdown(note)}" if github else f"note: {note}" for note in notes))
     return printable("\n\n".join(blocks) + "\n")

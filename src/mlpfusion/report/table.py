@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion import store
 from mlpfusion.errors import UsageError
 from mlpfusion.report import units
+from mlpfusion.report.busy import disturbed
 from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, clock_of, has_spread, moved_bytes, verdict
 from mlpfusion.report.flow import pictures
 from mlpfusion.report.grid import (
@@ -262,6 +263,7 @@ def _notes(rows: Sequence[Row]) -> Iterable[str]:
             yield f"{row.backend}: {note}"
         if row.traffic is not None and row.traffic.explained is not None:
             yield f"{row.backend}: measured bytes: {row.traffic.explained}"
+    yield from _disturbed(rows)
     yield from _without_spread(rows)
     absent: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -275,6 +277,18 @@ def _notes(rows: Sequence[Row]) -> Iterable[str]:
         fields.setdefault((reason, tuple(backends)), []).append(field)
     for (reason, names), together in fields.items():
         yield f"{', '.join(together)}: not measured: {reason} ({', '.join(names)})"
+
+
+def _disturbed(rows: Sequence[Row]) -> Iterable[str]:
+    """Each race that other programs disturbed, with the rows that were in it."""
+    raced: dict[float, list[str]] = {}
+    for row in rows:
+        if row.clocks is not None and row.clocks.neighbours is not None:
+            raced.setdefault(row.clocks.neighbours, []).append(row.backend)
+    for share, backends in raced.items():
+        sentence = disturbed(share)
+        if sentence is not None:
+            yield f"{sentence} ({', '.join(backends)})"
 
 
 def _without_spread(rows: Sequence[Row]) -> Iterable[str]:
