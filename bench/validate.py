@@ -2,21 +2,25 @@
 
 python bench/validate.py --out bench/results    writes <card>-validate.json and <card>-validate.md there
 
-With --seconds it starts nothing new after that time; run it again and it goes on where the file ends.
+With --seconds it starts nothing new after that time; run it again and it goes on where the file ends. What other
+versions of the validator, the kernels or the controls have judged is judged again, and stays in the file until then.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import mlpfusion_kernels
 import msgspec
 
 from mlpfusion import backend, device, environment
+from mlpfusion.records import Environment
 from mlpfusion.report import controls as control_report
 from mlpfusion.report import verdict as verdict_report
 from mlpfusion.validate import controls, run
@@ -29,8 +33,9 @@ if TYPE_CHECKING:
     from mlpfusion.device import Device
 
 ROOT: Final = Path(__file__).parents[1]
-# Where every new shape costs a minute of tuning, what the shapes would tell is left to the other backends.
-SLOW: Final = {"compile-max-autotune", "compile-cudagraphs", "fused-graph", "quack"}
+# Where every new shape costs up to a minute of compiling or tuning, what the shapes would tell is left to the other
+# backends. The slowest comes last, so that it takes the time of none.
+SLOW: Final = ("fused-graph", "quack", "compile-cudagraphs", "compile-max-autotune")
 BRIEF: Final = ("inputs-kept", "results-kept", "function", "constants", "mlp-values", "mlp-gradients")
 
 
@@ -50,10 +55,18 @@ def targets() -> list[Target]:
         Target("mlpfusion_kernels:act_mul", "mlpfusion_kernels:act_mul"),
         Target(f"{controls.folder() / 'good.py'}:liger", "good.py:liger"),
     ]
-    for name in backend.names():
-        slow = name in SLOW
-        found.append(Target(name, name, BRIEF if slow else None, () if slow else ("eager", "inductor")))
-    return found
+    names = backend.names()
+    found += [Target(name, name, None) for name in names if name not in SLOW]
+    return found + [Target(name, name, BRIEF, ()) for name in SLOW if name in names]
+
+
+def code() -> str:
+    """A digest of what judges, and of what is judged here."""
+    folders = [Path(run.__file__).parent, Path(mlpfusion_kernels.__file__).parent, controls.folder(), ROOT / "examples"]
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in folder.iterdir() if path.is_file()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class Set:
@@ -63,28 +76,40 @@ class Set:
         self.path = path
         self.here = here
         self.seed = seed
+        self.code = code()
         self.document: dict[str, Any] = {"judged": {}, "verdicts": {}}
         if path.is_file():
-            self.document = json.loads(path.read_text(encoding="utf-8"))
+            self.document |= json.loads(path.read_text(encoding="utf-8"))
+            self.seed = self.document["seed"]
+        self.by: dict[str, dict[str, str]] = self.document.setdefault("by", {"judged": {}, "verdicts": {}})
 
-    def save(self) -> None:
-        """Write the file and the tables beside it."""
-        facts = environment.collect(self.here)
+    def lacks(self, part: str, name: str) -> bool:
+        """Whether this is still to be judged by this code."""
+        return name not in self.document[part] or self.by[part].get(name) != self.code
+
+    def keep(self, part: str, name: str, found: Judged | Verdict) -> None:
+        """Keep it, and write the file and the tables beside it."""
+        self.document[part][name] = msgspec.to_builtins(found)
+        self.by[part][name] = self.code
         self.document |= {
             "kind": "validation-set",
             "seed": self.seed,
             "device": msgspec.to_builtins(self.here),
-            "environment": msgspec.to_builtins(facts),
+            "environment": msgspec.to_builtins(environment.collect(self.here)),
         }
+        self.save()
+
+    def save(self) -> None:
+        """Write the file and the tables beside it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         self.path.with_suffix(".md").write_text(self.tables(), encoding="utf-8")
 
     def tables(self) -> str:
         """Everything as Markdown: the controls, one line per target, then each target's own page."""
-        judged = msgspec.convert(list(self.document["judged"].values()), tuple[Judged, ...], strict=False)
-        verdicts = msgspec.convert(list(self.document["verdicts"].values()), tuple[Verdict, ...], strict=False)
-        facts = environment.collect(self.here)
+        judged = msgspec.convert(self.in_order("judged"), tuple[Judged, ...], strict=False)
+        verdicts = msgspec.convert(self.in_order("verdicts"), tuple[Verdict, ...], strict=False)
+        facts = msgspec.convert(self.document["environment"], Environment)
         test = SelfTest(
             schema=SCHEMA,
             kind="self-test",
@@ -97,19 +122,42 @@ class Set:
             judged=judged,
         )
         where = f"{self.here.name}, torch {facts.torch}, triton {facts.triton}, liger-kernel {facts.liger_kernel}"
-        parts = [f"# `mlpfusion validate` on {where}", "## Controls", control_report.render(test, "github").rstrip()]
+        parts = [f"# `mlpfusion validate` on {where}", *self.standing()]
+        parts += ["## Controls", control_report.render(test, "github").rstrip()]
         parts += ["## Targets", verdict_report.matrix(verdicts, github=True)]
         parts += [verdict_report.page(verdict, github=True) for verdict in verdicts]
         return "\n\n".join(parts) + "\n"
+
+    def in_order(self, part: str) -> list[Any]:
+        """What the file holds, as a run from the start would judge it."""
+        kept = self.document[part]
+        return [kept[name] for name in _names(part) if name in kept]
+
+    def standing(self) -> list[str]:
+        """What is missing, and what other versions have judged."""
+        said = []
+        for part, what in (("judged", "controls"), ("verdicts", "targets")):
+            names = _names(part)
+            missing = [name for name in names if name not in self.document[part]]
+            older = [name for name in names if name not in missing and self.lacks(part, name)]
+            if missing:
+                said.append(f"Not judged here yet, of {len(names)} {what}: {', '.join(missing)}.")
+            if older:
+                which = "all others" if len(older) == len(names) - len(missing) else ", ".join(older)
+                said.append(f"Judged by another version of the validator, the kernels or the controls: {which}.")
+        return said
+
+
+def _names(part: str) -> list[str]:
+    return [each.name for each in (controls.controls() if part == "judged" else targets())]
 
 
 def judge_controls(bench: run.Bench, kept: Set, deadline: float) -> None:
     """Every control that the file does not hold yet."""
     for control in controls.controls():
-        if control.name not in kept.document["judged"] and time.monotonic() < deadline:
+        if kept.lacks("judged", control.name) and time.monotonic() < deadline:
             one = controls.judge(bench, control, seed=kept.seed, tell=quiet)
-            kept.document["judged"][control.name] = msgspec.to_builtins(one)
-            kept.save()
+            kept.keep("judged", control.name, one)
             print(f"{control.name}: {said(control, one)}", flush=True)
 
 
@@ -123,7 +171,7 @@ def said(control: Control, one: Judged) -> str:
 def judge_targets(bench: run.Bench, kept: Set, deadline: float, *, rounds: int, asked_for: Sequence[Target]) -> None:
     """Every target asked for that the file does not hold yet."""
     for target in asked_for:
-        if target.name in kept.document["verdicts"] or time.monotonic() >= deadline:
+        if not kept.lacks("verdicts", target.name) or time.monotonic() >= deadline:
             continue
         asked = Asked(only=target.only, against=target.against, time_limit_s=240.0, rounds=rounds)
         verdict = run.examine(
@@ -139,8 +187,7 @@ def judge_targets(bench: run.Bench, kept: Set, deadline: float, *, rounds: int, 
             for check in verdict.checks
         )
         shown = msgspec.structs.replace(verdict, target=target.name, checks=checks)
-        kept.document["verdicts"][target.name] = msgspec.to_builtins(shown)
-        kept.save()
+        kept.keep("verdicts", target.name, shown)
         print(f"{target.name}: {verdict.word}: {verdict.headline} ({verdict.seconds:.1f} s)", flush=True)
 
 
@@ -168,14 +215,12 @@ def main() -> None:
     card = re.search(r"\b([A-Z]+\d+)", here.name) if here.kind == "cuda" else None
     name = card.group(1).lower() if card else here.kind
     kept = Set(args.out / f"{name}-validate.json", here, seed=run.new_seed())
-    kept.seed = kept.document.get("seed", kept.seed)
     deadline = time.monotonic() + args.seconds
     with run.Bench(here.kind) as bench:
         if not args.skip_controls:
             judge_controls(bench, kept, deadline)
         judge_targets(bench, kept, deadline, rounds=args.rounds, asked_for=[known[each] for each in names])
-    kept.save()
-    print(f"written: {kept.path} and {kept.path.with_suffix('.md')}")
+    print("\n".join([*kept.standing(), f"in {kept.path} and {kept.path.with_suffix('.md')}"]))
 
 
 if __name__ == "__main__":
