@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
 
 from . import act_mul_kernels as kernels
-from .cached_kernel import CachedKernel
+from .cached_kernel import CACHE_LIMIT, CachedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +83,7 @@ def row_stride(tensor: torch.Tensor) -> int | None:
     return shape[-1] if distance is None else distance
 
 
+@functools.lru_cache(maxsize=CACHE_LIMIT)  # 15 us on a slow host, which is what some whole calls take on the device
 def plan_rows(shape: Sequence[int], strides: Sequence[int], itemsize: int, elements: int) -> RowPlan:
     """Choose the tile of a 2-D launch over `shape`, whose tensors have these row strides and this smallest itemsize.
 
