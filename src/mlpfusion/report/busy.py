@@ -16,5 +16,5 @@ def disturbed(share: float | None) -> str | None:
         return None
     return (
         f"other programs took {share:.0%} of the host's CPU time during the race: host times, and calls that the host "
-        "bounds, may be too long; kernels and graphs are not concerned"
+        "bounds, may be too long; what a GPU takes for kernels and graphs is not concerned"
     )
