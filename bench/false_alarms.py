@@ -26,6 +26,7 @@ from torch import Tensor
 from mlpfusion.measure.interpreter import round_to_nearest_even
 from mlpfusion.spec import DTYPES, Dtype
 from mlpfusion.validate import bounds
+from mlpfusion.validate.checks_values import MOST_BIAS_ULP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,7 @@ ELEMENTS: Final = 4096
 C: Final = math.sqrt(2 / math.pi)
 PLAIN: Final = "2^-22·|dy·u|, as in the forward"
 CHOSEN: Final = "2^-21·|dy·u|·(1 + |g|)"
+STORES: Final = "stores of y, d_gate and d_up"
 
 
 def eager(gate: Tensor, up: Tensor) -> Tensor:
@@ -105,11 +107,21 @@ def swept(form: Form, dtype: Dtype) -> int:
     return sum(int(bounds.beyond(form(gate, up), gate, up, "gelu_tanh", dtype).sum()) for up in ups)
 
 
-def biased(form: Form, dtype: Dtype, seed: int) -> float:
-    """The mean signed error in ulp."""
+def biased(form: Form, dtype: Dtype, seed: int) -> dict[str, float]:
+    """The mean signed errors of y and of both gradients, in ulp, without their signs."""
     generator = torch.Generator().manual_seed(seed)
-    gate, up = (torch.randn(16384, generator=generator).to(getattr(torch, dtype)) for _ in range(2))
-    return abs(bounds.bias_in_ulp(form(gate, up), gate, up, "gelu_tanh", dtype))
+    narrow: torch.dtype = getattr(torch, dtype)
+    gate = torch.randn(16384, generator=generator).to(narrow).requires_grad_()
+    up, dy = (bounds.spread(torch.randn(16384, generator=generator), generator).to(narrow) for _ in range(2))
+    y = form(gate, up.requires_grad_())
+    dgate, dup = torch.autograd.grad(y, (gate, up), dy)
+    at = bounds.Point(gate.detach(), up.detach(), dy)
+    gradients = bounds.gradient_biases_in_ulp(dgate, dup, at, "gelu_tanh", dtype)
+    return {
+        "y": abs(bounds.bias_in_ulp(y.detach(), at.gate, at.up, "gelu_tanh", dtype)),
+        "d_gate": abs(gradients.gate),
+        "d_up": abs(gradients.up),
+    }
 
 
 def measured(form: Form, dtype: Dtype, seeds: int) -> dict[str, Any]:
@@ -122,7 +134,9 @@ def measured(form: Form, dtype: Dtype, seeds: int) -> dict[str, Any]:
         for one in found:
             for name, score in one.items():
                 alarms[name] = alarms.get(name, 0) + (not score <= bounds.LIMIT)
-    bias = max(biased(form, dtype, seed) for seed in range(seeds // 10)) if dtype != "float32" else None
+    biases = [biased(form, dtype, seed) for seed in range(seeds)] if dtype != "float32" else []
+    alarms[STORES] = sum(not bias <= MOST_BIAS_ULP for one in biases for bias in one.values())
+    bias = {name: max(one[name] for one in biases) for name in ("y", "d_gate", "d_up")} if biases else None
     return {"worst": by_scale, "alarms": alarms, "beyond_in_sweep": swept(form, dtype), "worst_bias_ulp": bias}
 
 
@@ -154,7 +168,7 @@ def main() -> None:
         results[name] = {dtype: measured(form, dtype, args.seeds) for dtype in DTYPES}
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
     print(table(results, ["y", "d_up"]), "", table(results, [f"d_gate by {PLAIN}", f"d_gate by {CHOSEN}"]), sep="\n")
-    ours = ["y", "d_up", f"d_gate by {CHOSEN}"]
+    ours = ["y", "d_up", f"d_gate by {CHOSEN}", STORES]
     alarms = sum(one["alarms"][name] for form in results.values() for one in form.values() for name in ours)
     beyond = sum(one["beyond_in_sweep"] for form in results.values() for one in form.values())
     print(f"{alarms} false alarms in {args.seeds} seeds, {beyond} gate values beyond the bound of the sweep")

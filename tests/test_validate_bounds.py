@@ -90,13 +90,26 @@ def test_every_value_is_every_finite_value_once() -> None:
         assert (values.double().diff() >= 0).all()
 
 
-def test_the_bias_of_a_store() -> None:
+def truncated(value: torch.Tensor) -> torch.Tensor:
+    return ((value.contiguous().view(torch.int32) >> 13) << 13).view(torch.float32).half()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_biases_of_stores(activation: Activation) -> None:
+    """Zeros, which are half of what ReLU gives, say nothing of a store."""
     generator = torch.Generator().manual_seed(0)
-    gate, up = (torch.randn(20_000, generator=generator).half() for _ in range(2))
-    exact = (F.gelu(gate.float(), approximate="tanh") * up.float()).contiguous()
-    truncated = ((exact.view(torch.int32) >> 13) << 13).view(torch.float32).half()
-    assert bounds.bias_in_ulp(exact.half(), gate, up, "gelu_tanh", "float16") == pytest.approx(0, abs=0.02)
-    assert bounds.bias_in_ulp(truncated, gate, up, "gelu_tanh", "float16") == pytest.approx(-0.5, abs=0.02)
+    gate, up, dy = (torch.randn(20_000, generator=generator).half() for _ in range(3))
+    y = bounds.product(gate, up, activation).float()
+    at = bounds.Point(gate, up, dy)
+    dgate, dup = (each.float() for each in bounds.gradients(at, activation))
+    assert bounds.bias_in_ulp(y.half(), gate, up, activation, "float16") == pytest.approx(0, abs=0.02)
+    assert bounds.bias_in_ulp(truncated(y), gate, up, activation, "float16") == pytest.approx(-0.5, abs=0.02)
+    right = bounds.gradient_biases_in_ulp(dgate.half(), dup.half(), at, activation, "float16")
+    assert right == pytest.approx((0, 0), abs=0.02)
+    one = bounds.gradient_biases_in_ulp(truncated(dgate), dup.half(), at, activation, "float16")
+    assert one == pytest.approx((-0.5, 0), abs=0.02)
+    other = bounds.gradient_biases_in_ulp(dgate.half(), truncated(dup), at, activation, "float16")
+    assert other == pytest.approx((0, -0.5), abs=0.02)
 
 
 def named(form: Form, dtype: Dtype = "float32", activation: Activation = "gelu_tanh") -> tuple[str, str]:

@@ -60,6 +60,34 @@ def dup_without_activation(gate, up):
     return _UpWithoutActivation.apply(gate, up)
 
 
+def _truncated(value, dtype):
+    """Rounded towards zero, as a store does that drops the low bits."""
+    bits = {torch.bfloat16: 16, torch.float16: 13}.get(dtype, 0)
+    return ((value.contiguous().view(torch.int32) >> bits) << bits).view(torch.float32).to(dtype)
+
+
+class _TruncatesDgate(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        return _truncated(_dgate(dy.float(), gate.float(), up.float()), gate.dtype), _dup(dy, gate)
+
+
+def truncated_dgate(gate, up):
+    return _TruncatesDgate.apply(gate, up)
+
+
+class _TruncatesDup(_Saves):
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        return _dgate(dy, gate, up), _truncated(_dup(dy.float(), gate.float()), up.dtype)
+
+
+def truncated_dup(gate, up):
+    return _TruncatesDup.apply(gate, up)
+
+
 class _OverwritesSaved(_Saves):
     @staticmethod
     def backward(ctx, dy):

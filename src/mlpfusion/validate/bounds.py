@@ -54,6 +54,13 @@ class Point(NamedTuple):
     dy: Tensor
 
 
+class Biases(NamedTuple):
+    """Mean signed errors of the two gradients, in ulp."""
+
+    gate: float
+    up: float
+
+
 def gradients(at: Point, activation: Activation) -> tuple[Tensor, Tensor]:
     """The gradients of act(gate)·up for gate and up, in fp64."""
     g, u = at.gate.double().requires_grad_(), at.up.double().requires_grad_()
@@ -109,14 +116,22 @@ def ulps_off(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype:
 
 
 def bias_in_ulp(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> float:
-    """The mean of sign(r)·(y - r) in ulp where |g| and |u| are above 1/16: -0.5 for a truncating store, else near 0.
+    """The mean of sign(r)·(y - r) in ulp where |g| and |u| are above 1/16: -0.5 for a truncating store, else near 0."""
+    return _bias(y, product(gate, up, activation), (gate, up), dtype)
 
-    What is off by more than two ulp no store has done.
-    """
-    reference = product(gate, up, activation)
-    kept = (gate.double().abs() > 1 / 16) & (up.double().abs() > 1 / 16) & is_inside(reference, dtype)
-    signed = (y.double() - reference) * reference.sign() / ulp(reference, dtype)
-    return float(signed[kept & (signed.abs() <= 2)].mean())
+
+def gradient_biases_in_ulp(dgate: Tensor, dup: Tensor, at: Point, activation: Activation, dtype: Dtype) -> Biases:
+    """The same for the gradients, where |dy| is above 1/16, too."""
+    references = gradients(at, activation)
+    return Biases(*(_bias(each, r, tuple(at), dtype) for each, r in zip((dgate, dup), references, strict=True)))
+
+
+def _bias(value: Tensor, reference: Tensor, operands: tuple[Tensor, ...], dtype: Dtype) -> float:
+    kept = is_inside(reference, dtype) & (reference != 0)  # no store rounds a zero
+    for operand in operands:
+        kept &= operand.double().abs() > 1 / 16
+    signed = (value.double() - reference) * reference.sign() / ulp(reference, dtype)
+    return float(signed[kept & (signed.abs() <= 2)].mean())  # what is off by more than two ulp no store has done
 
 
 def is_close(a: Tensor, b: Tensor, dtype: Dtype) -> bool:

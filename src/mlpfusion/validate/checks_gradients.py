@@ -9,7 +9,7 @@ import torch
 from mlpfusion.reference import error
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
-from mlpfusion.validate.checks_values import SCALES
+from mlpfusion.validate.checks_values import BIASED, MOST_BIAS_ULP, SCALES, how
 from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, undecided
 from mlpfusion.validate.hired import RaisedError
 
@@ -82,6 +82,27 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
     if not judged:
         return undecided("it refuses every shape tried")
     return passed(f"worst scores: d_gate {worst['gate']:.2f}, d_up {worst['up']:.2f} of {bounds.LIMIT:g}", **figures)
+
+
+def backward_store(exam: Exam, dtype: Dtype) -> Found:
+    """The stores of its backward round to nearest: gradients are not off to one side."""
+    if dtype == "float32":
+        return passed("asked in 16-bit dtypes")
+    exam.need_gradients(dtype)
+    given = exam.operands(dtype, BIASED, "backward store")
+    results, _ = exam.backward(given)
+    at = bounds.Point(given["gate"], given["up"], given["dy"])
+    dgate, dup = results["d:gate"], results["d:up"]
+    scores = (bounds.gate_scores(dgate, at, exam.activation, dtype), bounds.up_scores(dup, at, exam.activation, dtype))
+    if any(bool((each > bounds.LIMIT).any()) for each in scores):
+        return undecided("gradients are beyond their bounds")
+    biases = bounds.gradient_biases_in_ulp(dgate, dup, at, exam.activation, dtype)
+    off = {f"d_{name}": bias for name, bias in biases._asdict().items()}
+    said = ", ".join(f"{name} {bias:+.3f}" for name, bias in off.items())
+    for name, bias in off.items():
+        if not abs(bias) <= MOST_BIAS_ULP:
+            return failed(f"{name} is off by {bias:+.2f} ulp on average: {how(bias)}", BIASED)
+    return passed(f"off by {said} ulp on average")
 
 
 def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tensors]:
@@ -205,6 +226,13 @@ CHECKS: Final = (
         "d_gate and d_up of random operands at three scales, and of every 16-bit gate value, against fp64",
         ACT_MUL,
         backward,
+        dtypes="each",
+    ),
+    Check(
+        "backward-store",
+        "the mean signed error of 16384 of each gradient, in ulp",
+        ACT_MUL,
+        backward_store,
         dtypes="each",
     ),
     Check("partial", "the gradient of one operand alone", BOTH, partial, dtypes="two"),

@@ -34,7 +34,7 @@ LARGE_ON_GPU: Final = (127, 4097)
 # What only so many blocks show does not depend on the scale: judging one saves the judge two thirds of its work.
 LARGEST_ON_GPU: Final = ((1024, 3072), (1.0,))
 BIASED: Final = (4, 4096)
-MOST_BIAS_ULP: Final = 0.25  # a truncating store is at -0.5, a right one was seen within 0.01
+MOST_BIAS_ULP: Final = 0.25  # a truncating store is at -0.5, right ones within 0.02 (bench/false_alarms.py)
 
 
 def function(exam: Exam, dtype: Dtype) -> Found:
@@ -113,9 +113,13 @@ def store(exam: Exam, dtype: Dtype) -> Found:
     y = exam.forward(given)
     bias = bounds.bias_in_ulp(y, given["gate"], given["up"], exam.activation, dtype)
     if math.isnan(bias) or abs(bias) > MOST_BIAS_ULP:
-        how = "it truncates where it should round to nearest" if bias < 0 else "it rounds away from zero"
-        return failed(f"results are off by {bias:+.2f} ulp on average: {how}", BIASED, bias_ulp=_finite(bias))
+        return failed(f"results are off by {bias:+.2f} ulp on average: {how(bias)}", BIASED, bias_ulp=_finite(bias))
     return passed(f"results are off by {bias:+.3f} ulp on average", bias_ulp=bias)
+
+
+def how(bias_ulp: float) -> str:
+    """How a store rounds that is off to one side."""
+    return "it truncates where it should round to nearest" if bias_ulp < 0 else "it rounds away from zero"
 
 
 def elementwise(exam: Exam, dtype: Dtype) -> Found:
