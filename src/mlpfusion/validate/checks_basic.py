@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
@@ -37,6 +38,7 @@ WRITTEN: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
 # The last two are as large as a sweep over every gate value, flat and as rows: a place that is wrong only there would
 # be taken for a gate that is.
 PLACED: Final = ((1031,), (7, 127), (8, 256), (65537,), (256, 256))
+TUNED: Final = (3, 1031)  # the whole tile of no configuration
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -222,24 +224,36 @@ def rows_alone(exam: Exam, dtype: Dtype) -> Found:
 
 def configurations(exam: Exam, dtype: Dtype) -> Found:
     """Every configuration of an autotuner gives the right values, not only the one that was picked here."""
-    count = exam.loaded.configurations
+    return _every_configuration(exam, dtype, "forward", ("y",))
+
+
+def backward_configurations(exam: Exam, dtype: Dtype) -> Found:
+    """The same of gradients: a backward has autotuners of its own, which are first seen when it runs."""
+    exam.need_gradients(dtype)
+    return _every_configuration(exam, dtype, "backward", tuple(f"d:{name}" for name in exam.names))
+
+
+def _every_configuration(exam: Exam, dtype: Dtype, probe: str, names: tuple[str, ...]) -> Found:
+    given = exam.operands(dtype, TUNED, probe)
+    ask = exam.backward if probe == "backward" else functools.partial(exam.ask, probe)
+    ask(given)  # which may bring an autotuner to light
+    count = exam.configurations
     if not count:
         return passed("no autotuner")
-    shape = (3, 1031)
-    given = exam.operands(dtype, shape, "configurations")
-    reference = exam.reference(given)["y"]
+    reference = exam.reference(given, grad=probe == "backward")
     wrong = []
     for index in range(count):
         try:
-            y, facts = exam.ask("forward", given, configuration=index)
+            results, facts = ask(given, configuration=index)
         except RaisedError as error:
             wrong.append(f"number {index} raises {error}")
             continue
-        if not bounds.is_close(y["y"].double(), reference, dtype) or facts["behind"]:
+        right = all(bounds.is_close(results[name].double(), reference[name], dtype) for name in names)
+        if not right or facts["behind"]:
             wrong.append(f"number {index} ({facts['configuration']}) is wrong")
     exam.ask("forward", given, configuration=0)  # that of all other checks
     if wrong:
-        return failed(f"{len(wrong)} of {count} configurations fail: {'; '.join(wrong)}", shape)
+        return failed(f"{len(wrong)} of {count} configurations fail: {'; '.join(wrong)}", TUNED)
     return passed(f"all {count} configurations of the autotuner give right values")
 
 
@@ -321,4 +335,7 @@ LATER: Final = (
     Check("configurations", "each configuration of an autotuner", BOTH, configurations),
     Check("mismatched", "one row of up for four of gate", ACT_MUL, mismatched, dtypes="two"),
 )
-AFTER_GRADIENTS: Final = (Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased, dtypes="two"),)
+AFTER_GRADIENTS: Final = (
+    Check("backward-configurations", "gradients by each configuration of an autotuner", BOTH, backward_configurations),
+    Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased, dtypes="two"),
+)

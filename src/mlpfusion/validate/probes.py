@@ -90,6 +90,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     operands changed by the forward and by the backward (dy too), and by how much their versions rose.
     """
     leaves = run.operands(given, options, grad=True)
+    pinned = run.pins.pin(options["configuration"]) if "configuration" in options else ""
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
     with guard.watch(options.get("pattern", "nan")) as watched:
@@ -118,6 +119,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         "changed_by_backward": [(*names, "dy")[index] for index in later.indices(run)],
         "version_raised": [leaf._version for leaf in bound.leaves] != versions,
         "missing": [name for name, grad in zip(names, grads, strict=True) if grad is None],
+        "configuration": pinned,
         **watched.overwritten(),
     }
     return {"y": y, **_named(names, grads)}, facts

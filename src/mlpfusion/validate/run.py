@@ -122,7 +122,7 @@ def examine(
         word=word,
         headline=headline,
         checks=tuple(checks),
-        configurations=loaded.configurations,
+        configurations=exam.configurations,
     )
     if asked.against and exam.dtypes and word != "not valid":
         verdict = _compared(verdict, exam, bench.folder, sources)
