@@ -80,16 +80,15 @@ def test_what_cannot_be_read_is_unknown(tmp_path, text):
     assert neighbours.read(tmp_path / "nowhere") is None
 
 
-@linux
 def test_a_race_tells_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(neighbours, "LEAST_S", 0.0)
+    readings = iter([Reading(10.0, 50.0, 5.0, 4), Reading(12.0, 54.0, 7.0, 4)])
+    monkeypatch.setattr(neighbours, "read", lambda: next(readings))
     work = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32"), batch=1, seq=4)
     progress = str(tmp_path / "progress")
     found = worker.race(
         tasks.Race(backends=("eager",), workload=work, device="cpu", seed=0, rounds=20, progress=progress)
     )
-    assert found.neighbours is not None
-    assert 0 <= found.neighbours <= 1
+    assert found.neighbours == pytest.approx((4.0 - 2.0) / (2.0 * 4))
 
 
 def test_elsewhere_it_is_unknown(monkeypatch):
