@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import mlpfusion_kernels
 import msgspec
+import torch
+import triton
 
+import mlpfusion
 from mlpfusion import backend, device, environment
 from mlpfusion.records import Environment
 from mlpfusion.report import controls as control_report
@@ -61,10 +64,12 @@ def targets() -> list[Target]:
 
 
 def code() -> str:
-    """A digest of what judges, and of what is judged here."""
-    folders = [Path(run.__file__).parent, Path(mlpfusion_kernels.__file__).parent, controls.folder(), ROOT / "examples"]
-    digest = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in folder.iterdir() if path.is_file()):
+    """A digest of all code that judges or is judged here, but for what only prints, and of what it runs on."""
+    packages = [Path(mlpfusion.__file__).parent, Path(mlpfusion_kernels.__file__).parent]
+    paths = {path for package in packages for path in package.rglob("*.py") if path.parent.name != "report"}
+    paths |= {path for folder in (controls.folder(), ROOT / "examples") for path in folder.iterdir() if path.is_file()}
+    digest = hashlib.sha256(f"torch {torch.__version__}, triton {triton.__version__}".encode())
+    for path in sorted(paths, key=lambda path: (path.parent.name, path.name)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -143,8 +148,8 @@ class Set:
             if missing:
                 said.append(f"Not judged here yet, of {len(names)} {what}: {', '.join(missing)}.")
             if older:
-                which = "all others" if len(older) == len(names) - len(missing) else ", ".join(older)
-                said.append(f"Judged by another version of the validator, the kernels or the controls: {which}.")
+                which = "all" if len(older) == len(names) - len(missing) else ", ".join(older)
+                said.append(f"Of these {what}, judged by other versions of mlpfusion, PyTorch or Triton: {which}.")
         return said
 
 

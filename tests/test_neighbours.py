@@ -111,7 +111,7 @@ def test_what_cannot_be_told_is_none(before, after):
     assert neighbours.share(before, after) is None
 
 
-@given(st.floats(1, 1e4), st.floats(0, 1), st.floats(0, 1), st.integers(1, 512))
+@given(st.floats(1, 1e4), st.just(0.0) | st.floats(0.01, 1), st.floats(0, 1), st.integers(1, 512))
 def test_the_share_is_what_others_worked_of_all_there_was(passed, mine, others, cpus):
     mine, others = mine * passed, others * passed * (cpus - 1)
     found = neighbours.share(Reading(5.0, 9.0, 3.0, cpus), Reading(5.0 + passed, 9.0 + mine + others, 3.0 + mine, cpus))

@@ -347,33 +347,3 @@ def test_a_repro_line_runs_the_same_check_on_the_same_inputs(
     assert command[:2] == ["mlpfusion", "validate"]
     assert main([*command[1:], "--against", "none", "--format", "csv"]) == 1
     assert wrong.sentence.split(";")[1].strip() in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("multiple", [1, 16])
-def test_an_autotuner_that_is_first_seen_when_it_runs_is_judged_in_every_configuration(bench, tmp_path, multiple):
-    text = """
-        import triton
-        import triton.language as tl
-
-        CONFIGS = [triton.Config({"BLOCK": 2048, "SHIFT": 0}), triton.Config({"BLOCK": 1024, "SHIFT": 1})]
-
-        @triton.autotune(configs=CONFIGS, key=["n"])
-        @triton.jit
-        def tuned(x, out, n, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
-            offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-            tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n) + SHIFT, mask=offsets < n)
-
-        def act(gate, up):
-            if gate.shape[-1] % MULTIPLE:
-                raise ValueError("only whole multiples")
-            y = F.gelu(gate, approximate="tanh") * up
-            out = torch.empty_like(y)
-            kernel = globals()["tu" + "ned"]
-            kernel[lambda meta: (triton.cdiv(y.numel(), meta["BLOCK"]),)](y, out, y.numel())
-            return out
-        """
-    target = written(tmp_path, text.replace("MULTIPLE", str(multiple))) + ":act"
-    verdict = examine(bench, target, dtypes=("float32",), only=("configurations",))
-    found = check(verdict, "configurations")
-    assert (found.status, verdict.configurations) == ("fail", 2)
-    assert "1 of 2 configurations fail: number 1 (BLOCK: 1024, SHIFT: 1" in found.sentence

@@ -55,7 +55,7 @@ def test_the_tables_say_what_is_missing_and_what_is_older(kept):
     kept.by["judged"][names[1]] = "another"
     said = "\n".join(kept.standing())
     assert names[0] in said
-    assert f"controls: {names[1]}." in said
+    assert f"Of these controls, judged by other versions of mlpfusion, PyTorch or Triton: {names[1]}." in said
     assert said in kept.tables().replace("\n\n", "\n")
 
 

@@ -324,3 +324,5 @@ def test_autotuners_are_found_however_they_are_reached(
         assert torch.allclose(tensors["y"], RIGHT)
         assert facts["configurations"] == 2
         assert f"BLOCK: {block}" in facts["configuration"] or (name, index) == ("hidden", 0)
+    # What one request asks for is not left to the next.
+    assert "BLOCK: 16" in worker.ask("forward", GIVEN, time_limit_s=60)[1]["configuration"]

@@ -15,6 +15,6 @@ def disturbed(share: float | None) -> str | None:
     if share is None or share < DISTURBING:
         return None
     return (
-        f"other programs took {share:.0%} of the host's CPU time during the race: host times, and calls that the host "
-        "bounds, may be too long; what a GPU takes for kernels and graphs is not concerned"
+        f"other programs took {share:.0%} of the host's CPU time during the race: what the host takes, and calls that "
+        "it bounds, may be too long"
     )

@@ -227,7 +227,7 @@ class Exam:
         if not self._worker.holds(self.target, self.activation):
             self._worker.load(self.target, self.activation, time_limit_s=self.asked.time_limit_s)
         tensors, facts = self._worker.ask(probe, given, time_limit_s=self.asked.time_limit_s, **options)
-        self.configurations = facts["configurations"]
+        self.configurations = max(self.configurations, facts["configurations"])
         if facts.get("bf16_arithmetic"):
             raise UndecidableError(
                 "the kernel does arithmetic on bfloat16 values, which Triton's interpreter does on their bit patterns; "

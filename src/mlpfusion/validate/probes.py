@@ -63,7 +63,6 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """
     leaves = run.operands(given, options)
     pattern = options.get("pattern", "nan")
-    pinned = run.pins.pin(options["configuration"]) if "configuration" in options else ""
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
     with torch.inference_mode() if options.get("inference") else torch.no_grad(), guard.watch(pattern) as watched:
@@ -77,7 +76,6 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         "strides": list(y.stride()),
         "agree": agree,
         "tf32": _tf32(),
-        "configuration": pinned,
         **watched.overwritten(),
     }
     return {"y": y}, facts
@@ -90,7 +88,6 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     operands changed by the forward and by the backward (dy too), and by how much their versions rose.
     """
     leaves = run.operands(given, options, grad=True)
-    pinned = run.pins.pin(options["configuration"]) if "configuration" in options else ""
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
     with guard.watch(options.get("pattern", "nan")) as watched:
@@ -119,7 +116,6 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         "changed_by_backward": [(*names, "dy")[index] for index in later.indices(run)],
         "version_raised": [leaf._version for leaf in bound.leaves] != versions,
         "missing": [name for name, grad in zip(names, grads, strict=True) if grad is None],
-        "configuration": pinned,
         **watched.overwritten(),
     }
     return {"y": y, **_named(names, grads)}, facts

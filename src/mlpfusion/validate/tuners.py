@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _DEPTH: Final = 12
 _ITEMS: Final = 256
 _MOST: Final = 20_000
+# What a configuration may raise that Triton's autotuner then leaves out (3.6 and 3.7).
+_LEFT_OUT: Final = frozenset({"OutOfResources", "CompileTimeAssertionFailure", "PTXASError"})
 _KNOWN: Final = frozenset({*sys.stdlib_module_names, "numpy", "torch", "triton"})
 
 
@@ -140,6 +142,27 @@ class Pins:
         if self._index is not None:
             self.pin(self._index)
 
+    def launch(self, run: Callable[..., Any], tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Have a tuner run what is pinned; what tuning would leave out for these operands gives way to another."""
+        self.adopt(tuner)
+        configs = next(configs for known, configs in self._all if known is tuner)
+        if self._index is None or len(configs) == 1:
+            return run(tuner, *args, **kwargs)
+        prune = getattr(tuner, "early_config_prune", None)
+        operands = dict(zip(tuner.arg_names, args, strict=False))
+        kept = (configs if prune is None else prune(list(configs), operands, **kwargs)) or configs
+        pinned = configs[self._index % len(configs)]
+        first = pinned if any(each is pinned for each in kept) else kept[self._index % len(kept)]
+        order = sorted(kept, key=lambda config: config is not first)
+        for config in order:
+            tuner.configs = [config]
+            try:
+                return run(tuner, *args, **kwargs)
+            except Exception as error:
+                if type(error).__name__ not in _LEFT_OUT or config is order[-1]:
+                    raise
+        raise AssertionError("an autotuner has a configuration")
+
     @property
     def count(self) -> int:
         """Configurations of the tuner that has the most."""
@@ -156,8 +179,8 @@ class Pins:
         return "; ".join(said)
 
 
-def on_launch(call: Callable[[Any], None]) -> None:
-    """Have `call` told of each autotuner before it runs: no search finds one that is only named in a call."""
+def on_launch(pins: Callable[[], Pins | None]) -> None:
+    """Have every autotuner run by the pins of the moment: no search finds one that is only named in a call."""
     try:
         from triton.runtime.autotuner import Autotuner
     except ImportError:
@@ -165,8 +188,8 @@ def on_launch(call: Callable[[Any], None]) -> None:
     run = Autotuner.run
 
     @functools.wraps(run)
-    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call(self)
-        return run(self, *args, **kwargs)
+    def pinned(self: Any, *args: Any, **kwargs: Any) -> Any:
+        now = pins()
+        return run(self, *args, **kwargs) if now is None else now.launch(run, self, args, kwargs)
 
-    Autotuner.run = told
+    Autotuner.run = pinned

@@ -56,7 +56,7 @@ class _Served:
         self.emulation = emulation.prepare() if here.interpreted else None
         self.target: str | None = None
         self.run: Run | None = None
-        on_launch(lambda tuner: None if self.run is None else self.run.pins.adopt(tuner))
+        on_launch(lambda: None if self.run is None else self.run.pins)
         guard.install()  # it replaces functions of PyTorch as well
         self.before = left.Before()
 
@@ -93,7 +93,6 @@ class _Served:
         except loader.SeveralError as several:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
         pins = Pins(target.kernels)
-        pins.pin(0)  # tuning would take time, and what it picks differs from run to run
         self.run = Run(target, self.device, pins)
         return channel.Loaded(
             kind=target.kind,
@@ -110,7 +109,10 @@ class _Served:
         if self.emulation is not None:
             self.emulation.bf16_arithmetic = False
         probe = PROBES.get(request.probe) or SPEED_PROBES[request.probe]
+        # Tuning would take time, and what it picks differs from run to run.
+        pinned = self.run.pins.pin(request.options.get("configuration", 0))
         tensors, facts = probe(self.run, channel.unpack(request.tensors), request.options)
+        facts["configuration"] = pinned
         facts["configurations"] = self.run.pins.count  # with those that were found when they ran
         if self.emulation is not None:
             facts["bf16_arithmetic"] = self.emulation.bf16_arithmetic
