@@ -311,6 +311,43 @@ def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: run.Benc
     assert check(verdict, "elementwise", "float16").status == "pass"
 
 
+def test_products_of_bfloat16_are_not_judged_in_the_interpreter(bench: run.Bench, tmp_path: Path) -> None:
+    text = """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def kernel(a, b, out, m, n, k, BLOCK: tl.constexpr):
+            rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+            total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+            for start in range(0, k, BLOCK):
+                inner = start + tl.arange(0, BLOCK)
+                left = (rows[:, None] < m) & (inner[None, :] < k)
+                right = (inner[:, None] < k) & (columns[None, :] < n)
+                one = tl.load(a + rows[:, None] * k + inner[None, :], mask=left, other=0.0)
+                other = tl.load(b + columns[None, :] * k + inner[:, None], mask=right, other=0.0)
+                total = tl.dot(one, other, total, input_precision="ieee")
+            kept = (rows[:, None] < m) & (columns[None, :] < n)
+            tl.store(out + rows[:, None] * n + columns[None, :], total.to(out.dtype.element_ty), mask=kept)
+
+        def linear(x, w):
+            rows = x.reshape(-1, x.shape[-1]).contiguous()
+            (m, k), n = rows.shape, w.shape[0]
+            out = torch.empty(m, n, dtype=x.dtype)
+            if m:
+                kernel[(triton.cdiv(m, 64), triton.cdiv(n, 64))](rows, w.contiguous(), out, m, n, k, BLOCK=64)
+            return out.view(*x.shape[:-1], n)
+
+        def mlp(x, wg, wu, wd):
+            return linear(F.gelu(linear(x, wg), approximate="tanh") * linear(x, wu), wd)
+        """
+    verdict = examine(bench, written(tmp_path, text) + ":mlp", only=("mlp-values",))
+    assert check(verdict, "runs", "bfloat16").status == "not decidable here"
+    assert check(verdict, "mlp-values", "float16").status == "pass"
+    assert check(verdict, "mlp-values", "float32").status == "pass"
+
+
 def test_products_of_fewer_bits_in_one_layout_are_no_fault_of_the_layout(bench: run.Bench, tmp_path: Path) -> None:
     text = """
 import torch

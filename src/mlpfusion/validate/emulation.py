@@ -31,7 +31,7 @@ def prepare() -> Emulation:
     from triton.runtime import interpreter
 
     builder: Any = interpreter.InterpreterBuilder
-    for name in ("binary_op", "unary_op", "ternary_op"):
+    for name in ("binary_op", "unary_op", "ternary_op", "create_dot"):
         original = getattr(builder, name, None)
         if original is None:
             found.unfit = f"this Triton's interpreter has no {name}, by which bf16 arithmetic would be seen"
