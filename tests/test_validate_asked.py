@@ -46,6 +46,18 @@ def written(folder: Path, text: str, name: str = "mine.py") -> str:
     return str(path)
 
 
+def ran_by_pytest(path: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """pytest on one file, as a user runs it."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path],
+        capture_output=True,
+        text=True,
+        env={key: value for key, value in os.environ.items() if not key.startswith("PYTEST")},
+        cwd=folder,
+        check=False,
+    )
+
+
 # ---- what may be asked -----------------------------------------------------------------------------------------------
 
 
@@ -112,15 +124,7 @@ def test_a_function_of_a_package_below_the_folder_of_pytest_is_found(tmp_path: P
     written(tmp_path, "", "sub/pkg/__init__.py")
     written(tmp_path, GOOD, "sub/pkg/mine.py")
     path = written(tmp_path, text, "sub/pkg/test_k.py")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-        check=False,
-    )
+    done = ran_by_pytest(path, tmp_path)
     assert done.returncode == 0, done.stdout
 
 
@@ -256,14 +260,6 @@ def test_assert_valid_in_a_stranger_s_pytest(tmp_path: Path) -> None:
         assert_valid(gelu_mul, device="cpu", dtypes=["float32"], only=["function"])
     """
     path = written(tmp_path, text, "test_mine.py")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-        check=False,
-    )
+    done = ran_by_pytest(path, tmp_path)
     assert done.returncode == 1
     assert "this is the other GELU" in done.stdout

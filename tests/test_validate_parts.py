@@ -149,7 +149,8 @@ def test_kernels_are_found_behind_functions_and_pinned() -> None:
     assert pins.count == 2
     x = torch.arange(40.0)
     for index, block in enumerate(("16", "32")):
-        assert f"BLOCK: {block}" in pins.pin(index)
+        pins.pin(index)
+        assert f"BLOCK: {block}" in pins.said()
         assert torch.equal(calls_a_function(x), x)
     pins.pin(None)
     assert len(tuned_kernel.configs) == 2

@@ -92,6 +92,8 @@ def test_what_its_own_pruning_leaves_out_is_not_run(bench, tmp_path, blocks):
     only = ("configurations", "elementwise", "written")
     verdict = examine(bench, tmp_path, listed(*blocks), pruned=pruned, grid="1", only=only)
     assert (verdict.word, verdict.configurations) == ("valid", 3), verdict.headline
+    said = "right by 2 of 3 configurations; tuning would leave out the others here"
+    assert found(verdict, "configurations").sentence == said
 
 
 @pytest.mark.parametrize("blocks", [(1024, 2048), (2048, 1024)])
@@ -99,6 +101,7 @@ def test_what_tuning_would_find_too_large_is_left_out(bench, tmp_path, blocks):
     configs = listed(*blocks, hooks={2048: "too_large"})
     verdict = examine(bench, tmp_path, configs, only=("configurations", "elementwise"))
     assert (verdict.word, verdict.configurations) == ("valid", 2), verdict.headline
+    assert found(verdict, "configurations").sentence.startswith("right by 1 of 2 configurations")
     everything = listed(*blocks, hooks={1024: "too_large", 2048: "too_large"})
     refused = examine(bench, tmp_path, everything, only=("elementwise",))
     assert "OutOfResources" in refused.headline

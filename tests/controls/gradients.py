@@ -4,9 +4,6 @@ import weakref
 
 import torch
 import torch.nn.functional as F
-import triton
-import triton.language as tl
-from torch.autograd.function import once_differentiable
 
 C = 0.7978845608028654
 
@@ -69,79 +66,27 @@ def _truncated(value, dtype):
     return ((value.contiguous().view(torch.int32) >> bits) << bits).view(torch.float32).to(dtype)
 
 
-class _TruncatesDgate(_Saves):
+class _Truncates(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up, which):
+        ctx.save_for_backward(gate, up)
+        ctx.which = which
+        return _forward(gate, up)
+
     @staticmethod
     def backward(ctx, dy):
         gate, up = ctx.saved_tensors
-        return _truncated(_dgate(dy.float(), gate.float(), up.float()), gate.dtype), _dup(dy, gate)
+        dgate, dup = _dgate(dy.float(), gate.float(), up.float()), _dup(dy.float(), gate.float())
+        stores = [_truncated if which == ctx.which else torch.Tensor.to for which in ("dgate", "dup")]
+        return stores[0](dgate, gate.dtype), stores[1](dup, up.dtype), None
 
 
 def truncated_dgate(gate, up):
-    return _TruncatesDgate.apply(gate, up)
-
-
-class _TruncatesDup(_Saves):
-    @staticmethod
-    def backward(ctx, dy):
-        gate, up = ctx.saved_tensors
-        return _dgate(dy, gate, up), _truncated(_dup(dy.float(), gate.float()), up.dtype)
+    return _Truncates.apply(gate, up, "dgate")
 
 
 def truncated_dup(gate, up):
-    return _TruncatesDup.apply(gate, up)
-
-
-@triton.jit
-def _backward_kernel(dy, gate, up, dgate, dup, n, TAIL: tl.constexpr, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n if TAIL else offsets < n // BLOCK * BLOCK
-    v = tl.load(dy + offsets, mask=mask).to(tl.float32)
-    g = tl.load(gate + offsets, mask=mask).to(tl.float32)
-    u = tl.load(up + offsets, mask=mask).to(tl.float32)
-    s = tl.sigmoid(g * (1.5957691216057308 + 0.07135481627260025 * g * g))
-    slope = s + g * s * (1 - s) * (1.5957691216057308 + 0.21406444881780075 * g * g)
-    tl.store(dgate + offsets, (v * u * slope).to(dgate.dtype.element_ty), mask=mask)
-    tl.store(dup + offsets, (v * g * s).to(dup.dtype.element_ty), mask=mask)
-
-
-def _tuned(*tails):
-    configs = [triton.Config({"BLOCK": 2048 >> place, "TAIL": tail}) for place, tail in enumerate(tails)]
-    return triton.autotune(configs=configs, key=["n"])(_backward_kernel)
-
-
-def _backward_by(kernel, dy, gate, up):
-    dy, gate, up = (each.contiguous() for each in (dy, gate, up))
-    dgate, dup = torch.empty_like(gate), torch.empty_like(up)
-    n = gate.numel()
-    if n:
-        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](dy, gate, up, dgate, dup, n)
-    return dgate, dup
-
-
-_TUNED, _TUNED_WRONG = _tuned(True, True), _tuned(True, False)
-
-
-class _TunedBackward(_Saves):
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dy):
-        return _backward_by(_TUNED, dy, *ctx.saved_tensors)
-
-
-def tuned_backward(gate, up):
-    """Right, in each of two configurations."""
-    return _TunedBackward.apply(gate, up)
-
-
-class _OneBackwardConfigurationWrong(_Saves):
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dy):
-        return _backward_by(_TUNED_WRONG, dy, *ctx.saved_tensors)
-
-
-def one_backward_configuration_wrong(gate, up):
-    return _OneBackwardConfigurationWrong.apply(gate, up)
+    return _Truncates.apply(gate, up, "dup")
 
 
 class _OverwritesSaved(_Saves):

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-import functools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
 
 from . import act_mul_kernels as kernels
-from .cached_kernel import CACHE_LIMIT, CachedKernel
+from .cached_kernel import CachedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _FORWARD_FLAT = CachedKernel(kernels.act_mul_flat_kernel)
 _FORWARD_ROWS = CachedKernel(kernels.act_mul_rows_kernel)
@@ -80,8 +82,7 @@ def row_stride(tensor: torch.Tensor) -> int | None:
     return shape[-1] if distance is None else distance
 
 
-@functools.lru_cache(maxsize=CACHE_LIMIT)  # 15 us on a slow host, which is what some whole calls take on the device
-def plan_rows(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, elements: int) -> RowPlan:
+def plan_rows(shape: Sequence[int], strides: Sequence[int], itemsize: int, elements: int) -> RowPlan:
     """Choose the tile of a 2-D launch over `shape`, whose tensors have these row strides and this smallest itemsize.
 
     The unit is the largest power of two that divides the row length and all strides, at most 16 bytes of the

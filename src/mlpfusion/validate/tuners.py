@@ -126,11 +126,15 @@ def _autotuner(kernel: Any) -> Any:
 
 
 class Pins:
-    """The configurations of the autotuners among some kernels, and the one that is pinned."""
+    """The configurations of the autotuners among some kernels, and the one that is pinned.
+
+    `gave_way` says that a pinned one was not run since, as tuning would have left it out.
+    """
 
     def __init__(self, kernels: list[Any]) -> None:
         self._all: list[tuple[Any, list[Any]]] = []
         self._index: int | None = None
+        self.gave_way = False
         for kernel in kernels:
             self.adopt(_autotuner(kernel))
 
@@ -139,8 +143,7 @@ class Pins:
         if tuner is None or any(tuner is known for known, _ in self._all):
             return
         self._all.append((tuner, list(tuner.configs)))
-        if self._index is not None:
-            self.pin(self._index)
+        self._leave(*self._all[-1])
 
     def launch(self, run: Callable[..., Any], tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have a tuner run what is pinned; what tuning would leave out for these operands gives way to another."""
@@ -154,29 +157,37 @@ class Pins:
         pinned = configs[self._index % len(configs)]
         first = pinned if any(each is pinned for each in kept) else kept[self._index % len(kept)]
         order = sorted(kept, key=lambda config: config is not first)
-        for config in order:
+        for config in order[:-1]:
             tuner.configs = [config]
+            self.gave_way |= config is not pinned
             try:
                 return run(tuner, *args, **kwargs)
             except Exception as error:
-                if type(error).__name__ not in _LEFT_OUT or config is order[-1]:
+                if type(error).__name__ not in _LEFT_OUT:
                     raise
-        raise AssertionError("an autotuner has a configuration")
+        tuner.configs = order[-1:]
+        self.gave_way |= order[-1] is not pinned
+        return run(tuner, *args, **kwargs)
 
     @property
     def count(self) -> int:
         """Configurations of the tuner that has the most."""
         return max((len(configs) for _, configs in self._all), default=0)
 
-    def pin(self, index: int | None) -> str:
-        """Leave each tuner one configuration, or (None) all; returns the pinned ones in words."""
+    def pin(self, index: int | None) -> None:
+        """Leave each tuner one configuration, or (None) all."""
         self._index = index
-        said = []
+        self.gave_way = False
         for tuner, configs in self._all:
-            tuner.configs = configs if index is None else [configs[index % len(configs)]]
-            getattr(tuner, "cache", {}).clear()
-            said += [] if index is None else [str(tuner.configs[0])]
-        return "; ".join(said)
+            self._leave(tuner, configs)
+
+    def _leave(self, tuner: Any, configs: list[Any]) -> None:
+        tuner.configs = configs if self._index is None else [configs[self._index % len(configs)]]
+        getattr(tuner, "cache", {}).clear()
+
+    def said(self) -> str:
+        """The configurations that run now, in words; nothing where tuning would choose them."""
+        return "" if self._index is None else "; ".join(str(tuner.configs[0]) for tuner, _ in self._all)
 
 
 def on_launch(pins: Callable[[], Pins | None]) -> None:

@@ -110,10 +110,11 @@ class _Served:
             self.emulation.bf16_arithmetic = False
         probe = PROBES.get(request.probe) or SPEED_PROBES[request.probe]
         # Tuning would take time, and what it picks differs from run to run.
-        pinned = self.run.pins.pin(request.options.get("configuration", 0))
+        pins = self.run.pins
+        pins.pin(request.options.get("configuration", 0))
         tensors, facts = probe(self.run, channel.unpack(request.tensors), request.options)
-        facts["configuration"] = pinned
-        facts["configurations"] = self.run.pins.count  # with those that were found when they ran
+        facts["configuration"], facts["gave_way"] = pins.said(), pins.gave_way
+        facts["configurations"] = pins.count  # with those that were found when they ran
         if self.emulation is not None:
             facts["bf16_arithmetic"] = self.emulation.bf16_arithmetic
         return channel.Raw(tensors=channel.pack(tensors), facts=facts)
