@@ -251,6 +251,15 @@ def test_row_stride() -> None:
     assert row_stride(torch.empty(6).expand(4, 6)) == 0
 
 
+def test_a_shape_is_planned_once() -> None:
+    """Planning takes longer than a launch: a call may not repeat it."""
+    plan_rows.cache_clear()
+    for _ in range(3):
+        gate, up = torch.randn(3, 80).chunk(2, dim=-1)
+        torch.testing.assert_close(act_mul(gate, up, "relu"), torch.relu(gate) * up)
+    assert (plan_rows.cache_info().misses, plan_rows.cache_info().hits) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("columns", "strides", "unit", "width"),
     [

@@ -11,7 +11,7 @@ import pytest
 import torch
 from mlpfusion_kernels import cached_kernel
 from mlpfusion_kernels.cached_kernel import CACHE_LIMIT
-from mlpfusion_kernels.described_kernel import Box, DescribedKernel, box_of
+from mlpfusion_kernels.described_kernel import Box, Described, DescribedKernel, box_of
 from triton import knobs
 from triton.backends.nvidia import driver
 from triton.compiler import CompiledKernel
@@ -114,14 +114,21 @@ def box(address: int, *, shape: tuple[int, int] = (96, 64), stride: int = 64, de
     return Box(tensor, shape, (stride, 1), (64, 64))
 
 
+def described_by(*boxes: Box) -> Described:
+    """Boxes as a launch is told of them."""
+    tensors = tuple(each.tensor for each in boxes)
+    return Described(tensors, tuple(size for each in boxes for size in (*each.shape, *each.strides)), lambda: boxes)
+
+
 X, Y = box(1024), box(4096)
+XY, XX = described_by(X, Y), described_by(X, X)
 BIAS: tuple[Any, ...] = (Pointer(256),)
 
 
 def test_the_second_launch_under_a_key_gives_the_driver_what_tritons_own_launch_gives(kernel: Kernel) -> None:
     launch = described(kernel)
     for _ in range(3):
-        launch(("key",), 5, (X, Y), BIAS, (96, "silu"), {"num_warps": 8, "maxnreg": 168})
+        launch(("key",), 5, XY, BIAS, (96, "silu"), {"num_warps": 8, "maxnreg": 168})
     assert kernel.compiled == 1
     assert kernel.options == [{"num_warps": 8, "maxnreg": 168}]
     by_triton, *direct = kernel.launched
@@ -131,11 +138,11 @@ def test_the_second_launch_under_a_key_gives_the_driver_what_tritons_own_launch_
 
 def test_a_descriptor_is_encoded_once_for_each_address_shape_and_strides(kernel: Kernel, encoded: list[Any]) -> None:
     launch = described(kernel)
-    launch(("key",), 5, (X, Y), BIAS, (), {})
+    launch(("key",), 5, XY, BIAS, (), {})
     encoded.clear()
     others = [X, box(2048), box(1024, shape=(95, 64)), box(1024, stride=72), X, box(2048)]
     for other in others:
-        launch(("key",), 5, (other, Y), BIAS, (), {})
+        launch(("key",), 5, described_by(other, Y), BIAS, (), {})
         found = next(each for each in kernel.launched[-1] if isinstance(each, tuple) and each[0] == "tensor map")
         assert found[1] == (other.tensor.data_ptr(), *other.shape, *other.strides, METAS[0])
     assert [each[:4] for each in encoded if each[-1] == METAS[0]] == [
@@ -148,10 +155,27 @@ def test_a_descriptor_is_encoded_once_for_each_address_shape_and_strides(kernel:
     assert kernel.compiled == 1
 
 
+def test_boxes_are_made_for_new_places_alone(kernel: Kernel) -> None:
+    """Six of them take as long as the launch itself."""
+    launch, made = described(kernel), []
+
+    def told(*boxes: Box) -> Described:
+        return described_by(*boxes)._replace(boxes=lambda: made.append(boxes) or boxes)  # type: ignore[func-returns-value]
+
+    moved = box(2048)
+    order = [(X, Y), (X, Y), (X, Y), (moved, Y), (X, Y), (moved, Y), (Y, X), (X, Y)]
+    for boxes in order:
+        launch(("key",), 5, told(*boxes), BIAS, (), {})
+        assert [each[1][0] for each in kernel.launched[-1] if isinstance(each, tuple)] == [
+            each.tensor.data_ptr() for each in boxes
+        ]
+    assert made == [(X, Y), (X, Y), (moved, Y), (Y, X)]  # the first of all by Triton's own launch
+
+
 def test_one_tensor_in_two_places_is_encoded_for_each(kernel: Kernel, encoded: list[Any]) -> None:
     launch = described(kernel)
     for _ in range(2):
-        launch(("key",), 5, (X, X), BIAS, (), {})
+        launch(("key",), 5, XX, BIAS, (), {})
     assert [each[-1] for each in encoded[2:]] == METAS
 
 
@@ -159,7 +183,7 @@ def test_another_key_compiles_again_and_encodes_for_itself(kernel: Kernel, encod
     """Two keys may stand for blocks of two sizes, which are part of what is encoded."""
     launch = described(kernel)
     for key in ("a", "b", "a", "b"):
-        launch((key,), 5, (X, Y), BIAS, (), {})
+        launch((key,), 5, XY, BIAS, (), {})
     assert kernel.compiled == 2
     assert len(encoded) == 8
 
@@ -167,12 +191,14 @@ def test_another_key_compiles_again_and_encodes_for_itself(kernel: Kernel, encod
 def test_both_caches_are_bounded(kernel: Kernel) -> None:
     launch = described(kernel)
     for number in range(CACHE_LIMIT + 5):
-        launch((number,), 1, (X, Y), BIAS, (), {})
+        launch((number,), 1, XY, BIAS, (), {})
     assert len(launch._direct) <= CACHE_LIMIT
     for number in range(2 * CACHE_LIMIT + 5):
-        launch((CACHE_LIMIT + 4,), 1, (box(16 * number + 16), Y), BIAS, (), {})
+        launch((CACHE_LIMIT + 4,), 1, described_by(box(16 * number + 16), Y), BIAS, (), {})
         assert kernel.launched[-1] != kernel.launched[-2]
-    assert len(launch._direct[CACHE_LIMIT + 4,].encoded) <= CACHE_LIMIT
+    kept = launch._direct[CACHE_LIMIT + 4,]
+    assert 0 < len(kept.encoded) <= CACHE_LIMIT
+    assert 0 < len(kept.launches) <= CACHE_LIMIT
 
 
 def test_no_tensor_is_kept(kernel: Kernel, encoded: list[Any]) -> None:
@@ -181,7 +207,7 @@ def test_no_tensor_is_kept(kernel: Kernel, encoded: list[Any]) -> None:
     watched = [weakref.ref(each) for each in (x, y, bias)]
     for _ in range(3):
         boxes: Any = (Box(x, (96, 64), (64, 1), (64, 64)), Box(y, (96, 64), (64, 1), (64, 64)))  # type: ignore[arg-type]
-        launch(("key",), 5, boxes, (bias,), (), {})  # type: ignore[arg-type]
+        launch(("key",), 5, described_by(*boxes), (bias,), (), {})  # type: ignore[arg-type]
     kernel.seen.clear()
     del x, y, bias, boxes
     gc.collect()
@@ -194,7 +220,7 @@ def test_a_misaligned_pointer_goes_by_triton_and_is_never_remembered(kernel: Ker
     launch = described(kernel)
     odd: Any = (Pointer(264),)
     for tensors in (odd, BIAS, odd, BIAS) if first else (BIAS, odd, BIAS, odd):
-        launch(("key",), 5, (X, Y), tensors, (), {})
+        launch(("key",), 5, XY, tensors, (), {})
     assert kernel.compiled == 3
     assert [each[-1] for each in kernel.launched] == ([264, 256, 264, 256] if first else [256, 264, 256, 264])
 
@@ -203,16 +229,16 @@ def test_a_misaligned_pointer_goes_by_triton_and_is_never_remembered(kernel: Ker
 def test_hooks_see_every_launch(kernel: Kernel, which: str) -> None:
     launch = described(kernel)
     for _ in range(2):
-        launch(("key",), 5, (X, Y), BIAS, (), {})
+        launch(("key",), 5, XY, BIAS, (), {})
     hook, seen = getattr(knobs.runtime, which), []
     hook.add(seen.append)
     try:
-        launch(("key",), 5, (X, Y), BIAS, (), {})
+        launch(("key",), 5, XY, BIAS, (), {})
     finally:
         hook.remove(seen.append)
     assert kernel.compiled == 2  # Triton's own launch, which makes the metadata and calls the hooks
     assert any(each is hook for each in kernel.launched[-1])
-    launch(("key",), 5, (X, Y), BIAS, (), {})
+    launch(("key",), 5, XY, BIAS, (), {})
     assert kernel.compiled == 2
 
 
@@ -221,7 +247,7 @@ def test_whatever_needs_tritons_own_launcher_gets_it(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     launch = described(kernel)
-    launch(("key",), 5, (X, Y), BIAS, (), {})
+    launch(("key",), 5, XY, BIAS, (), {})
     if reason == "version":
         monkeypatch.setattr(cached_kernel, "DIRECT_LAUNCH", False)
     elif reason == "debug":
@@ -234,7 +260,7 @@ def test_whatever_needs_tritons_own_launcher_gets_it(
         monkeypatch.setattr(CompiledKernel, "launch_metadata", lambda *_: "metadata")
     else:
         kernel.pre_run_hooks.append(print)
-    launch(("key",), 5, (X, Y), BIAS, (), {})
+    launch(("key",), 5, XY, BIAS, (), {})
     assert kernel.compiled == 2
 
 
@@ -244,7 +270,7 @@ def test_a_kernel_that_was_compiled_without_tma_goes_by_triton(kernel: Kernel, m
     kernel.metas = metas
     launch = described(kernel)
     for _ in range(2):
-        launch(("key",), 5, (X, Y), BIAS, (), {})
+        launch(("key",), 5, XY, BIAS, (), {})
     assert kernel.compiled == 2
     assert launch._direct == {}
 
@@ -254,7 +280,7 @@ def test_a_launcher_of_another_make_goes_by_triton(kernel: Kernel, monkeypatch: 
     monkeypatch.setattr(driver, "wrap_handle_tensordesc", lambda *_: lambda *given: write_down(*given))  # noqa: PLW0108
     launch = described(kernel)
     for _ in range(2):
-        launch(("key",), 5, (X, Y), BIAS, (), {})
+        launch(("key",), 5, XY, BIAS, (), {})
     assert kernel.compiled == 2
     assert launch._direct == {}
 
@@ -280,7 +306,7 @@ def test_a_tensor_of_another_device_gets_a_guard(kernel: Kernel, monkeypatch: py
 
     monkeypatch.setattr(torch.cuda, "device", Guard)
     launch = described(kernel)
-    there = (box(1024, device=1), box(4096, device=1))
+    there = described_by(box(1024, device=1), box(4096, device=1))
     for _ in range(2):
         launch(("key", 1), 5, there, (), (), {})
     assert entered == [1, -1, 1, -1]
@@ -290,7 +316,7 @@ def test_a_tensor_of_another_device_gets_a_guard(kernel: Kernel, monkeypatch: py
 def test_a_cpu_tensor_outside_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_kernel, "is_interpreted", lambda _kernel: False)
     with pytest.raises(RuntimeError, match="cannot run on a CPU tensor; move it to a GPU, or set TRITON_INTERPRET=1"):
-        DescribedKernel(Kernel(), describe)((), 1, (box_of(torch.zeros(64, 64), 64, 64),), (), (), {})
+        DescribedKernel(Kernel(), describe)((), 1, described_by(box_of(torch.zeros(64, 64), 64, 64)), (), (), {})
 
 
 def test_the_box_of_a_view_is_the_view() -> None:

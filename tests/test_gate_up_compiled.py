@@ -50,9 +50,9 @@ def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         compiled.append(self.kernel.warmup(*tensors, *rest, **options, grid=(programs,)))
 
     def compile_described(
-        self: DescribedKernel, key: Any, programs: int, boxes: Any, tensors: Any, rest: Any, options: Any
+        self: DescribedKernel, key: Any, programs: int, described: Any, tensors: Any, rest: Any, options: Any
     ) -> None:
-        arguments = (*map(self.describe, boxes), *tensors, *rest)
+        arguments = (*map(self.describe, described.boxes()), *tensors, *rest)
         compiled.append(self.kernel.warmup(*arguments, **options, grid=(programs,)))
 
     multiprocessors, most, _ = ARCHITECTURES[arch]

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import functools
+from typing import NamedTuple
 
 import torch
 import triton
 
 from . import act_mul_kernels as kernels
-from .cached_kernel import CachedKernel
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from .cached_kernel import CACHE_LIMIT, CachedKernel
 
 _FORWARD_FLAT = CachedKernel(kernels.act_mul_flat_kernel)
 _FORWARD_ROWS = CachedKernel(kernels.act_mul_rows_kernel)
@@ -82,7 +80,8 @@ def row_stride(tensor: torch.Tensor) -> int | None:
     return shape[-1] if distance is None else distance
 
 
-def plan_rows(shape: Sequence[int], strides: Sequence[int], itemsize: int, elements: int) -> RowPlan:
+@functools.lru_cache(maxsize=CACHE_LIMIT)  # 15 us on a slow host, as much as some whole calls take on the device
+def plan_rows(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, elements: int) -> RowPlan:
     """Choose the tile of a 2-D launch over `shape`, whose tensors have these row strides and this smallest itemsize.
 
     The unit is the largest power of two that divides the row length and all strides, at most 16 bytes of the

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from . import gate_up_backward_kernels, gate_up_kernels
 from .cached_kernel import LISTENERS, CachedKernel, Launched, announce, is_interpreted
-from .described_kernel import Box, DescribedKernel, box_of
+from .described_kernel import Box, Described, DescribedKernel, box_of
 from .gate_up_configs import Card, Config
 from .gate_up_decode import DecodeConfig, down_decode, gate_up_decode
 from .gate_up_layouts import aligned, aligned_rows, distance
@@ -187,12 +187,16 @@ def _launch_hopper(
 ) -> None:
     (m, d), h = x.shape, weights.gate.shape[0]
     rows, columns = config.block_m // 2, config.block_n  # each of two warpgroups takes half of the rows
-    inputs = (
-        box_of(x, rows, config.block_k),
-        box_of(weights.gate, columns, config.block_k),
-        box_of(weights.up, columns, config.block_k),
-    )
-    boxes = (*inputs, *(box_of(each, rows, columns // config.parts) for each in outputs))
+    gate, up = weights.gate, weights.up
+
+    def boxes() -> tuple[Box, ...]:
+        inputs = ((x, rows), (gate, columns), (up, columns))
+        part = (rows, columns // config.parts)
+        return *(box_of(each, high, config.block_k) for each, high in inputs), *(
+            box_of(each, *part) for each in outputs
+        )
+
+    described = Described((x, gate, up, *outputs), (m, h, d, x.stride(0), gate.stride(0), up.stride(0)), boxes)
     has_bias = weights.gate_bias is not None
     # A long epilogue is a loop over half of its pieces: all of them are more code than the instruction cache holds.
     unroll = min(config.parts, 4) if keep or activation == "gelu" else config.parts
@@ -202,11 +206,11 @@ def _launch_hopper(
     key = (x.get_device(), x.dtype, constants)
     if LISTENERS:
         biases = {"gate_bias": weights.gate_bias, "up_bias": weights.up_bias}
-        read = {"x": x, "gate_weight": weights.gate, "up_weight": weights.up}
+        read = {"x": x, "gate_weight": gate, "up_weight": up}
         read |= {name: bias for name, bias in biases.items() if bias is not None}
         written = dict(zip(("product", "gate", "up"), outputs if keep else outputs[:1], strict=False))
         announce(Launched(_hopper()[0].kernel, (programs,), read, written))
-    _hopper()[0](key, programs, boxes, _biases(weights), (m, h, d, *constants), _specialised(config))
+    _hopper()[0](key, programs, described, _biases(weights), (m, h, d, *constants), _specialised(config))
 
 
 def _launch_wide(
@@ -222,12 +226,16 @@ def _launch_wide(
     (m, d), h = x.shape, weights.gate.shape[0]
     block = (config.block_m, config.block_n // config.parts)
     first = weights.gate if apart > 0 else weights.up
-    both = Box(first, (2, h, d), (abs(apart), first.stride(0), 1), (2, config.block_n, config.block_k))
-    boxes = (box_of(x, config.block_m, config.block_k), both, *(box_of(each, *block) for each in outputs))
+
+    def boxes() -> tuple[Box, ...]:
+        both = Box(first, (2, h, d), (abs(apart), first.stride(0), 1), (2, config.block_n, config.block_k))
+        return box_of(x, config.block_m, config.block_k), both, *(box_of(each, *block) for each in outputs)
+
+    described = Described((x, first, *outputs), (m, h, d, x.stride(0), first.stride(0), apart), boxes)
     constants = (activation, weights.gate_bias is not None, keep, apart < 0, _precision(x), *_tile(config))
     rest = (d, h, *config.tiles(m, h), *constants)
     key = (x.get_device(), x.dtype, constants, config.warps, config.stages)
-    _WIDE(key, config.programs(m, h, here.multiprocessors), boxes, _biases(weights), rest, _options(config))
+    _WIDE(key, config.programs(m, h, here.multiprocessors), described, _biases(weights), rest, _options(config))
 
 
 def _launch_pointer(
@@ -284,9 +292,14 @@ def _backward_hopper(
 ) -> None:
     (m, d), h = dy.shape, gate.shape[1]
     rows, box = config.block_m, config.block_n // config.parts
-    operands = (box_of(dy, rows, config.block_k), box_of(down_weight, config.block_k, config.block_n))
-    tall = (gate, up, dgate_up[:, :h], dgate_up[:, h:], product)
-    boxes = (*operands, *(box_of(each, rows, box) for each in tall))
+
+    def boxes() -> tuple[Box, ...]:
+        operands = (box_of(dy, rows, config.block_k), box_of(down_weight, config.block_k, config.block_n))
+        tall = (gate, up, dgate_up[:, :h], dgate_up[:, h:], product)
+        return *operands, *(box_of(each, rows, box) for each in tall)
+
+    tensors = (dy, down_weight, gate, up, dgate_up, product)
+    described = Described(tensors, (m, h, d, dy.stride(0), down_weight.stride(0)), boxes)
     constants = (rows, config.block_n, config.block_k, config.stages, config.group, activation)
     programs = config.programs(m, h, here.multiprocessors)
     key = (dy.get_device(), dy.dtype, constants)
@@ -294,7 +307,7 @@ def _backward_hopper(
         read = {"dy": dy, "down_weight": down_weight, "gate": gate, "up": up}
         written = {"dgate_up": dgate_up, "product": product}
         announce(Launched(_hopper()[1].kernel, (programs,), read, written))
-    _hopper()[1](key, programs, boxes, (), (m, h, d, *constants), _specialised(config))
+    _hopper()[1](key, programs, described, (), (m, h, d, *constants), _specialised(config))
 
 
 def _backward_wide(
@@ -310,15 +323,20 @@ def _backward_wide(
 ) -> None:
     (m, d), h = dy.shape, gate.shape[1]
     block = (config.block_m, config.block_n // config.parts)
-    operands = (box_of(dy, config.block_m, config.block_k), box_of(down_weight, config.block_k, config.block_n))
-    results = (dgate_up[:, :h], dgate_up[:, h:], product)
-    boxes = (*operands, *(box_of(each, *block) for each in results))
+
+    def boxes() -> tuple[Box, ...]:
+        operands = (box_of(dy, config.block_m, config.block_k), box_of(down_weight, config.block_k, config.block_n))
+        results = (dgate_up[:, :h], dgate_up[:, h:], product)
+        return *operands, *(box_of(each, *block) for each in results)
+
+    tensors = (dy, down_weight, dgate_up, product)
+    described = Described(tensors, (m, h, d, dy.stride(0), down_weight.stride(0)), boxes)
     unit = _unit(d, h)
     constants = (activation, _precision(dy), unit, *_tile(config))
     key = (dy.get_device(), dy.dtype, constants, config.warps, config.stages)
     rest = (m, d // unit, h // unit, *config.tiles(m, h), *constants)
     programs = config.programs(m, h, here.multiprocessors)
-    _BACKWARD_TMA(key, programs, boxes, (gate, up), rest, _options(config))
+    _BACKWARD_TMA(key, programs, described, (gate, up), rest, _options(config))
 
 
 def _backward_pointer(
