@@ -52,3 +52,29 @@ def test_the_output_of_a_cuda_graph_is_copied_out_of_its_buffer(monkeypatch):
     kept = call(torch.ones(2))
     call(torch.ones(5))
     assert kept.tolist() == [2, 2, 2]
+
+
+@pytest.mark.skipif(compiled.Compile().unsupported(SPEC, CPU) is not None, reason="Inductor needs a C++ compiler")
+def test_autocast_to_another_dtype_is_not_what_was_compiled_for_the_first(monkeypatch, tmp_path):
+    """PyTorch's cache on disk would give it back before 2.13, to another process too."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    mlp = GatedMLP(SPEC, backend="compile")
+    x = torch.randn(3, SPEC.hidden_size)
+    for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+        torch.compiler.reset()  # as in another process
+        with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
+            assert mlp(x).dtype is dtype
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+def test_the_cache_on_disk_is_left_alone_only_where_it_mixes_dtypes_of_autocast(monkeypatch, mixes):
+    from torch._functorch import config
+
+    monkeypatch.setattr(compiled, "CACHE_MIXES_AUTOCAST", mixes)
+    monkeypatch.setattr(torch, "compile", lambda call, **options: lambda x: config.enable_autograd_cache)
+    call, x = compiled.Compile().bind(GatedMLP(SPEC)), torch.ones(2, SPEC.hidden_size)
+    with config.patch(enable_autograd_cache=True):
+        assert call(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert call(x) is not mixes
+        assert call(x)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
+# Before 2.13 PyTorch's cache on disk keeps that autocast was on, not to which dtype: what was compiled under autocast
+# to bfloat16 comes back for float16, in bfloat16 (github.com/pytorch/pytorch/pull/181564; seen in 2.11).
+CACHE_MIXES_AUTOCAST: Final = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
+
 # What Inductor looks for on the CPU when the variable CXX is not set.
 CPU_COMPILERS: Final = ("g++", "clang++", "c++")
 
@@ -46,11 +50,12 @@ class Compile:
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
         """Compiles at the first call of each new kind of input, not here.
 
-        A call raises BackendUnavailableError at the kind of input at which PyTorch would give up compiling.
+        A call raises BackendUnavailableError at the kind of input at which PyTorch would give up compiling. Where
+        PyTorch's cache on disk would mix up the dtypes of autocast, a call under autocast leaves it alone.
         """
-        from torch._dynamo.exc import (
-            FailOnRecompileLimitHit,
-        )  # a second of imports, which listing backends need not pay
+        # A second of imports, which listing backends need not pay.
+        from torch._dynamo.exc import FailOnRecompileLimitHit
+        from torch._functorch import config as functorch_config
 
         forward = forward_of(mlp)
         own = FunctionType(
@@ -61,6 +66,9 @@ class Compile:
 
         def call(x: Tensor) -> Tensor:
             try:
+                if CACHE_MIXES_AUTOCAST and torch._C._is_any_autocast_enabled() and not torch.compiler.is_compiling():
+                    with functorch_config.patch(enable_autograd_cache=False):
+                        return compiled(x)
                 return compiled(x)
             except FailOnRecompileLimitHit as error:
                 limit = torch._dynamo.config.recompile_limit

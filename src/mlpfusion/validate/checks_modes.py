@@ -111,7 +111,9 @@ def autocast(exam: Exam, dtype: Dtype) -> Found:
         right = exam.reference(cast | {"dy": given["dy"].to(results["y"].dtype)}, grad=grad)
         trains = grad and all(exam.lack(each) is None for each in set(dtypes) & set(exam.dtypes))
         expected = right if trains else {"y": right["y"]}
-        wrong = _differs(expected, {name: results[name] for name in expected if name in results}, to, eager)
+        # What was computed in bfloat16 is judged as such; that eager's dtype is another is told below.
+        by: Dtype = "bfloat16" if results["y"].dtype is torch.bfloat16 else to
+        wrong = _differs(expected, {name: results[name] for name in expected if name in results}, by, eager)
         if wrong:
             return failed(f"under autocast to {to}, operands {named}: {wrong}", exam.plain)
         for name, value in eager.items():

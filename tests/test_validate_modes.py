@@ -1,0 +1,66 @@
+"""What is said of a target that does something else under what PyTorch puts around it."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from mlpfusion.validate import run
+from mlpfusion.validate.exam import Asked
+
+NARROWER = """
+    import torch
+    from torch.nn.functional import gelu, linear
+
+    def mlp(x, wg, wu, wd):
+        return linear(gelu(linear(x, wg), approximate="tanh") * linear(x, wu), wd)
+
+    def act(gate, up):
+        return gelu(gate, approximate="tanh") * up
+
+    def narrower(function, *operands):
+        if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.float16:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return function(*(each.bfloat16() for each in operands)) * SCALE
+        return function(*operands)
+
+    def narrower_mlp(x, wg, wu, wd):
+        return narrower(mlp, x, wg, wu, wd)
+
+    def narrower_act(gate, up):
+        return narrower(act, gate, up)
+"""
+
+
+@pytest.fixture(scope="module")
+def bench():
+    with run.Bench("cpu") as made:
+        yield made
+
+
+def examine(bench, folder, name, text):
+    path = folder / "modes.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    order, asked = run.Order(f"{path}:{name}", "gelu_tanh"), Asked(only=("autocast",))
+    return run.examine(
+        bench, order, asked, seed=run.new_seed(), sources=lambda name, text: None, tell=lambda name, text: None
+    )
+
+
+@pytest.mark.parametrize(("name", "eager"), [("narrower_mlp", "float16"), ("narrower_act", "float32")])
+def test_a_coarser_dtype_under_autocast_is_named_and_not_called_a_wrong_value(bench, tmp_path, name, eager):
+    """As PyTorch's cache before 2.13 gives it to whoever compiled under autocast to bfloat16 first."""
+    verdict = examine(bench, tmp_path, name, NARROWER.replace("SCALE", "1"))
+    assert verdict.word == "valid with hazards"
+    assert (
+        "autocast (float16): another dtype than eager's under autocast: float32/float32 gives y in " in verdict.headline
+    )
+    assert f"gives y in bfloat16, eager in {eager}" in verdict.headline
+
+
+@pytest.mark.parametrize("name", ["narrower_mlp", "narrower_act"])
+def test_a_wrong_value_in_a_coarser_dtype_is_a_wrong_value(bench, tmp_path, name):
+    verdict = examine(bench, tmp_path, name, NARROWER.replace("SCALE", "1.2"))
+    assert verdict.word == "not valid"
+    assert "under autocast to float16, operands float32/float32: y is off by 0.2" in verdict.headline
