@@ -22,7 +22,7 @@ BACKWARD = Config("hopper", 128, 256, 64, 8, 8, 3, 1)
 class Call(NamedTuple):
     key: Any
     programs: int
-    boxes: Any
+    described: Any
     tensors: Any
     rest: Any
     options: Any
@@ -71,11 +71,11 @@ def test_forward_boxes_lie_over_the_operands_where_they_are(
     (call,) = kernels[0].calls
     assert call.programs == -(-M // 128) * -(-H // 128)
     operands = (x, weights.gate, weights.up, product, *((gate, up) if keep else (product, product)))
-    for box, operand in zip(call.boxes, operands, strict=True):
+    for box, operand in zip(call.described.boxes(), operands, strict=True):
         assert box.tensor.data_ptr() == operand.data_ptr()
         assert (box.shape, box.strides) == (tuple(operand.shape), operand.stride())
     # Each of two warpgroups takes half of a tile's rows; an eighth of its columns is stored at a time.
-    assert [box.block for box in call.boxes] == [(64, 64), (128, 64), (128, 64), *[(64, 16)] * 3]
+    assert [box.block for box in call.described.boxes()] == [(64, 64), (128, 64), (128, 64), *[(64, 16)] * 3]
     assert call.rest[:3] == (M, H, D)
     assert call.rest[-3:] == ("silu", bias, keep)
     assert call.key[2] == call.rest[3:]  # the key of the launch decides every constant
@@ -117,10 +117,10 @@ def test_backward_boxes_lie_over_both_halves_of_one_gradient(
     assert (dgate_up.shape, product.shape) == ((M, 2 * H), (M, H))
     (call,) = kernels[1].calls
     operands = (dy, down, gate, up, dgate_up[:, :H], dgate_up[:, H:], product)
-    for box, operand in zip(call.boxes, operands, strict=True):
+    for box, operand in zip(call.described.boxes(), operands, strict=True):
         assert box.tensor.data_ptr() == operand.data_ptr()
         assert (box.shape, box.strides) == (tuple(operand.shape), operand.stride())
-    assert [box.block for box in call.boxes] == [(128, 64), (64, 256), *[(128, 32)] * 5]
+    assert [box.block for box in call.described.boxes()] == [(128, 64), (64, 256), *[(128, 32)] * 5]
     assert call.rest == (M, H, D, 128, 256, 64, 3, 8, "gelu")
     assert call.key[2] == call.rest[3:]
     assert call.options == {"num_warps": 8, "maxnreg": 168}
