@@ -80,6 +80,22 @@ def test_what_the_kernels_can_run_is_supported(activation: Any, dtype: Any) -> N
         assert Fused().unsupported(spec(activation=activation, dtype=dtype), EMULATED) is None
 
 
+@pytest.mark.parametrize(
+    ("triton_version", "numpy_version", "runs"),
+    [("3.6.0", "2.3.5", True), ("3.6.0", "2.4.6", False), ("3.6.0", "3.0.1", False), ("3.7.1", "2.4.6", True)],
+)
+def test_an_interpreter_without_loops_is_told_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch, triton_version: str, numpy_version: str, runs: bool
+) -> None:
+    """As seen with Triton 3.6.0 and NumPy 2.4.6: "only 0-dimensional arrays can be converted to Python scalars"."""
+    monkeypatch.setattr("triton.__version__", triton_version)
+    monkeypatch.setattr("numpy.__version__", numpy_version)
+    reason = Fused().unsupported(spec(dtype="float16"), EMULATED)
+    assert (reason is None) is runs
+    assert runs or f"Triton {triton_version} cannot run loops with NumPy {numpy_version}" in str(reason)
+    assert Fused().unsupported(spec(dtype="float16"), cuda(9, 0)) is None
+
+
 # ---- binding ---------------------------------------------------------------------------------------------------------
 
 

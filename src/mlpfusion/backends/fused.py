@@ -40,6 +40,8 @@ class Fused:
         for name, size in (("hidden_size", spec.hidden_size), ("intermediate_size", spec.intermediate_size)):
             if size % MULTIPLE:
                 return f"{name} must be a multiple of {MULTIPLE}, got {size}"
+        if device.interpreted and (fault := _no_loops()) is not None:
+            return fault
         if spec.dtype == "bfloat16" and device.interpreted:
             return f"{_WRONG}; use float16 or float32 there"
         if device.kind == "cpu" and not device.interpreted:
@@ -75,6 +77,21 @@ class Fused:
             return y
 
         return _right_numbers(forward) if is_interpreted() else forward
+
+
+def _no_loops() -> str | None:
+    """Why Triton's interpreter cannot run a loop here, or None: before 3.7 it turns one-element arrays into ints."""
+    import numpy as np
+    import triton
+
+    versions = (triton.__version__, np.__version__)
+    release, numpy = (tuple(int(part) for part in version.split(".")[:2]) for version in versions)
+    if release >= (3, 7) or numpy < (2, 4):
+        return None
+    return (
+        f"the interpreter of Triton {versions[0]} cannot run loops with NumPy {versions[1]}; "
+        "install numpy<2.4, or Triton 3.7 with the PyTorch that brings it"
+    )
 
 
 def _right_numbers(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
