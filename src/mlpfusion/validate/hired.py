@@ -35,6 +35,12 @@ class RaisedError(MlpfusionError):
         self.exception = raised.exception
         self.text = raised.text
 
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether it says that nobody wrote what was called, a backward say, rather than that this failed."""
+        says = ("not implemented", "no autograd formula was registered")  # the latter of a custom operator
+        return self.exception == "NotImplementedError" or any(each in self.text for each in says)
+
 
 class DiedError(MlpfusionError):
     """The worker crashed, hung or lost its device while a target ran; the text says which."""
