@@ -75,7 +75,7 @@ def validate(
     used = run.new_seed() if seed is None else seed
     wanted = None if activation is None else parse_activation(activation)
     with run.Bench(here.kind) as bench:
-        orders = run.expand(bench, named, wanted, time_limit_s=time_limit_s)
+        orders = run.expand(bench, named, wanted, time_limit_s=time_limit_s, only=asked.only)
         _check_peers(bench, asked, wanted or run.DEFAULT)
         verdicts = [
             run.examine(

@@ -26,8 +26,9 @@ MLP: Final[frozenset[Kind]] = frozenset(("mlp",))
 
 
 # "each" dtype that is taken; "two", the finest and a 16-bit one, for what may differ between the code paths of both;
-# the "finest" alone; each "narrow" one, which has 16 bits.
-Judged = Literal["each", "two", "finest", "narrow"]
+# the "finest" alone; each "narrow" one, which has 16 bits, or the finest without one; "16-bit" ones alone, for what
+# cannot be asked in float32.
+Judged = Literal["each", "two", "finest", "narrow", "16-bit"]
 
 
 class Check(NamedTuple):
@@ -42,6 +43,8 @@ class Check(NamedTuple):
     def asked_in(self, exam: Exam) -> tuple[Dtype, ...]:
         """The dtypes in which this is asked: of those that the target takes; without a narrow one, the finest."""
         narrow = tuple(dtype for dtype in exam.dtypes if dtype != "float32")
+        if self.dtypes == "16-bit":
+            return narrow
         if not exam.dtypes or self.dtypes == "each":
             return exam.dtypes
         if self.dtypes == "two":

@@ -31,6 +31,7 @@ ALL: Final[tuple[Check, ...]] = (
 # The checks without which nothing is called valid: of values, and of gradients unless there are none.
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}
 TRAINING: Final[dict[Kind, str]] = {"act_mul": "backward", "mlp": "mlp-gradients"}
+_KINDS: Final[dict[Kind, str]] = {"act_mul": "act·mul", "mlp": "MLP"}
 
 
 def selected(kind: Kind, only: tuple[str, ...] | None) -> tuple[Check, ...]:
@@ -47,3 +48,23 @@ def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(f"unknown check {name!r}; valid: {', '.join(known)}")
     return names
+
+
+def check_kinds(kinds: dict[str, Kind | None], only: tuple[str, ...]) -> None:
+    """Refuse a check that is for the kind of no target, and a target of whose kind no check is.
+
+    Args:
+        kinds: the kind of each target; None is one that is not known yet.
+        only: names of checks.
+
+    Raises:
+        UsageError: a check and a target that it is not for.
+    """
+    known = {target: kind for target, kind in kinds.items() if kind is not None}
+    fits = {name: next(check.kinds for check in ALL if check.name == name) for name in only}
+    for name, own in fits.items():
+        for target, kind in known.items():
+            is_idle = len(known) == len(kinds) and not own.intersection(known.values())
+            if kind not in own and (is_idle or not any(kind in each for each in fits.values())):
+                meant = " and ".join(_KINDS[each] + "s" for each in own)
+                raise UsageError(f"check {name!r} is for {meant}; {target} is an {_KINDS[kind]}")

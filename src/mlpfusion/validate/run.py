@@ -17,7 +17,7 @@ from mlpfusion.validate import against, bounds
 from mlpfusion.validate.checks import carry_out, told
 from mlpfusion.validate.exam import SIZES, Asked, Exam, UndecidableError, failed
 from mlpfusion.validate.hired import DiedError, Hired, RaisedError
-from mlpfusion.validate.registry import DECISIVE, TRAINING, selected
+from mlpfusion.validate.registry import DECISIVE, TRAINING, check_kinds, selected
 from mlpfusion.verdicts import Checked, Peer, Verdict
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
     from mlpfusion.spec import Activation
     from mlpfusion.validate.channel import Loaded
-    from mlpfusion.verdicts import Word
+    from mlpfusion.verdicts import Kind, Word
 
     Tell = Callable[[str, str], None]
 
@@ -68,16 +68,25 @@ def new_seed() -> int:
     return secrets.randbelow(2**32)
 
 
-def expand(bench: Bench, targets: Sequence[str], activation: Activation | None, *, time_limit_s: float) -> list[Order]:
+def expand(
+    bench: Bench,
+    targets: Sequence[str],
+    activation: Activation | None,
+    *,
+    time_limit_s: float,
+    only: tuple[str, ...] | None = None,
+) -> list[Order]:
     """Every target, a Hub directory as its functions and layers.
 
     Raises:
-        UsageError: a text names nothing, or no target; the message says what is valid.
+        UsageError: a text names nothing, or no target, or one that none of the checks in `only` is for; the message
+            says what is valid.
     """
     orders = []
+    kinds: dict[str, Kind | None] = dict.fromkeys(targets)
     for target in targets:
         try:
-            bench.worker.load(target, activation or DEFAULT, time_limit_s=time_limit_s)
+            kinds[target] = bench.worker.load(target, activation or DEFAULT, time_limit_s=time_limit_s).kind
         except RaisedError as error:
             if error.why == "misused" and error.exception == "several":
                 orders += [Order(f"{target}:{name}", activation) for name in error.text.split("\n")]
@@ -87,6 +96,7 @@ def expand(bench: Bench, targets: Sequence[str], activation: Activation | None, 
         except DiedError:
             pass  # its verdict will say so
         orders.append(Order(target, activation or DEFAULT))
+    check_kinds(kinds, only or ())
     return orders
 
 
@@ -225,6 +235,9 @@ def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...]
     runs = [check for check in checks if check.name == "runs"]
     if runs and all(check.status != "pass" for check in runs):
         return "not decidable here", f"no dtype can be judged: {runs[0].sentence}"
+    asked = [check for check in checks if check.name != "runs"]
+    if only is not None and not asked:
+        return "not decidable here", _unasked(runs, loaded, only)
     decisive = [check for check in checks if check.name == DECISIVE[loaded.kind]]
     if only is None and not any(check.status == "pass" for check in decisive):
         return "not decidable here", _said((decisive or list(checks))[0])
@@ -236,9 +249,19 @@ def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...]
     hazards = [check for check in checks if check.hazard]
     if hazards:
         return "valid with hazards", "; ".join(_said(check) for check in hazards)
-    if only is not None and all(check.status != "pass" for check in checks if check.name != "runs"):
-        return "not decidable here", _said(checks[-1])
+    if only is not None and all(check.status != "pass" for check in asked):
+        return "not decidable here", _said(asked[-1])
     return "valid", "every check passed; forward only" if forward_only else "every check passed"
+
+
+def _unasked(runs: Sequence[Checked], loaded: Loaded, only: tuple[str, ...]) -> str:
+    """Why nothing was judged although the target runs."""
+    if set(only) == {"runs"}:
+        return "it runs; none of the checks that decide was asked for"
+    if any(check.name != "runs" for check in selected(loaded.kind, only)):
+        taken = [check.dtype for check in runs if check.status == "pass" and check.dtype]
+        return f"none of the checks asked for is for {' or '.join(taken)}"
+    return f"none of the checks asked for is for {loaded.described}"
 
 
 def _said(check: Checked) -> str:
