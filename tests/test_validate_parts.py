@@ -156,10 +156,20 @@ def test_kernels_are_found_behind_functions_and_pinned() -> None:
     assert len(tuned_kernel.configs) == 2
 
 
+@triton.jit
+def four_kernel(g, u, o, count, B: tl.constexpr, ACT: tl.constexpr):
+    pass
+
+
 def test_a_bare_kernel_is_told_how_to_become_a_target() -> None:
     assert tuners.jit_function(tuned_kernel) is tuned_kernel
     assert tuners.jit_function(deeper) is None
-    assert "tuned_kernel[(triton.cdiv(n, 1024),)]" in tuners.wrapping(tuned_kernel)
+    tuned = tuners.wrapping(tuned_kernel)  # BLOCK is what its configurations set
+    assert "tuned_kernel[lambda meta: (triton.cdiv(n, meta['BLOCK']),)](x=..., out=..., n=...); return out" in tuned
+    plain = tuners.wrapping(four_kernel)
+    assert "four_kernel[(triton.cdiv(n, 1024),)](g=gate, u=up, o=out, count=n, B=1024, ACT=...)" in plain
+    heuristic = tuners.wrapping(triton.heuristics({"B": lambda args: 64, "ACT": lambda args: 0})(four_kernel))
+    assert "four_kernel[lambda meta: (triton.cdiv(n, meta['B']),)](g=gate, u=up, o=out, count=n); " in heuristic
 
 
 def test_errors_of_the_interpreter_are_its_own() -> None:
@@ -221,6 +231,40 @@ def test_the_word_of_a_verdict(checks: list[Checked], word: str, headline: str) 
     assert found[1].startswith(headline)
 
 
+NARROW = ("store",)
+IN_FLOAT32 = [msgspec.structs.replace(checked("runs", "pass"), dtype="float32")]
+
+
+@pytest.mark.parametrize(
+    ("checks", "only", "word", "headline"),
+    [
+        (IN_FLOAT32, ("runs",), "not decidable here", "it runs; none of the checks that decide was asked for"),
+        (IN_FLOAT32, NARROW, "not decidable here", "none of the checks asked for is for float32"),
+        (IN_FLOAT32, ("tf32",), "not decidable here", "none of the checks asked for is for a function"),
+        ([*IN_FLOAT32, checked("store", "not decidable here")], NARROW, "not decidable here", "store: of store"),
+        ([*IN_FLOAT32, checked("store", "pass")], NARROW, "valid", "every check passed"),
+        ([checked("runs", "fail")], ("runs",), "not valid", "runs: of runs"),
+        ([checked("runs", "reported")], NARROW, "not decidable here", "no dtype can be judged"),
+    ],
+)
+def test_the_word_where_a_few_checks_were_asked_for(
+    checks: list[Checked], only: tuple[str, ...], word: str, headline: str
+) -> None:
+    assert run.conclude(checks, LOADED, only=only)[0] == word
+    assert run.conclude(checks, LOADED, only=only)[1].startswith(headline)
+
+
+def test_a_check_must_be_for_a_target_and_a_target_for_a_check() -> None:
+    both = {"a.py:f": "act_mul", "b.py:g": "mlp"}
+    registry.check_kinds(both, ("elementwise", "mlp-values"))  # type: ignore[arg-type]
+    registry.check_kinds(both | {"directory": None}, ("function",))  # type: ignore[arg-type]
+    registry.check_kinds({"b.py:g": "mlp", "directory": None}, ("mlp-values", "store"))
+    with pytest.raises(UsageError, match=r"^check 'mlp-values' is for MLPs; a\.py:f is an act·mul$"):
+        registry.check_kinds({"a.py:f": "act_mul"}, ("function", "mlp-values"))
+    with pytest.raises(UsageError, match=r"^check 'store' is for act·muls; b\.py:g is an MLP$"):
+        registry.check_kinds(both, ("store",))  # type: ignore[arg-type]
+
+
 def test_every_check_has_a_name_of_its_own_and_says_what_it_looks_at() -> None:
     names = [check.name for check in registry.ALL]
     assert len(set(names)) == len(names)
@@ -239,6 +283,8 @@ def test_every_check_has_a_name_of_its_own_and_says_what_it_looks_at() -> None:
         ("finest", DTYPES_ALL, ("float32",)),
         ("narrow", DTYPES_ALL, ("bfloat16", "float16")),
         ("narrow", ("float32",), ("float32",)),
+        ("16-bit", DTYPES_ALL, ("bfloat16", "float16")),
+        ("16-bit", ("float32",), ()),
         ("each", (), ()),
         ("two", (), ()),
     ],

@@ -73,6 +73,9 @@ def name_of(target: Any) -> str:
                 "function or class at the top level of a module, or a text such as file.py:name"
             )
     name, module_name = found.__qualname__, found.__module__
+    owner = getattr(found, "__self__", None)
+    if isinstance(owner, type):  # of an autograd.Function's apply, that class rather than the one that defines apply
+        name, module_name = f"{owner.__qualname__}.{found.__name__}", owner.__module__
     if "<locals>" in name or "<lambda>" in name:
         raise UsageError(
             f"{name!r} is defined inside a function or has no name, so that another process cannot find it; move it to "

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import os
 import sys
-import tempfile
 import traceback
 import types
 from importlib import util
@@ -23,8 +21,9 @@ from mlpfusion.backends.eager import activation_function
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import MLPSpec
-from mlpfusion.validate import tuners
+from mlpfusion.validate import hub_targets, tuners
 from mlpfusion.validate.left import TARGET
+from mlpfusion.validate.signatures import operands, required, takes_activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +113,8 @@ def _find(text: str) -> Any:
     if separator and Path(path).is_dir():
         return _from_hub(Path(path), name)
     if separator:
+        if ":" in path or "/" in path:
+            raise UsageError(f"target {text!r} must be FILE.py:NAME or MODULE:NAME, and {path!r} is neither")
         if util.find_spec(path.partition(".")[0]) is None:
             raise UsageError(f"module {path!r} of target {text!r} does not exist; {VALID}")
         return _attribute(importlib.import_module(path), text, name)
@@ -157,42 +158,17 @@ def _attribute(module: Any, text: str, name: str) -> Any:
 
 
 def _from_hub(path: Path, name: str | None) -> Any:
-    """A layer or function of a Hub kernel directory: one that is built, or a source tree of pure Python."""
-    from kernels import get_local_kernel
-
-    source = next(iter(sorted((path / "torch-ext").glob("*/__init__.py"))), None)
-    if source is not None and not (path / "build").is_dir():
-        from mlpfusion.hub_tree import build_hub_tree
-
-        scratch = tempfile.mkdtemp(prefix="hub-", dir=os.environ.get("MLPFUSION_SCRATCH"))
-        path = build_hub_tree(Path(scratch) / "kernel", package=source.parent)
-    try:
-        kernel = get_local_kernel(path)
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"directory {str(path)!r} is no Hub kernel: it has no torch-ext/NAME/__init__.py and no build that fits "
-            "this machine"
-        ) from error
+    """A layer or function of a Hub kernel directory."""
+    kernel = hub_targets.load_kernel(path)
     if name is not None:
         return _attribute(kernel, f"{path.name}:{name}", name)
-    layers = getattr(kernel, "layers", None)
-    classes = {
-        f"layers.{each}": value
-        for each, value in vars(layers).items()
-        if inspect.isclass(value) and issubclass(value, nn.Module) and value is not nn.Module
-    }
-    functions = {each: value for each, value in vars(kernel).items() if inspect.isfunction(value)}
-    names = [each for each, value in (functions | classes).items() if not each.startswith("_") and _is_target(value)]
+    names = hub_targets.target_names(kernel)
     if not names:
-        raise UsageError(f"Hub kernel {path.name!r} has no function (gate, up) -> out and no gated-MLP layer")
+        raise UsageError(
+            f"Hub kernel {path.name!r} has no function (gate, up) -> out and no gated-MLP layer that is seen as one; "
+            "name it as DIRECTORY:NAME"
+        )
     raise SeveralError(names)
-
-
-def _is_target(value: Any) -> bool:
-    if inspect.isclass(value) and issubclass(value, nn.Module):
-        return _required(value.forward)[1:] in (["x"], ["hidden_states"], ["gate", "up"])
-    names = _required(value)
-    return len(names) in (2, 4) or (len(names) == 3 and names[2] in {"activation", "act"})
 
 
 def _peer(text: str, activation: Activation) -> Callable[..., Tensor]:
@@ -225,24 +201,20 @@ def _made(found: Any, text: str, activation: Activation, device: Device) -> Targ
     raise UsageError(f"target {text!r} is a {type(found).__name__}; {VALID}")
 
 
-def _required(function: Any) -> list[str]:
-    """The names of its positional parameters without a default."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [each.name for each in parameters if each.kind in positional and each.default is each.empty]
-
-
 def _function(found: Callable[..., Tensor], text: str, activation: Activation) -> Target:
-    names = _required(found)
+    names = operands(found)
+    if names is None:
+        name = text.rpartition(":")[2]
+        raise UsageError(
+            f"the parameters of target {text!r}, a {type(found).__name__}, cannot be read; wrap it as a function: "
+            f"def f(gate, up): return {name}(gate, up)"
+        )
     used = tuners.reachable(found)
     if len(names) == 2:
-        return Target(
-            "act_mul", "an act·mul function (gate, up) -> out", used, lambda given: Bound(found, given, given)
-        )
-    if len(names) == 3 and names[2] in {"activation", "act"}:
+        made = isinstance(found, nn.Module)
+        described = f"the module {type(found).__name__}" if made else "an act·mul function (gate, up) -> out"
+        return Target("act_mul", described, used, lambda given: Bound(found, given, given))
+    if takes_activation(names):
 
         def act_mul(gate: Tensor, up: Tensor) -> Tensor:
             return found(gate, up, activation)
@@ -251,6 +223,11 @@ def _function(found: Callable[..., Tensor], text: str, activation: Activation) -
         return Target("act_mul", described, used, lambda given: Bound(act_mul, given, given))
     if len(names) == 4:
         return Target("mlp", "an MLP function (x, wg, wu, wd) -> y", used, lambda given: Bound(found, given, given))
+    if isinstance(found, nn.Module):
+        raise UsageError(
+            f"target {text!r} is a {type(found).__name__} whose forward takes ({', '.join(names)}); name its class, "
+            "which is built in the sizes of each check, or a function (x, wg, wu, wd)"
+        )
     raise UsageError(f"target {text!r} takes ({', '.join(names)}); {VALID}")
 
 
@@ -286,9 +263,9 @@ def _backend(made: registry.Backend, activation: Activation, device: Device) -> 
 
 
 def _module(found: type[nn.Module], text: str, activation: Activation, device: Device) -> Target:
-    names = _required(found.forward)[1:]
+    names = required(found.forward)[1:]
     if len(names) == 2:
-        needed = _required(found.__init__)[1:]
+        needed = required(found.__init__)[1:]
         if needed:
             raise UsageError(
                 f"target {text!r}: a module whose forward takes ({', '.join(names)}) is made without arguments, and "
@@ -301,7 +278,7 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
         raise UsageError(f"target {text!r}: its forward takes ({', '.join(names)}); it must take (x) or (gate, up)")
 
     def bind(given: tuple[Tensor, ...]) -> Bound:
-        if not _required(found.__init__)[1:] and not _has_projections(found):
+        if not required(found.__init__)[1:] and not _has_projections(found):
             mlp: nn.Module = _loaded_mlp(given, activation)  # a layer of the Hub: a forward that borrows projections
             call: Callable[..., Tensor] = types.MethodType(found.forward, mlp)
         else:
@@ -310,8 +287,9 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
         linears = tuple(getattr(mlp, name, None) for name in ("gate_proj", "up_proj", "down_proj"))
         if any(linear is None for linear in linears):
             raise UsageError(f"target {text!r} has no gate_proj, up_proj and down_proj, by which its weights are set")
-        _fill(mlp, linears, given[1:])
         weights: list[Any] = [linear.weight for linear in linears if linear is not None]
+        _check_set(mlp, weights, text)
+        _fill(mlp, linears, given[1:])
         return Bound(call, given[:1], (given[0], *weights))
 
     # What is no target is said when it is loaded. Any other exception is a refusal of these sizes, which checks see.
@@ -322,6 +300,16 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
     except Exception:
         traceback.print_exc()
     return Target("mlp", f"the module {found.__name__}", tuners.reachable(found), bind)
+
+
+def _check_set(mlp: nn.Module, weights: list[Any], text: str) -> None:
+    """Refuse a module with other parameters than its weights: they would stay as they were initialised."""
+    unset = [name for name, parameter in mlp.named_parameters() if not any(parameter is weight for weight in weights)]
+    if unset:
+        raise UsageError(
+            f"target {text!r} has parameters that are not set: {', '.join(unset)}; build it without biases, or "
+            "validate a function (x, wg, wu, wd)"
+        )
 
 
 def _trial(device: Device) -> tuple[Tensor, ...]:
@@ -344,7 +332,7 @@ def _construct(found: type[nn.Module], given: tuple[Tensor, ...], activation: Ac
     sizes = {"hidden_size": wg.shape[1], "intermediate_size": wg.shape[0]}
     config = types.SimpleNamespace(**sizes, hidden_act=act, hidden_activation=act, mlp_bias=False)
     try:
-        made = found(*sizes.values()) if len(_required(found.__init__)) == 3 else found(config)
+        made = found(*sizes.values()) if len(required(found.__init__)) == 3 else found(config)
     except (TypeError, AttributeError) as error:
         raise UsageError(
             f"{found.__name__} cannot be built as {found.__name__}(config) or {found.__name__}(hidden_size, "

@@ -31,14 +31,24 @@ def jit_function(found: Any) -> Any:
 
 
 def wrapping(kernel: Any) -> str:
-    """How to make a target of a bare kernel, in one line."""
-    while not hasattr(kernel, "arg_names") and hasattr(kernel, "fn"):
+    """How to make a target of a bare kernel, in one line, with the kernel's own parameters."""
+    chosen: set[str] = set()  # by the configurations and heuristics around it, so that a launch leaves them out
+    while not inspect.isfunction(kernel) and hasattr(kernel, "fn"):
+        chosen.update(*(config.kwargs for config in getattr(kernel, "configs", ())), getattr(kernel, "values", ()))
         kernel = kernel.fn
-    function = kernel if inspect.isfunction(kernel) else getattr(kernel, "fn", kernel)
-    name = getattr(function, "__name__", "kernel")
+    parameters = inspect.signature(kernel).parameters.values()
+    constants = [each.name for each in parameters if "constexpr" in inspect.formatannotation(each.annotation)]
+    operands = [each.name for each in parameters if each.name not in {*constants, *chosen}]
+    block = next((name for name in constants if "BLOCK" in name.upper()), next(iter(constants), None))
+    per_program = f"meta[{block!r}]" if block in chosen else "1024"
+    grid = f"(triton.cdiv(n, {per_program}),)"
+    given = dict(zip(operands, ("gate", "up", "out", "n"), strict=True)) if len(operands) == 4 else {}
+    arguments = [f"{name}={given.get(name, '...')}" for name in operands]
+    arguments += [f"{name}={1024 if name == block else '...'}" for name in constants if name not in chosen]
     return (
         "validate a function that launches it, such as: def act_mul(gate, up): out = torch.empty_like(gate); "
-        f"n = out.numel(); {name}[(triton.cdiv(n, 1024),)](gate, up, out, n, BLOCK=1024); return out"
+        f"n = out.numel(); {kernel.__name__}[{'lambda meta: ' if 'meta' in grid else ''}{grid}]"
+        f"({', '.join(arguments)}); return out"
     )
 
 

@@ -1,0 +1,78 @@
+"""Reads which operands a callable takes, whatever it is wrapped in."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+# What no operand is: numbers, texts and settings, as they are annotated, and as they are called where nothing is.
+_NO_TENSOR: Final = re.compile(r"\b(int|bool|float|str|dtype|device|Callable)\b")
+_NO_OPERAND: Final = re.compile(
+    r"(^|_)(n|m|k|sizes?|shapes?|dims?|multiple|count|index|blocks?|dtype|device|name|path|config|kernel|eps|fn|func|ctx)"
+    r"(_|$)"
+)
+
+
+def operands(found: Any) -> list[str] | None:
+    """The names of its positional parameters without a default, or None where they cannot be read."""
+    read = _read(found)
+    if read is None:
+        return None
+    names = [each.name for each in read if each.kind in _POSITIONAL and each.default is each.empty]
+    # Two or more belong to a function that takes others besides; fewer to a wrapper that hides those of what it calls.
+    hidden = len(names) < 2 and any(each.kind is each.VAR_POSITIONAL for each in read)
+    return None if hidden else names
+
+
+def required(found: Any) -> list[str]:
+    """The same where nothing has to be said of what cannot be read: it takes none."""
+    return operands(found) or []
+
+
+def may_be_a_kernel(found: Any) -> bool:
+    """Whether its parameters are those of a target, by their number and as far as names and annotations tell."""
+    names = operands(found) or []
+    if not (len(names) in (2, 4) or takes_activation(names)):
+        return False
+    tensors = names[:2] if takes_activation(names) else names
+    return all(_may_be_a_tensor(each) for each in _read(found) or () if each.name in tensors)
+
+
+def takes_activation(names: list[str]) -> bool:
+    """Whether these are gate, up and the name of the activation."""
+    return len(names) == 3 and names[2] in {"activation", "act"}
+
+
+def _may_be_a_tensor(parameter: inspect.Parameter) -> bool:
+    if parameter.annotation is parameter.empty:
+        return _NO_OPERAND.search(parameter.name.lower()) is None
+    written = inspect.formatannotation(parameter.annotation)
+    return "Tensor" in written or _NO_TENSOR.search(written) is None
+
+
+def _read(found: Any) -> list[inspect.Parameter] | None:
+    try:
+        if _is_apply(found):
+            return _of_function(found.__self__)
+        if isinstance(found, nn.Module):
+            found = getattr(found, "_orig_mod", found).forward  # of a compiled module, that of the one within
+        made_of = getattr(found, "_init_fn", None)  # of a custom operator, the function that it was made of
+        return list(inspect.signature(made_of or found).parameters.values())
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _is_apply(found: Any) -> bool:
+    made = getattr(found, "__self__", None)
+    return inspect.isclass(made) and issubclass(made, torch.autograd.Function) and found.__name__ == "apply"
+
+
+def _of_function(made: type[torch.autograd.Function]) -> list[inspect.Parameter]:
+    """What `apply` takes: what `forward` does, without the context, which it has unless another method gets it."""
+    forward = list(inspect.signature(made.forward).parameters.values())
+    return forward if made.setup_context is not torch.autograd.Function.setup_context else forward[1:]
