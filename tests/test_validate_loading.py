@@ -12,7 +12,7 @@ import torch
 from mlpfusion.cli import main
 from mlpfusion.hub_tree import build_hub_tree
 from mlpfusion.testing import name_of
-from mlpfusion.validate import run, signatures
+from mlpfusion.validate import hub_targets, run, signatures
 from mlpfusion.validate.exam import Asked
 
 if TYPE_CHECKING:
@@ -102,11 +102,20 @@ def test_helpers_are_told_from_kernels_by_annotations_and_names() -> None:
     def four(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor, wd: torch.Tensor) -> None: ...
     def maybe(gate: torch.Tensor, up: torch.Tensor | int) -> None: ...
     def flag(gate: torch.Tensor, fast: bool) -> None: ...
+    def packed(x: torch.Tensor, weights: Asked, activation: str) -> None: ...
     def moved(tensor, device): ...  # type: ignore[no-untyped-def]
     def three(gate, up, out): ...  # type: ignore[no-untyped-def]
 
     assert [signatures.may_be_a_kernel(each) for each in (four, maybe)] == [True, True]
-    assert [signatures.may_be_a_kernel(each) for each in (flag, moved, three)] == [False] * 3
+    assert [signatures.may_be_a_kernel(each) for each in (flag, packed, moved, three)] == [False] * 4
+
+
+def test_the_kernels_of_this_project_are_what_its_hub_tree_has() -> None:
+    import mlpfusion_kernels
+
+    names = hub_targets.target_names(mlpfusion_kernels)
+    assert [name for name in names if not name.startswith("layers.")] == ["act_mul", "act_mul_reference"]
+    assert all(name.endswith("MLP") for name in names[2:])
 
 
 # ---- callables of every kind -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import typing
 from typing import Any, Final
 
 import torch
@@ -40,7 +41,8 @@ def may_be_a_kernel(found: Any) -> bool:
     if not (len(names) in (2, 4) or takes_activation(names)):
         return False
     tensors = names[:2] if takes_activation(names) else names
-    return all(_may_be_a_tensor(each) for each in _read(found) or () if each.name in tensors)
+    hints = _hints(found)
+    return all(_may_be_a_tensor(each, hints.get(each.name)) for each in _read(found) or () if each.name in tensors)
 
 
 def takes_activation(names: list[str]) -> bool:
@@ -48,11 +50,21 @@ def takes_activation(names: list[str]) -> bool:
     return len(names) == 3 and names[2] in {"activation", "act"}
 
 
-def _may_be_a_tensor(parameter: inspect.Parameter) -> bool:
+def _may_be_a_tensor(parameter: inspect.Parameter, hint: Any) -> bool:
     if parameter.annotation is parameter.empty:
         return _NO_OPERAND.search(parameter.name.lower()) is None
     written = inspect.formatannotation(parameter.annotation)
-    return "Tensor" in written or _NO_TENSOR.search(written) is None
+    if "Tensor" in written:
+        return True
+    return hint is object if inspect.isclass(hint) else _NO_TENSOR.search(written) is None
+
+
+def _hints(found: Any) -> dict[str, Any]:
+    """The annotations as what they name; none where one names what was imported for a type checker alone."""
+    try:
+        return typing.get_type_hints(getattr(found, "_init_fn", found))
+    except (AttributeError, NameError, TypeError):
+        return {}
 
 
 def _read(found: Any) -> list[inspect.Parameter] | None:
