@@ -9,7 +9,7 @@ import torch
 from mlpfusion.reference import error
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
-from mlpfusion.validate.checks_values import BIASED, MOST_BIAS_ULP, SCALES, how
+from mlpfusion.validate.checks_values import BIASED, LARGEST_ON_GPU, MOST_BIAS_ULP, SCALES, how
 from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, undecided
 from mlpfusion.validate.hired import RaisedError
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from mlpfusion.validate.channel import Tensors
     from mlpfusion.validate.exam import Exam
 
-SHAPES: Final = ((7, 127), (33, 97), (16, 256))  # the last for kernels that take only multiples
-# More than one block, and room for every gate value of 16 bits; the second where the first is refused.
+# One to three dimensions: a backward may have code of its own for each. Two for kernels that take only multiples.
+SHAPES: Final = ((7, 127), (33, 97), (2, 3, 97), (1031,), (16, 256), (2, 4, 256))
+# More than one block, and room for every gate value of 16 bits, in one row and in many.
 LARGE: Final = ((1, 65537), (64, 1024))
 # Gates beyond these say nothing: a cube overflows from 7e12 on, in right formulas too, and results of a gate below
 # 2^-100 may be subnormal in float32, which hardware may take for 0.
@@ -48,11 +49,9 @@ def differentiable(exam: Exam, dtype: Dtype) -> Found:
 def backward(exam: Exam, dtype: Dtype) -> Found:
     """Every element of d_gate and d_up is within its bound, at gate scales of 0.01, 1 and 10."""
     worst = {"gate": 0.0, "up": 0.0}
-    failures, judged, is_large_judged = [], 0, False
+    failures, judged = [], 0
     exam.need_gradients(dtype)
-    for shape in exam.asked.shapes or (*SHAPES, *LARGE):
-        if shape == LARGE[1] and not exam.asked.shapes and is_large_judged:
-            continue
+    for shape in exam.asked.shapes or (*SHAPES, *LARGE, *(LARGEST_ON_GPU[:1] if exam.device == "cuda" else ())):
         for given in _operands(exam, dtype, shape):
             try:
                 results, _ = exam.backward(given)
@@ -61,7 +60,6 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
                     raise
                 break
             judged += 1
-            is_large_judged |= shape in LARGE
             trained = bounds.forward_scores(results["y"], given["gate"], given["up"], exam.activation, dtype)
             if bool((trained > bounds.LIMIT).any()):
                 return failed("with gradients on, y itself is beyond its bound", shape)
@@ -105,8 +103,9 @@ def backward_store(exam: Exam, dtype: Dtype) -> Found:
             bounds.gate_scores(of[0], at, exam.activation, dtype),
             bounds.up_scores(of[1], at, exam.activation, dtype),
         )
-        if any(bool((each > bounds.LIMIT).any()) for each in scores):
-            return undecided("gradients are beyond their bounds")
+        beyond = [name for name, each in zip(exam.names, scores, strict=True) if bool((each > bounds.LIMIT).any())]
+        if beyond:
+            return failed(f"{' and '.join(f'd_{name}' for name in beyond)} is beyond its bound", shape)
         judged += 1
         for name, bias in bounds.gradient_biases_in_ulp(*of, at, exam.activation, dtype)._asdict().items():
             if not abs(bias) <= MOST_BIAS_ULP:
@@ -120,7 +119,8 @@ def backward_store(exam: Exam, dtype: Dtype) -> Found:
 def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tensors]:
     """What a shape is judged with: random gates at three scales, or in a large shape every gate value, shuffled."""
     if shape not in LARGE:
-        yield from (exam.operands(dtype, shape, "backward", scale=scale) for scale in SCALES)
+        scales = LARGEST_ON_GPU[1] if shape == LARGEST_ON_GPU[0] else SCALES
+        yield from (exam.operands(dtype, shape, "backward", scale=scale) for scale in scales)
         return
     given = exam.operands(dtype, shape, "backward")
     gates = bounds.every_value(dtype)
@@ -153,20 +153,46 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
 
 
 def partial(exam: Exam, dtype: Dtype) -> Found:
-    """The gradient of each operand is the same where no other operand needs one."""
+    """The gradient of each operand, or of x and of all weights, is the same where no other operand needs one."""
     exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "partial")
     whole, _ = exam.backward(given)
-    for name in exam.names if exam.kind == "act_mul" else exam.names[:1]:
+    first, *others = exam.names
+    for names in ((first,), others):
+        which = " and ".join(names)
         try:
-            alone = exam.ask("partial", given, of=name)[0][f"d:{name}"]
+            alone, _ = exam.ask("partial", given, of=list(names))
         except RaisedError as raised:
             if not is_refusal(raised):
                 raise
-            return hazard(f"breaks where {name} alone needs a gradient: {raised}", exam.plain)
-        if not _alike(whole[f"d:{name}"], alone, dtype):
-            return failed(f"the gradient of {name} is another where no other operand needs one", exam.plain)
+            return hazard(f"breaks where {which} alone need a gradient: {raised}", exam.plain)
+        for name in names:
+            if not _alike(whole[f"d:{name}"], alone.get(f"d:{name}"), dtype):
+                return failed(f"the gradient of {name} is another where only {which} need one", exam.plain)
     return passed("each gradient is the same where no other is needed")
+
+
+def apart(exam: Exam, dtype: Dtype) -> Found:
+    """Two calls, then both their backwards, give the gradients of each alone, and the first ones stay."""
+    exam.need_gradients(dtype)
+    given = exam.operands(dtype, exam.plain, "apart")
+    varied = (*exam.names, "dy") if exam.kind == "act_mul" else ("x", "dy")
+    other = given | {name: exam.operands(dtype, exam.plain, "apart, later")[name] for name in varied}
+    alone, later = exam.backward(given)[0], exam.backward(other)[0]
+    try:
+        both, _ = exam.ask("apart", given | {f"other:{name}": other[name] for name in varied})
+    except RaisedError as raised:
+        if not is_refusal(raised):
+            raise
+        return hazard(f"breaks where a second call comes before the first one's backward: {raised}", exam.plain)
+    for name in exam.names:
+        for prefix, right, which in (("d", alone, "first"), ("e", later, "second")):
+            if not _alike(right[f"d:{name}"], both.get(f"{prefix}:{name}"), dtype):
+                sentence = f"the {which} of two calls gets a wrong gradient of {name}: what they keep is one buffer"
+                return failed(sentence, exam.plain)
+        if not torch.equal(both[f"d:{name}"].nan_to_num(), both[f"after:{name}"].nan_to_num()):
+            return failed(f"the next backward overwrites an earlier gradient of {name}", exam.plain)
+    return passed("two calls keep their gradients apart")
 
 
 def saved_kept(exam: Exam, dtype: Dtype) -> Found:
@@ -248,6 +274,7 @@ CHECKS: Final = (
         dtypes="each",
     ),
     Check("partial", "the gradient of one operand alone", BOTH, partial, dtypes="two"),
+    Check("apart", "two calls, and then the backward of each", BOTH, apart, dtypes="two"),
     Check("saved-kept", "the bits of operands and dy before and after the backward", BOTH, saved_kept, dtypes="two"),
     Check("second-backward", "two backwards through one graph", BOTH, second_backward, dtypes="two"),
     Check("double-backward", "a gradient of the gradient, against fp64", BOTH, double_backward),

@@ -22,6 +22,7 @@ LAID_OUT: Final = (8, 256)
 PERMUTED: Final = (2, 4, 256)  # 8 rows without one distance between them
 ONE_ROW: Final = "one row of stride 1"
 WEIGHTS: Final = ("transposed", "sliced")  # tied to another layer's, or a part of a wider matrix
+WEIGHTS_OF: Final = (("wg", "wu"), ("wg",), ("wu",), ("wd",))
 
 
 class Case(NamedTuple):
@@ -43,7 +44,7 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
     dense: dict[str, Tensor] = {}  # by the operands' values, which few layouts change
     for case in _forward_cases(exam):
         given = _given(exam, dtype, case)
-        values = repr([float(given[name].double().sum()) for name in exam.names])
+        values = _values(exam, given)
         named = f"{' and '.join(case.which)} {case.layout}"
         try:
             if values not in dense:
@@ -66,7 +67,7 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
 
 def _forward_cases(exam: Exam) -> list[Case]:
     if exam.kind == "mlp":
-        weights = [Case(layout, names) for layout in WEIGHTS for names in (("wg", "wu"), ("wd",))]
+        weights = [Case(layout, names) for layout in WEIGHTS for names in WEIGHTS_OF]
         return [*(Case(layout, ("x",)) for layout in LAYOUTS), *weights]
     sets = (exam.names, exam.names[:1], exam.names[1:])
     return [*(Case(layout, which) for layout in LAYOUTS for which in sets), Case(PACKED, exam.names)]
@@ -90,24 +91,27 @@ def _shape(exam: Exam, layout: str) -> tuple[int, ...]:
 
 def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found | None:
     """The same for gradients; the one that arrives may be of any layout too, and that of a sum is expanded."""
-    operands = exam.names if exam.kind == "act_mul" else ("x",)
-    cases = [Case("transposed", ("dy",)), Case("expanded", ("dy",)), Case("transposed", operands[:1])]
-    cases += [Case("half of a packed tensor", operands), Case("permuted", operands)]
-    if exam.kind == "act_mul":
-        cases += [Case("transposed", operands[1:]), Case(PACKED, operands)]
-    else:
-        cases += [Case("transposed", exam.names[1:])]
-    for case in cases:
+    dense: dict[str, Tensors | None] = {}
+    for case in [*(Case(layout, ("dy",)) for layout in LAYOUTS), *_forward_cases(exam)]:
         given = _given(exam, dtype, case)
-        straight = exam.gradients(given)
-        laid = None if straight is None else exam.gradients(given, **case.options)
-        if straight is None or laid is None:  # refused, or there are none
+        values = _values(exam, given)
+        if values not in dense:
+            straight = exam.gradients(given)
+            dense[values] = None if straight is None else straight[0]
+        right = dense[values]
+        laid = None if right is None else exam.gradients(given, **case.options)
+        if right is None or laid is None:  # refused, or there are none
             continue
-        for name, grad in straight[0].items():
+        for name, grad in right.items():
             if not _as_right(exam, given, name, laid[0][name], grad, dtype=dtype):
                 what = "the output gradient" if case.which == ("dy",) else " and ".join(case.which)
                 return failed(f"{grad_name(name)} is silently wrong where {what} is {case.layout}", shape)
     return None
+
+
+def _values(exam: Exam, given: Tensors) -> str:
+    """What tells operands apart by their values."""
+    return repr([float(given[name].double().sum()) for name in (*exam.names, "dy")])
 
 
 def _as_right(exam: Exam, given: Tensors, name: str, found: Tensor, dense: Tensor, *, dtype: Dtype) -> bool:

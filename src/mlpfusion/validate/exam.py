@@ -252,7 +252,7 @@ class Exam:
         Raises:
             RaisedError: the forward or (`BackwardError`) the backward raised, which may be a refusal of this call.
             DetachedError: the result has no gradient.
-            FaultError: a gradient is missing, or of another shape or dtype than its operand.
+            FaultError: a gradient is missing, or y or one of them is of another shape or dtype than its operand.
         """
         results, facts = self.ask("backward", given, **options)
         if "raised" in facts:
@@ -262,12 +262,11 @@ class Exam:
             raise DetachedError("its result has no gradient")
         if facts["missing"]:
             raise FaultError(f"there is no gradient for {' and '.join(facts['missing'])}")
-        for name in self.names:
-            grad, leaf = results[f"d:{name}"], given[name]
-            if grad.shape != leaf.shape or grad.dtype != leaf.dtype:
-                raise FaultError(
-                    f"the gradient of {name} is {tuple(grad.shape)} {grad.dtype} for {tuple(leaf.shape)} {leaf.dtype}"
-                )
+        for name in ("y", *self.names):
+            found, like = (results["y"], given["dy"]) if name == "y" else (results[f"d:{name}"], given[name])
+            if found.shape != like.shape or found.dtype != like.dtype:
+                what = "with gradients on, y" if name == "y" else f"the gradient of {name}"
+                raise FaultError(f"{what} is {tuple(found.shape)} {found.dtype} for {tuple(like.shape)} {like.dtype}")
         return results, facts
 
     def lack(self, dtype: Dtype) -> Lack | None:

@@ -122,16 +122,36 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def partial(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """The gradient of one operand, `of`, where no other needs one: d:NAME."""
-    name = options["of"]
+    """The gradients of some operands, `of`, where no other needs one: d:NAME."""
+    names = tuple(options["of"])
     leaves = dict(zip(OPERANDS[run.target.kind], run.operands(given, options), strict=True))
-    leaves[name].requires_grad_()
+    for name in names:
+        leaves[name].requires_grad_()
     bound = run.target.bind(tuple(leaves.values()))
     with guard.watch("nan"):
-        leaf = dict(zip(leaves, bound.leaves, strict=True))[name]
-        (grad,) = torch.autograd.grad(bound(), (leaf,), guard.place(given["dy"], run.device))
+        wanted = tuple(dict(zip(leaves, bound.leaves, strict=True))[name] for name in names)
+        grads = torch.autograd.grad(bound(), wanted, guard.place(given["dy"], run.device), allow_unused=True)
         run.synchronize()
-    return {f"d:{name}": grad}, {}
+    return _named(names, grads), {}
+
+
+def apart(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Two calls, the second on what `other:NAME` holds, then a backward of each: d:NAME, e:NAME.
+
+    after:NAME are the first call's gradients once more, after the second one's backward.
+    """
+    names = OPERANDS[run.target.kind]
+    bound = run.target.bind(run.operands(given, options, grad=True))
+    count = len(bound.arguments)
+    others = run.operands({name: given.get(f"other:{name}", given[name]) for name in names}, options, grad=True)
+    with guard.watch("nan"):
+        first, second = _tensor(bound()), _tensor(bound.function(*others[:count]))
+        grads = torch.autograd.grad(first, bound.leaves, guard.place(given["dy"], run.device))
+        kept = {name: tensor.clone() for name, tensor in _named(names, grads).items()}
+        leaves = (*others[:count], *bound.leaves[count:])
+        later = torch.autograd.grad(second, leaves, guard.place(given["other:dy"], run.device))
+        run.synchronize()
+    return {**kept, **_named(names, later, "e"), **_named(names, grads, "after")}, {}
 
 
 def second(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -287,6 +307,7 @@ PROBES: Final[dict[str, Probe]] = {
     "forward": forward,
     "backward": backward,
     "partial": partial,
+    "apart": apart,
     "second": second,
     "double": double,
     "reuse": reuse,
