@@ -49,7 +49,7 @@ TUNED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((3, 1031), (3, 1040), (5, 1280), (8, 1280)),
     "mlp": ((3, 67), (4, 64)),
 }
-ROW_EPS: Final = 32
+WRONG_ROW: Final = 0.25
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -230,8 +230,9 @@ def rows_alone(exam: Exam, dtype: Dtype) -> Found:
         return passed("a row gives the same bits alone and among others")
     largest = float((among[3:4].double() - alone.double()).abs().max())
     sentence = f"a row differs by up to {largest:.2g} when it is computed alone"
-    # Sums in another order differ by a few eps of what they add up; a wrong row differs by its own size.
-    if exam.kind == "act_mul" or not largest <= ROW_EPS * bounds.EPS[dtype] * float(among.double().abs().max()):
+    # Sums in another order differ by a few eps, products of TF32 by 2^-10, which `mlp-values` names, and a wrong row by
+    # its own size.
+    if exam.kind == "act_mul" or not largest <= WRONG_ROW * float(among.double().abs().max()):
         return failed(sentence, exam.plain)
     return reported(sentence + ", by the matrix products")
 
