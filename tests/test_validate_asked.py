@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import json
 import os
+import runpy
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +19,15 @@ import torch.nn.functional as F
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
 from mlpfusion.testing import assert_valid, name_of
-from mlpfusion.validate import run
 from mlpfusion.validating import LARGEST, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mlpfusion.validate import run
+
+MADE = runpy.run_path(str(Path(__file__).with_name("targets_made.py")))
+one_bench, written = MADE["one_bench"], MADE["written"]
 
 CONTROLS = Path(__file__).with_name("controls")
 GOOD = "def good(gate, up):\n    return F.gelu(gate, approximate='tanh') * up\n"
@@ -32,18 +35,8 @@ GOOD = "def good(gate, up):\n    return F.gelu(gate, approximate='tanh') * up\n"
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[run.Bench]:
-    """One for all: whole validations get it too, instead of starting workers of their own."""
-    with run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
+    with one_bench() as made:
         yield made
-
-
-def written(folder: Path, text: str, name: str = "mine.py") -> str:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    head = "import os\nimport sys\nimport torch\nimport torch.nn.functional as F\n\n\n"
-    path.write_text(head + textwrap.dedent(text), encoding="utf-8")
-    return str(path)
 
 
 def ran_by_pytest(path: str, folder: Path) -> subprocess.CompletedProcess[str]:

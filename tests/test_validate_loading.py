@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import textwrap
+import runpy
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,25 +17,18 @@ from mlpfusion.validate.exam import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from mlpfusion.verdicts import Verdict
 
 
+MADE = runpy.run_path(str(Path(__file__).with_name("targets_made.py")))
+one_bench, written = MADE["one_bench"], MADE["written"]
+
+
 @pytest.fixture(scope="module")
 def bench() -> Iterator[run.Bench]:
-    """One for all: whole validations get it too, instead of starting workers of their own."""
-    with run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
+    with one_bench() as made:
         yield made
-
-
-def written(folder: Path, text: str, name: str = "mine.py") -> str:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    head = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
-    path.write_text(head + textwrap.dedent(text), encoding="utf-8")
-    return str(path)
 
 
 def examine(bench: run.Bench, target: str, *only: str) -> Verdict:

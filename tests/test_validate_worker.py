@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import runpy
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,9 @@ from mlpfusion.validate.hired import DiedError, Hired, RaisedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+MADE = runpy.run_path(str(Path(__file__).with_name("targets_made.py")))
+one_bench, written = MADE["one_bench"], MADE["written"]
 
 GIVEN = {"gate": torch.linspace(-3, 3, 64).view(4, 16), "up": torch.linspace(1, 2, 64).view(4, 16)}
 RIGHT = F.gelu(GIVEN["gate"], approximate="tanh") * GIVEN["up"]
@@ -25,23 +28,13 @@ RIGHT = F.gelu(GIVEN["gate"], approximate="tanh") * GIVEN["up"]
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[run.Bench]:
-    """One for all: whole validations get it too, instead of starting workers of their own."""
-    with run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
+    with one_bench() as made:
         yield made
 
 
 @pytest.fixture
 def worker(bench: run.Bench) -> Hired:
     return bench.worker
-
-
-def written(folder: Path, text: str, name: str = "mine.py") -> str:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    head = "import os\nimport sys\nimport torch\nimport torch.nn.functional as F\n\n\n"
-    path.write_text(head + textwrap.dedent(text), encoding="utf-8")
-    return str(path)
 
 
 def is_right(worker: Hired, target: str) -> bool:

@@ -102,6 +102,12 @@ def load(name: str) -> Backend:
     return made
 
 
+def release(version: str) -> tuple[int, int]:
+    """The first two numbers of a version: (2, 11) of "2.11.0+cu130"."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's text that is not empty, for a one-line reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from mlpfusion.backend import release
 from mlpfusion.backends.eager import forward_of
 from mlpfusion.errors import BackendUnavailableError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 # Before 2.13 PyTorch's cache on disk keeps that autocast was on, not to which dtype: what was compiled under autocast
 # to bfloat16 comes back for float16, in bfloat16 (github.com/pytorch/pytorch/pull/181564; seen in 2.11).
-CACHE_MIXES_AUTOCAST: Final = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
+CACHE_MIXES_AUTOCAST: Final = release(torch.__version__) < (2, 13)
 
 # What Inductor looks for on the CPU when the variable CXX is not set.
 CPU_COMPILERS: Final = ("g++", "clang++", "c++")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.backend import plain_linears
+from mlpfusion.backend import plain_linears, release
 from mlpfusion.device import is_interpreted
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.hooks import refuse_bypassed
@@ -80,16 +80,14 @@ class Fused:
 
 
 def _no_loops() -> str | None:
-    """Why Triton's interpreter cannot run a loop here, or None: before 3.7 it turns one-element arrays into ints."""
+    """Why Triton's interpreter cannot run a loop here, or None: before 3.7 it makes an int of a one-element array."""
     import numpy as np
     import triton
 
-    versions = (triton.__version__, np.__version__)
-    release, numpy = (tuple(int(part) for part in version.split(".")[:2]) for version in versions)
-    if release >= (3, 7) or numpy < (2, 4):
+    if release(triton.__version__) >= (3, 7) or release(np.__version__) < (2, 4):
         return None
     return (
-        f"the interpreter of Triton {versions[0]} cannot run loops with NumPy {versions[1]}; "
+        f"the interpreter of Triton {triton.__version__} cannot run loops with NumPy {np.__version__}; "
         "install numpy<2.4, or Triton 3.7 with the PyTorch that brings it"
     )
 

@@ -222,7 +222,8 @@ def deterministic(exam: Exam, dtype: Dtype) -> Found:
 
 def rows_alone(exam: Exam, dtype: Dtype) -> Found:
     """A row gives the same bits alone and among others."""
-    given = exam.operands(dtype, (16, 256) if exam.kind == "act_mul" else (16,), "rows")
+    shape = (16, 256) if exam.kind == "act_mul" else (16,)
+    given = exam.operands(dtype, shape, "rows")
     among = exam.forward(given)
     rows = exam.names if exam.kind == "act_mul" else ("x",)
     alone = exam.forward({**given, **{name: given[name][3:4].clone() for name in rows}})
@@ -233,7 +234,7 @@ def rows_alone(exam: Exam, dtype: Dtype) -> Found:
     # Sums in another order differ by a few eps, products of TF32 by 2^-10, which `mlp-values` names, and a wrong row by
     # its own size.
     if exam.kind == "act_mul" or not largest <= WRONG_ROW * float(among.double().abs().max()):
-        return failed(sentence, exam.plain)
+        return failed(sentence, shape)
     return reported(sentence + ", by the matrix products")
 
 

@@ -1,0 +1,33 @@
+"""Files with targets, and one pair of workers for all tests of a file."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mlpfusion.validate import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HEAD = "import os\nimport sys\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
+
+
+def written(folder: Path, text: str, name: str = "mine.py") -> str:
+    """The path of a file with this text, below the usual imports."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HEAD + textwrap.dedent(text), encoding="utf-8")
+    return str(path)
+
+
+@contextlib.contextmanager
+def one_bench() -> Iterator[run.Bench]:
+    """Workers that whole validations get too, instead of starting some of their own."""
+    with run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
+        yield made
