@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from mlpfusion.records import Samples
+    from mlpfusion.records import Record, Samples
 
 RESULTS: Final = Path(__file__).parent / "results"
 KEPT: Final = ("event_us", "graph_us", "host_us", "wall_us")
@@ -56,6 +56,11 @@ def tell(text: str) -> None:
 
 
 START: Final = time.perf_counter()
+
+
+def elapsed_s() -> float:
+    """Seconds since the start of this process."""
+    return time.perf_counter() - START
 
 
 # ---- one row ---------------------------------------------------------------------------------------------------------
@@ -222,8 +227,8 @@ def merged(result: rows.Result, row: rows.Row) -> rows.Result:
     return msgspec.structs.replace(result, rows=tuple(placed))
 
 
-def encode(result: rows.Result) -> str:
-    """The JSON text of a result, a line for each peer."""
+def encode(result: Record) -> str:
+    """The JSON text of a record with `rows`, a line for each peer."""
     plain = msgspec.to_builtins(result)
 
     def text(value: object) -> str:

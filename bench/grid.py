@@ -1,0 +1,317 @@
+"""Races `fused` against every baseline over a grid of models and token counts, half of which no tile was tuned on.
+
+python bench/grid.py                  (goes on where the last run stopped; `--budget-s` seconds at a time)
+python bench/grid.py --show FILE      (prints a recorded grid again)
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gc
+import itertools
+import math
+import random
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import fused
+import fused_rows as rows
+import msgspec
+import torch
+from tabulate import tabulate
+
+from mlpfusion import device, environment, files
+from mlpfusion.device import Device
+from mlpfusion.errors import UsageError
+from mlpfusion.models import known
+from mlpfusion.records import Environment, Ratio, Record
+from mlpfusion.spec import MLPSpec, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Half = Literal["tuning", "held-out"]
+
+# One card's share of each model's gated MLP. Tiles and constants may be chosen on the first half alone.
+SHARES: Final[dict[Half, tuple[tuple[str, int], ...]]] = {
+    "tuning": (
+        ("article", 1),
+        ("gemma-2b", 1),
+        ("llama-3.1-8b", 1),
+        ("llama-3.1-8b", 8),
+        ("llama-3.1-70b", 8),
+        ("qwen3-32b", 1),
+    ),
+    "held-out": (
+        ("gemma-3-1b", 1),
+        ("gemma-7b", 1),
+        ("gemma-2-9b", 1),
+        ("phi-4-mini", 1),
+        ("qwen2.5-7b", 1),
+        ("qwen3-32b", 4),
+    ),
+}
+TOKENS: Final = (1, 3, 8, 24, 64, 96, 256, 384, 1024, 1536, 6000, 16384)
+BASELINES: Final = ("eager", "compile", "liger", "triton", "packed", "quack")
+AUTOTUNED: Final = "compile-max-autotune"
+# Tuning Inductor's matrix products takes up to 45 s a point, so one token count of each share has it, by turns.
+AUTOTUNED_EVERY: Final = len(TOKENS) + 1
+CLOCKS: Final = (rows.GRAPH, "event_us")
+ORDER_SEED: Final = 0
+RESAMPLES: Final = 2000
+LOST: Final = 0.99  # of the best baseline: a loss beyond what two runs of one kernel differ by
+MOST_BYTES: Final = 2**27
+WORST: Final = 10
+
+
+class Share(Record, frozen=True, kw_only=True):
+    """One card's part of a model's gated MLP, and the half of the grid that it belongs to."""
+
+    name: str
+    half: Half
+    spec: MLPSpec
+
+
+class Grid(Record, frozen=True, kw_only=True):
+    """A result file of this script."""
+
+    kind: Literal["grid"] = "grid"
+    device: Device
+    environment: Environment
+    packages: dict[str, str]
+    shares: tuple[Share, ...]
+    rows: tuple[rows.Row, ...]
+
+
+@functools.cache
+def shares() -> tuple[Share, ...]:
+    """The shares of both halves, the tuning half first."""
+    made = []
+    for half, listed in SHARES.items():
+        for model, ranks in listed:
+            spec = known.models()[model].spec
+            inner, rest = divmod(spec.intermediate_size, ranks)
+            assert not rest, (model, ranks)
+            spec = msgspec.structs.replace(spec, intermediate_size=inner, dtype="bfloat16")
+            made.append(Share(name=model if ranks == 1 else f"{model}/{ranks}", half=half, spec=spec))
+    return tuple(made)
+
+
+def plan() -> list[tuple[rows.Planned, tuple[str, ...]]]:
+    """Every point with its backends, in a fixed random order, so that a part of the grid is a sample of it."""
+    points = []
+    for place, (share, tokens) in enumerate(itertools.product(shares(), TOKENS)):
+        planned = rows.Planned(
+            workload=Workload(spec=share.spec, batch=1, seq=tokens, mode="inference"),
+            wanted=(),
+            optional=(),
+            targets=(),
+        )
+        more = (AUTOTUNED,) if place % AUTOTUNED_EVERY == 0 else ()
+        points.append((planned, (*BASELINES, *more, "fused")))
+    return random.Random(ORDER_SEED).sample(points, len(points))
+
+
+def measure(grid: Grid, out: Path, *, budget_s: float, rounds: int) -> Grid:
+    """Measure the points missing from `grid` while the time lasts; the file has each as soon as it is finished."""
+    done = {row.key for row in grid.rows}
+    missing = [(planned, names) for planned, names in plan() if planned.key not in done]
+    longest = 0.0
+    for planned, names in missing:
+        if fused.elapsed_s() + longest > budget_s:
+            break
+        small = fused.tiny(planned) if grid.device.kind == "cpu" else planned
+        row = fused.measure(small, grid.device, peers=names, rounds=rounds)
+        longest = max(longest, row.seconds)
+        kept = tuple(_kept(peer) for peer in row.peers)
+        grid = msgspec.structs.replace(
+            grid,
+            rows=(*grid.rows, msgspec.structs.replace(row, key=planned.key, workload=planned.workload, peers=kept)),
+        )
+        files.write_whole("result file", out, fused.encode(grid).encode())
+        fused.tell(f"{planned.key}: {_cell(row)} in {row.seconds:.1f} s; {len(grid.rows)} of {len(plan())} points")
+        gc.collect()
+        torch.compiler.reset()
+        if grid.device.kind == "cuda":
+            torch.cuda.empty_cache()
+    return grid
+
+
+def _kept(peer: rows.Peer) -> rows.Peer:
+    return msgspec.structs.replace(
+        peer, samples={clock: peer.samples[clock] for clock in CLOCKS if clock in peer.samples}
+    )
+
+
+# ---- what it says ----------------------------------------------------------------------------------------------------
+
+
+def against_best(row: rows.Row) -> tuple[str, Ratio] | None:
+    """The fastest baseline by the graph clock, and its time over that of `fused`; None where either is missing."""
+    timed = {peer.name: peer for peer in row.peers if peer.median(rows.GRAPH) is not None}
+    ours = timed.pop("fused", None)
+    if ours is None or not timed:
+        return None
+    best = min(timed.values(), key=lambda peer: peer.median(rows.GRAPH) or math.inf)
+    found = rows.paired_ratio(ours, best, rows.GRAPH, inverse=True)
+    return None if found is None else (best.name, found)
+
+
+def geometric_mean(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean and its 95% percentile bootstrap interval over points (Efron and Tibshirani, 1993, ch. 13)."""
+    logs = [math.log(ratio) for ratio in ratios]
+    order = random.Random(ORDER_SEED)
+    means = sorted(statistics.fmean(order.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
+    low, high = means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
+    return math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high)
+
+
+def page(grid: Grid) -> str:
+    """The heat map, the geometric mean of each half, and the worst points."""
+    found = {row.key: against_best(row) for row in grid.rows}
+    judged = {key: pair for key, pair in found.items() if pair is not None}
+    packages = ", ".join(f"{name} {version}" for name, version in grid.packages.items())
+    lines = [
+        f"{grid.device.name}; torch {grid.environment.torch}, triton {grid.environment.triton}, {packages}",
+        "time of the fastest baseline over that of fused, graph clock, L2 cold, interleaved; above 1 fused is faster",
+        "",
+        tabulate(_map(grid, judged), headers=["share", "D × H, activation", *TOKENS], tablefmt="github"),
+        "",
+        *(_summary(grid, half, judged) for half in SHARES),
+        "",
+        f"the {WORST} worst points:",
+        "",
+        tabulate(_worst(grid, judged), headers=["M × D × H", "fused µs", "best baseline", "ratio"], tablefmt="github"),
+    ]
+    return "\n".join(lines)
+
+
+def _map(grid: Grid, judged: dict[str, tuple[str, Ratio]]) -> list[list[str]]:
+    keys = {(row.workload.spec, row.workload.tokens): row.key for row in grid.rows}
+    table = []
+    for share in grid.shares:
+        spec = share.spec
+        cells = []
+        for tokens in TOKENS:
+            pair = judged.get(keys.get((spec, tokens), ""))
+            cells.append("–" if pair is None else _marked(pair[1]))
+        what = f"{spec.hidden_size} × {spec.intermediate_size} {spec.activation}"
+        table.append([share.name + (" (held out)" if share.half == "held-out" else ""), what, *cells])
+    return table
+
+
+def _marked(ratio: Ratio) -> str:
+    """Two decimals, bold where `fused` loses by more than noise."""
+    text = f"{ratio.median:.2f}"
+    return f"**{text}**" if ratio.median < LOST and ratio.high < 1 else text
+
+
+def _summary(grid: Grid, half: Half, judged: dict[str, tuple[str, Ratio]]) -> str:
+    specs = {share.spec for share in grid.shares if share.half == half}
+    points = [row for row in grid.rows if row.workload.spec in specs and row.key in judged]
+    if not points:
+        return f"{half}: nothing measured"
+    ratios = [judged[row.key][1].median for row in points]
+    mean, low, high = geometric_mean(ratios)
+    lost = sum(ratio < LOST for ratio in ratios)
+    to_eager = sum(_slower_than_eager(row) for row in points)
+    planned = len(specs) * len(TOKENS)
+    return (
+        f"{half}: geometric mean {mean:.3f} [{low:.3f}–{high:.3f}] over {len(points)} of {planned} points; {lost} "
+        f"below {LOST} of the best baseline, {to_eager} slower than eager by an interval that excludes 1"
+    )
+
+
+def _slower_than_eager(row: rows.Row) -> bool:
+    timed = {peer.name: peer for peer in row.peers}
+    if "eager" not in timed or "fused" not in timed:
+        return False
+    found = rows.paired_ratio(timed["fused"], timed["eager"], rows.GRAPH, inverse=True)
+    return found is not None and found.high < 1
+
+
+def _worst(grid: Grid, judged: dict[str, tuple[str, Ratio]]) -> list[list[str]]:
+    by_key = {row.key: row for row in grid.rows}
+    table = []
+    for key in sorted(judged, key=lambda one: judged[one][1].median)[:WORST]:
+        name, ratio = judged[key]
+        time = next(peer.median(rows.GRAPH) for peer in by_key[key].peers if peer.name == "fused")
+        interval = f"{ratio.median:.3f} [{ratio.low:.3f}–{ratio.high:.3f}]"
+        table.append([key.replace("x", " × "), "–" if time is None else f"{time:.1f}", name, interval])
+    return table
+
+
+def _cell(row: rows.Row) -> str:
+    pair = against_best(row)
+    return "no ratio" if pair is None else f"{pair[0]} over fused {pair[1].median:.3f}"
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Grid:
+    """A recorded grid.
+
+    Raises:
+        UsageError: the file holds something else.
+    """
+    try:
+        return msgspec.json.decode(files.read_whole("result file", path, MOST_BYTES), type=Grid)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{str(path)!r} is no result of this script: {error}") from None
+
+
+def begun(out: Path, fresh: Grid) -> Grid:
+    """What `out` holds of the same card and software; a fresh grid if there is no file.
+
+    Raises:
+        UsageError: the file holds something else, which would be lost or mixed.
+    """
+    files.check_file("result file", out)
+    if not out.exists() or not out.stat().st_size:
+        return fresh
+    held = read(out)
+    for what, there, here in (
+        ("card", held.device.name, fresh.device.name),
+        ("torch", held.environment.torch, fresh.environment.torch),
+        ("triton", held.environment.triton, fresh.environment.triton),
+        ("baselines", held.packages, fresh.packages),
+        ("shares", held.shares, fresh.shares),
+    ):
+        if there != here:
+            raise UsageError(f"{str(out)!r} has another {what}: {there} there, {here} here; name another --out")
+    return held
+
+
+def main() -> None:
+    """Measure what is missing, print, and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget-s", type=float, default=520.0, help="seconds in which to finish")
+    parser.add_argument("--rounds", type=int, default=30, help="samples of each clock")
+    parser.add_argument(
+        "--out", type=Path, help="the result file; default: results/<card>-grid.json beside this script"
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], help="a CPU only tries the script out, with small sizes")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing: print this result file")
+    options = parser.parse_args()
+    try:
+        if options.show is not None:
+            print(page(read(options.show)))
+            return
+        here = device.detect(options.device)
+        out = options.out or fused.RESULTS / f"{fused.card(here.name) if here.kind == 'cuda' else 'cpu'}-grid.json"
+        fresh = Grid(
+            device=here, environment=environment.collect(here), packages=fused.packages(), shares=shares(), rows=()
+        )
+        grid = begun(out, fresh)
+    except UsageError as error:
+        sys.exit(str(error))
+    torch._dynamo.config.automatic_dynamic_shapes = False  # each point is compiled for its own number of tokens
+    print(page(measure(grid, out, budget_s=options.budget_s, rounds=options.rounds)))
+
+
+if __name__ == "__main__":
+    main()
