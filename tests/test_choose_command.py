@@ -82,9 +82,12 @@ def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "no model: give a config.json, its directory, --dim and --hidden, or article, gemma-2b"),
-        (("--dim", "64"), "--dim needs --hidden too, or name a model"),
-        (("gemma-2b", "--hidden", "64"), "--hidden does not go with a model"),
+        (
+            (),
+            "no model: give a config.json, its directory, --hidden-size and --intermediate-size, or article, gemma-2b",
+        ),
+        (("--hidden-size", "64"), "--hidden-size needs --intermediate-size too, or name a model"),
+        (("gemma-2b", "--intermediate-size", "64"), "--intermediate-size does not go with a model"),
         (("nowhere",), "unknown model 'nowhere'"),
         (("article", "--tokens", "1,,2"), "--tokens '1,,2' has an empty name"),
         (("article", "--tokens", "0"), "--tokens must be a positive integer, got '0'"),
@@ -114,6 +117,17 @@ def test_a_bad_command_is_one_line_and_writes_nothing(tmp_path, monkeypatch, cap
 def test_an_interrupted_command_says_what_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Bench(monkeypatch, stop_after=(1, "eager"))
-    asked = ("--dim", "16", "--hidden", "32", "--tokens", "1", "--backends", "eager,compile", "--device", "cpu")
+    asked = (
+        "--hidden-size",
+        "16",
+        "--intermediate-size",
+        "32",
+        "--tokens",
+        "1",
+        "--backends",
+        "eager,compile",
+        "--device",
+        "cpu",
+    )
     assert cli(monkeypatch, *asked) == 130
     assert "what was finished is in choices/16x32-gelu_tanh-bfloat16" in capsys.readouterr().err

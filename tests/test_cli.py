@@ -96,7 +96,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", ["--batch", "--seq", "--dim", "--hidden", "--rounds"])
+@pytest.mark.parametrize("option", ["--batch", "--seq", "--hidden-size", "--intermediate-size", "--rounds"])
 @pytest.mark.parametrize("value", ["0", "-3", "1.5", "many", "", "1e3", "0x10", "٣"])
 def test_a_size_that_is_no_positive_integer(
     capsys: pytest.CaptureFixture[str], api: SimpleNamespace, option: str, value: str
@@ -105,7 +105,7 @@ def test_a_size_that_is_no_positive_integer(
     assert api.asked is None
 
 
-@pytest.mark.parametrize("option", ["--batch", "--seq", "--dim", "--hidden", "--rounds"])
+@pytest.mark.parametrize("option", ["--batch", "--seq", "--hidden-size", "--intermediate-size", "--rounds"])
 @pytest.mark.parametrize("value", [str(2**63), "9" * 20, "0" * 30 + "9" * 20, "9" * 5000])
 def test_a_size_that_is_too_large_names_the_limit(
     capsys: pytest.CaptureFixture[str], api: SimpleNamespace, option: str, value: str
@@ -151,7 +151,7 @@ def test_profile_refuses_before_any_work(
 def test_unknown_options_and_commands_are_answered_with_the_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "profile", "--frobnicate")
     assert "--frobnicate" in said
-    assert "valid: --batch, --seq, --dim, --hidden" in said
+    assert "valid: --batch, --seq, --hidden-size, --intermediate-size" in said
     said = refused(capsys, "profiel")
     assert "profiel" in said
     assert "valid: profile, backends, table" in said
@@ -159,7 +159,7 @@ def test_unknown_options_and_commands_are_answered_with_the_valid_ones(capsys: p
     assert "valid: --version, --help" in refused(capsys, "--frobnicate")
 
 
-@pytest.mark.parametrize("args", [["--activation", "tanh"], ["--dim", "0"], ["--device", "gpu"], ["eager"]])
+@pytest.mark.parametrize("args", [["--activation", "tanh"], ["--hidden-size", "0"], ["--device", "gpu"], ["eager"]])
 def test_backends_refuses_too(capsys: pytest.CaptureFixture[str], api: SimpleNamespace, args: list[str]) -> None:
     refused(capsys, "backends", *args)
     assert api.spec is None
@@ -190,7 +190,20 @@ def test_a_bad_result_file_is_one_line(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path) -> None:
-    args = ["--batch", "3", "--seq", "5", "--dim", "32", "--hidden", "96", "--activation", "swish", "--dtype", "fp32"]
+    args = [
+        "--batch",
+        "3",
+        "--seq",
+        "5",
+        "--hidden-size",
+        "32",
+        "--intermediate-size",
+        "96",
+        "--activation",
+        "swish",
+        "--dtype",
+        "fp32",
+    ]
     more = [
         "--bias",
         "--mode",
@@ -229,7 +242,7 @@ def test_sizes_not_given_are_the_default_workloads(capsys: pytest.CaptureFixture
     assert api.asked["workload"] == SMALL
     assert api.asked["backends"] is None
     assert api.asked["rounds"] == 60
-    assert run(capsys, "profile", "--hidden", "96")[0] == 0
+    assert run(capsys, "profile", "--intermediate-size", "96")[0] == 0
     spec = msgspec.structs.replace(SMALL.spec, intermediate_size=96)
     assert api.asked["workload"] == msgspec.structs.replace(SMALL, spec=spec)
 
@@ -301,7 +314,7 @@ def test_an_error_of_the_run_is_one_line_and_no_usage_error(
 
 
 def test_backends_are_listed_with_reasons(capsys: pytest.CaptureFixture[str], api: SimpleNamespace) -> None:
-    code, out, err = run(capsys, "backends", "--activation", "gelu_new", "--bias", "--dim", "8")
+    code, out, err = run(capsys, "backends", "--activation", "gelu_new", "--bias", "--hidden-size", "8")
     assert (code, err) == (0, "")
     assert out.splitlines() == ["eager                 available", "compile-max-autotune  unavailable: no compiler"]
     assert api.spec == MLPSpec(hidden_size=8, intermediate_size=128, activation="gelu_tanh", bias=True)

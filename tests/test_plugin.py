@@ -51,7 +51,18 @@ def test_its_own_tests_pass(installed):
 
 
 def test_it_is_profiled_and_chosen_like_any_other(installed, tmp_path):
-    sizes = ("--dim", "16", "--hidden", "32", "--dtype", "float32", "--device", "cpu", "--rounds", "20")
+    sizes = (
+        "--hidden-size",
+        "16",
+        "--intermediate-size",
+        "32",
+        "--dtype",
+        "float32",
+        "--device",
+        "cpu",
+        "--rounds",
+        "20",
+    )
     asked = ("choose", *sizes, "--tokens", "8", "--backends", "eager,chunked", "--out", str(tmp_path / "out"))
     made = json.loads(run(installed, "mlpfusion", *asked, "--format", "json", cwd=tmp_path))
     found = {each["backend"]: each for each in made["points"][0]["contenders"]}

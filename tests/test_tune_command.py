@@ -102,8 +102,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
         (["--device", "cuda"], "device 'cuda' is not here: torch sees no GPU"),
         (["--device", "cpu"], "tune times kernels on a GPU"),
         (["--device", "tpu"], "unknown device 'tpu'; valid: cuda, cpu"),
-        (["--dim", "0"], "--dim must be a positive integer, got '0'"),
-        (["--hidden", "many"], "--hidden must be a positive integer, got 'many'"),
+        (["--hidden-size", "0"], "--hidden-size must be a positive integer, got '0'"),
+        (["--intermediate-size", "many"], "--intermediate-size must be a positive integer, got 'many'"),
         (["--activation", "geglu"], "unknown activation 'geglu'; valid: gelu_tanh"),
         (["--dtype", "int8"], "unknown dtype 'int8'; valid: bfloat16"),
         (["--tokens", "1,,2"], "--tokens '1,,2' has an empty name"),
@@ -115,8 +115,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
         ),
         (["--tokens", "1,1073741825"], "--tokens must be an integer from 1 to 1073741824, got '1073741825'"),
         (["--tokens", "9" * 5000], "--tokens must be an integer from 1 to 1073741824, got '999"),
-        (["--dim", "2147483648"], "--dim must be an integer from 1 to 2147483647, got '2147483648'"),
-        (["--hidden", "9" * 20], "--hidden must be an integer from 1 to 2147483647, got '99999999999999999999'"),
+        (["--hidden-size", "2147483648"], "--hidden-size must be an integer from 1 to 2147483647, got '2147483648'"),
+        (
+            ["--intermediate-size", "9" * 20],
+            "--intermediate-size must be an integer from 1 to 2147483647, got '99999999999999999999'",
+        ),
         (["--tokens", "256,256"], "--tokens names '256' twice"),
         (["--mode", "both"], "unknown mode 'both'; valid: inference, training"),
         (["--limit", "0"], "--limit must be a positive number of seconds, got '0'"),
@@ -141,7 +144,7 @@ def test_what_cannot_be_tuned_is_one_line(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--dim", "100"], "the fused kernels do not run here: hidden_size must be a multiple of 16, got 100"),
+        (["--hidden-size", "100"], "the fused kernels do not run here: hidden_size must be a multiple of 16, got 100"),
         (["--tokens", "100,128"], "tokens 100 and 128 share one configuration"),
     ],
 )

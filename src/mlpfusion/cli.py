@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mlpfusion import cli_choose, cli_prove, cli_streams, cli_traces, cli_tune, cli_validate
+from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_text import (
     FAILED,
     INTERRUPTED,
     OK,
     USAGE,
     Format,
+    HiddenSize,
+    IntermediateSize,
     InterruptedRunError,
     Text,
     complain,
@@ -25,6 +29,7 @@ from mlpfusion.cli_text import (
     say,
     seconds,
     size,
+    unknown,
 )
 from mlpfusion.errors import MlpfusionError, UsageError
 
@@ -50,8 +55,6 @@ app = typer.Typer(
 Activation = Annotated[Text, typer.Option(metavar=_ACTIVATIONS, help="Activation; Hugging Face names work too.")]
 Dtype = Annotated[Text, typer.Option(metavar=_DTYPES, help="Element type; bf16, fp16 and fp32 work too.")]
 Bias = Annotated[bool, typer.Option("--bias/--no-bias", help="Whether the three projections have biases.")]
-Dim = Annotated[Text, typer.Option(metavar="N", help="hidden_size, the width of the model.")]
-Hidden = Annotated[Text, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")]
 DeviceKind = Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
 Counters = Annotated[
     bool, typer.Option("--counters", help="Nsight Compute's counters too, and Inductor's own account.")
@@ -70,12 +73,13 @@ def _root(
 
 
 @app.command("profile")
+@with_old_names
 def _profile(
     *,
     batch: Annotated[Text, typer.Option(metavar="N", help="Sequences in a batch.")] = None,
     seq: Annotated[Text, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
-    dim: Dim = None,
-    hidden: Hidden = None,
+    hidden_size: HiddenSize = None,
+    intermediate_size: IntermediateSize = None,
     activation: Activation = None,
     dtype: Dtype = None,
     bias: Bias = False,
@@ -95,7 +99,7 @@ def _profile(
     from mlpfusion.report import grid, table
 
     sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
-    spec_changes = _spec_changes(dim, hidden, activation, dtype, bias=bias)
+    spec_changes = _spec_changes(hidden_size, intermediate_size, activation, dtype, bias=bias)
     if mode is not None:
         spec.one_of("mode", mode, spec.MODES)
     names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
@@ -132,17 +136,18 @@ def _profile(
 
 
 @app.command("backends")
+@with_old_names
 def _backends(
     *,
-    dim: Dim = None,
-    hidden: Hidden = None,
+    hidden_size: HiddenSize = None,
+    intermediate_size: IntermediateSize = None,
     activation: Activation = None,
     dtype: Dtype = None,
     bias: Bias = False,
     device: DeviceKind = None,
 ) -> int:
     """List every backend, and for each that cannot run here the reason."""
-    changes = _spec_changes(dim, hidden, activation, dtype, bias=bias)
+    changes = _spec_changes(hidden_size, intermediate_size, activation, dtype, bias=bias)
     found = _device(device)
     from mlpfusion import api
 
@@ -239,14 +244,14 @@ def _system_refused(error: OSError | SystemExit) -> int:
 
 
 def _spec_changes(
-    dim: str | None, hidden: str | None, activation: str | None, dtype: str | None, *, bias: bool
+    hidden_size: Text, intermediate_size: Text, activation: Text, dtype: Text, *, bias: bool
 ) -> dict[str, Any]:
     """The fields of an `MLPSpec` that the options set, checked."""
     from mlpfusion import spec
 
     given = {
-        "hidden_size": size("--dim", dim),
-        "intermediate_size": size("--hidden", hidden),
+        "hidden_size": size("--hidden-size", hidden_size),
+        "intermediate_size": size("--intermediate-size", intermediate_size),
         "activation": None if activation is None else spec.parse_activation(activation),
         "dtype": None if dtype is None else spec.parse_dtype(dtype),
         "bias": bias,
@@ -340,15 +345,12 @@ _PARSE_ERROR: Final[type[Exception]] = next(
 
 
 def _parse_error_text(error: Any) -> str:
-    """One line: what the parser said, and the names that would have been valid."""
+    """One line: what the parser said, with the names that are near and those that would have been valid."""
     message = one_line(str(error.format_message())).rstrip(".")
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return message
-    commands = getattr(context.command, "commands", None)
-    if commands is not None and not hasattr(error, "option_name"):
-        return f"{message}; valid: {', '.join(commands)}"
-    if type(error).__name__ == "NoSuchOption":
-        options = [name for param in context.command.params for name in (*param.opts, *param.secondary_opts)]
-        return f"{message}; valid: {', '.join(name for name in (*options, '--help') if name.startswith('-'))}"
-    return message
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    if type(error).__name__ == "NoSuchOption" and command is not None:
+        shown = [param for param in command.params if not getattr(param, "hidden", False)]
+        options = [name for param in shown for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]
+        return unknown("option", error.option_name, [*options, "--help"])
+    named = re.match(r"No such command '(.*?)'", message)
+    return unknown("command", named[1], list(command.commands)) if named and command is not None else message

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
 import typer
 
+from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import (
     FAILED,
@@ -39,7 +40,7 @@ _CLOCKS: Final = "event_us|graph_us|wall_us"
 
 def add_to(app: typer.Typer) -> None:
     """Give the command line this verb."""
-    app.command("choose")(_choose)
+    app.command("choose")(with_old_names(_choose))
 
 
 def _choose(
@@ -47,8 +48,10 @@ def _choose(
         Text, typer.Argument(metavar="MODEL", help="A known name, a config.json or its directory.")
     ] = None,
     *,
-    dim: Annotated[Text, typer.Option(metavar="N", help="hidden_size, in place of MODEL.")] = None,
-    hidden: Annotated[Text, typer.Option(metavar="N", help="intermediate_size, in place of MODEL.")] = None,
+    hidden_size: Annotated[Text, typer.Option(metavar="N", help="Width of the model, in place of MODEL.")] = None,
+    intermediate_size: Annotated[
+        Text, typer.Option(metavar="N", help="Width inside the MLP, in place of MODEL.")
+    ] = None,
     activation: Annotated[Text, typer.Option(metavar="NAME", help="Activation, in place of MODEL.")] = None,
     dtype: Annotated[Text, typer.Option(metavar="NAME", help="Element type; the model's.")] = None,
     tokens: Annotated[str, typer.Option(metavar="A,B", help="Numbers of tokens to measure.")] = _TOKENS,
@@ -75,7 +78,7 @@ def _choose(
     from mlpfusion.report import grid
 
     spec.one_of("format", fmt, grid.FORMATS)
-    asked = _model(model, dim, hidden, activation, dtype)
+    asked = _model(model, hidden_size, intermediate_size, activation, dtype)
     parts = size("--tp", tp) or 1
     folder = path_in("--out", out) if out is not None else Path(FOLDER) / _folder_name(asked, parts)
     modes: list[spec.Mode] = [spec.one_of("mode", name, spec.MODES) for name in names_in("--mode", mode)]
@@ -143,12 +146,12 @@ def _foresee(asked: Model, cards: Sequence[str], fmt: str, how: _How) -> int:
     return OK
 
 
-def _model(model: Text, dim: Text, hidden: Text, activation: Text, dtype: Text) -> Model:
+def _model(model: Text, hidden_size: Text, intermediate_size: Text, activation: Text, dtype: Text) -> Model:
     from mlpfusion import spec
     from mlpfusion.models import known
 
     kind = None if dtype is None else spec.parse_dtype(dtype)
-    sizes = {"--dim": dim, "--hidden": hidden, "--activation": activation}
+    sizes = {"--hidden-size": hidden_size, "--intermediate-size": intermediate_size, "--activation": activation}
     given = [name for name, value in sizes.items() if value is not None]
     if model is not None:
         if given:
@@ -156,13 +159,15 @@ def _model(model: Text, dim: Text, hidden: Text, activation: Text, dtype: Text) 
         return known.find(model, dtype=kind)
     if not given:
         raise UsageError(
-            f"no model: give a config.json, its directory, --dim and --hidden, or {', '.join(known.models())}"
+            "no model: give a config.json, its directory, --hidden-size and --intermediate-size, "
+            f"or {', '.join(known.models())}"
         )
-    if dim is None or hidden is None:
-        raise UsageError(f"{given[0]} needs {'--hidden' if dim is not None else '--dim'} too, or name a model")
+    if hidden_size is None or intermediate_size is None:
+        lacking = "--intermediate-size" if hidden_size is not None else "--hidden-size"
+        raise UsageError(f"{given[0]} needs {lacking} too, or name a model")
     made = spec.MLPSpec(
-        hidden_size=size("--dim", dim) or 0,
-        intermediate_size=size("--hidden", hidden) or 0,
+        hidden_size=size("--hidden-size", hidden_size) or 0,
+        intermediate_size=size("--intermediate-size", intermediate_size) or 0,
         activation="gelu_tanh" if activation is None else spec.parse_activation(activation),
         dtype=kind or "bfloat16",
     )

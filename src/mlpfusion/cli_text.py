@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import math
 import sys
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
 from mlpfusion import cli_streams
 from mlpfusion.errors import MlpfusionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OK: Final = 0
 FAILED: Final = 1
@@ -21,6 +25,8 @@ MOST_SIZE: Final = 2**63 - 1  # PyTorch's sizes are integers of 64 bits
 
 # Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
 Text = str | None
+HiddenSize = Annotated[Text, typer.Option(metavar="N", help="Width of the model.")]
+IntermediateSize = Annotated[Text, typer.Option(metavar="N", help="Width inside the MLP.")]
 Format = Annotated[str, typer.Option("--format", metavar="text|github|csv|json", help="What stdout gets.")]
 
 
@@ -66,6 +72,14 @@ def path_in(option: str, text: str) -> Path:
     if not text or "\0" in text:
         raise UsageError(f"{option} needs a path, got {text!r}")
     return Path(text)
+
+
+def unknown(what: str, name: str, valid: Sequence[str]) -> str:
+    """The refusal of a name that is none of `valid`: those that it begins or is close to come first."""
+    near = [each for each in valid if len(name.strip("-")) > 1 and each.startswith(name)]
+    near += [each for each in difflib.get_close_matches(name, valid) if each not in near]
+    hint = f"; did you mean {' or '.join(near)}?" if near else ";"
+    return f"unknown {what} {name!r}{hint} valid: {', '.join(valid)}"
 
 
 def complain(message: str, code: int = FAILED) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, Format, InterruptedRunError, Text, names_in, one_line, say, seconds, size
 from mlpfusion.errors import MlpfusionError
@@ -19,13 +20,13 @@ _TOKENS = "1,256,8192"
 
 def add_to(app: typer.Typer) -> None:
     """Give the command line this verb."""
-    app.command("tune")(_tune)
+    app.command("tune")(with_old_names(_tune))
 
 
 def _tune(
     *,
-    dim: Annotated[str, typer.Option(metavar="N", help="hidden_size, the width of the model.")] = "768",
-    hidden: Annotated[str, typer.Option(metavar="N", help="intermediate_size, the width inside the MLP.")] = "3072",
+    hidden_size: Annotated[Text, typer.Option(metavar="N", help="Width of the model; 768.")] = None,
+    intermediate_size: Annotated[Text, typer.Option(metavar="N", help="Width inside the MLP; 3072.")] = None,
     activation: Annotated[str, typer.Option(metavar="NAME", help="Activation to tune with.")] = "gelu_tanh",
     dtype: Annotated[str, typer.Option(metavar="NAME", help="Element type.")] = "bfloat16",
     tokens: Annotated[str, typer.Option(metavar="A,B", help="Numbers of tokens, one for each power of two.")] = _TOKENS,
@@ -41,8 +42,8 @@ def _tune(
 
     spec.one_of("format", fmt, grid.FORMATS)
     asked_spec = spec.MLPSpec(
-        hidden_size=size("--dim", dim, MOST_SIZE) or 0,
-        intermediate_size=size("--hidden", hidden, MOST_SIZE) or 0,
+        hidden_size=size("--hidden-size", hidden_size, MOST_SIZE) or 768,
+        intermediate_size=size("--intermediate-size", intermediate_size, MOST_SIZE) or 3072,
         activation=spec.parse_activation(activation),
         dtype=spec.parse_dtype(dtype),
     )

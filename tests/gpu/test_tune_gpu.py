@@ -122,7 +122,19 @@ def test_candidates_of_this_card_are_many():
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
 def test_the_command_searches_and_keeps_what_is_faster(file, capsys, mode):
-    args = ("tune", "--dim", "256", "--hidden", "512", "--tokens", "4,300", "--mode", mode, "--limit", "60")
+    args = (
+        "tune",
+        "--hidden-size",
+        "256",
+        "--intermediate-size",
+        "512",
+        "--tokens",
+        "4,300",
+        "--mode",
+        mode,
+        "--limit",
+        "60",
+    )
     assert cli.main(args) == 0
     out, err = capsys.readouterr()
     directions = ("decode", "forward") if mode == "inference" else ("decode", "training", "backward")

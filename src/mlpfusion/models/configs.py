@@ -100,7 +100,7 @@ def _check_kind(kind: str, config: Config) -> None:
     if kind not in FAMILIES:
         raise UsageError(
             f"model_type {kind!r} is not known; known: {', '.join(sorted(FAMILIES))}; or give the sizes by "
-            "--dim, --hidden and --activation"
+            "--hidden-size, --intermediate-size and --activation"
         )
     for key in EXPERT_KEYS:
         if not isinstance(config.get(key, 0), int | None):
@@ -139,7 +139,8 @@ def _intermediate(kind: str, config: Config, family: Family, notes: list[str]) -
                 raise UsageError(f"{key} must not be empty")
             if len(set(map(str, value))) != 1:
                 raise UsageError(
-                    f"its layers have several sizes, {key} {sorted(set(map(str, value)))}; give one by --dim"
+                    f"its layers have several sizes, {key} {sorted(set(map(str, value)))}; "
+                    "give one by --hidden-size and --intermediate-size"
                 )
             return spec.positive(key, value[0])
     if config.get("use_double_wide_mlp"):

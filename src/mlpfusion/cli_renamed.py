@@ -1,0 +1,60 @@
+"""Accepts options by the names that they had before, and names the new ones on stderr."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from mlpfusion.cli_text import Text, say, size
+from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Old and new names of the two sizes. `--hidden` was never hidden_size, which is why both are spelled out now.
+RENAMED: Final = {"--dim": "--hidden-size", "--hidden": "--intermediate-size"}
+LAST: Final = "0.1"  # the last release that takes the old names
+
+
+def with_old_names(verb: Callable[..., int]) -> Callable[..., int]:
+    """`verb` with a hidden option for the old name of each of its options.
+
+    The wrapped verb raises a UsageError where an option is given by both of its names, or an old one has no size.
+    """
+    signature = inspect.signature(verb, eval_str=True)
+    renamed = {old: new for old, new in RENAMED.items() if _parameter(new) in signature.parameters}
+
+    @functools.wraps(verb)
+    def accepting(**values: Any) -> int:
+        for old, new in renamed.items():
+            given = values.pop(_parameter(old))
+            if given is None:
+                continue
+            if values[_parameter(new)] is not None:
+                raise UsageError(f"{old} is the old name of {new}, which is given too; give {new} alone")
+            size(old, given)
+            values[_parameter(new)] = given
+            say(f"mlpfusion: {old} is now {new}; {old} is gone after version {LAST}", sys.stderr)
+        return verb(**values)
+
+    hidden = [
+        inspect.Parameter(
+            _parameter(old),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[Text, typer.Option(old, hidden=True)],
+        )
+        for old in renamed
+    ]
+    accepting.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *hidden]
+    )
+    return accepting
+
+
+def _parameter(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
