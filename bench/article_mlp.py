@@ -88,7 +88,7 @@ def _rows_of_compile(facts: Facts) -> Answer:
 
 def _linear_dispatch(facts: Facts) -> Answer:
     eager, compiled = (facts.clock(f"linear.{name}", "host_us") for name in ("eager", "compile"))
-    said = f"whole call: eager {eager} µs, compiled {compiled} µs ({compiled.median / eager.median:.2f}x)"
+    said = f"whole call: eager {eager} µs, compiled {compiled} µs ({eager.median / compiled.median:.2f}x)"
     return Answer(compiled.below(eager), said)
 
 
@@ -204,7 +204,7 @@ def _fused_is_faster(facts: Facts) -> Answer:
 def _compiled_is_faster(facts: Facts) -> Answer:
     facts.gpu()
     eager, compiled = (facts.clock(f"mlp.{name}", "event_us") for name in ("eager", "compile"))
-    said = f"eager {eager} µs, compiled {compiled} µs ({compiled.median / eager.median:.3f}x), L2 cold"
+    said = f"eager {eager} µs, compiled {compiled} µs ({eager.median / compiled.median:.3f}x), L2 cold"
     return Answer(compiled.below(eager), said)
 
 

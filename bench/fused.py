@@ -1,4 +1,4 @@
-"""Measures what the fused gate/up kernel must reach, row by row, against its limit and peers in one process.
+"""Measures what the fused gate/up kernel must reach, row by row, against cuBLAS and its peers in one process.
 
 python bench/fused.py     (under nine minutes on an H100 or H200; `--rows` for some rows, `--show FILE` to print again)
 """
@@ -112,8 +112,8 @@ def _prepared(
 def _set_up(
     name: str, case: reference.Case, here: device.Device, eager: tuple[Tensor, ...], exact: tuple[Tensor, ...]
 ) -> tuple[rows.Peer, Callable[[], object]]:
-    if name == rows.LIMIT:
-        run = fused_peers.limit(case)
+    if name == rows.PRODUCTS:
+        run = fused_peers.products_alone(case)
         run()
         return rows.Peer(name=name, status="ok"), run
     call = fused_peers.bind(name, case, here)
@@ -315,7 +315,7 @@ def main() -> None:
         print(fused_text.summary(held) if options.summary else fused_text.page(held, markdown=options.markdown))
         return
     known = {planned.key: planned for planned in rows.ROWS}
-    peers = (rows.LIMIT, *rows.PEERS, *rows.OURS)
+    peers = (rows.PRODUCTS, *rows.PEERS, *rows.OURS)
     for kind, given, valid in (("row", options.rows, known), ("peer", options.peers, peers)):
         for one in given:
             if one not in valid:
@@ -334,7 +334,7 @@ def main() -> None:
     lacking = [name for name in rows.OURS if name not in backend.names()]
     if lacking:
         tell(f"this version has no backend {' or '.join(lacking)}: left out")
-    only = frozenset((*options.peers, rows.LIMIT, "eager")) if options.peers else frozenset()
+    only = frozenset((*options.peers, rows.PRODUCTS, "eager")) if options.peers else frozenset()
     torch._dynamo.config.automatic_dynamic_shapes = False  # each row is compiled for its own number of tokens
     result = run(chosen, result, out, only=only, options=options)
     if options.markdown:

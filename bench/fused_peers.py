@@ -1,4 +1,4 @@
-"""The peers that bench/fused.py times, each as a call on one module's weights, and the limit of matrix products."""
+"""The peers that bench/fused.py times, each as a call on one module's weights, and the matrix products alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mlpfusion.module import GatedMLP
     from mlpfusion.reference import Case
 
-TRIALS = 10  # of each way to do a group of products, before the faster one is taken for the limit
+TRIALS = 10  # of each way to do a group of products, before the faster one is taken for the products alone
 
 
 def settle(mlp: GatedMLP) -> None:
     """Lay gate and up next to each other before any peer records an address: some peers would move them later."""
-    Pair(rows.LIMIT, mlp.gate_proj.weight, mlp.up_proj.weight)
+    Pair(rows.PRODUCTS, mlp.gate_proj.weight, mlp.up_proj.weight)
 
 
 def bind(name: str, case: Case, here: Device) -> Callable[[Tensor], Tensor]:
@@ -94,13 +94,13 @@ def _quack_alone(mlp: GatedMLP, here: Device) -> Callable[[Tensor], Tensor]:
     return call
 
 
-def limit(case: Case) -> Callable[[], object]:
+def products_alone(case: Case) -> Callable[[], object]:
     """The same matrix products by cuBLAS with no activation: two in inference, nine in training, six of them packed.
 
     In training each packed product and the two that it stands for are tried, and the faster are taken.
     """
     mlp = case.mlp
-    pair = Pair(rows.LIMIT, mlp.gate_proj.weight, mlp.up_proj.weight)
+    pair = Pair(rows.PRODUCTS, mlp.gate_proj.weight, mlp.up_proj.weight)
     both = pair.joined(mlp.gate_proj.weight, mlp.up_proj.weight)
     x, down = case.x.detach(), mlp.down_proj.weight.detach()
     with torch.no_grad():
@@ -111,10 +111,10 @@ def limit(case: Case) -> Callable[[], object]:
         with torch.no_grad():
             return functional.linear(x, both), functional.linear(product, down)
 
-    return forward if case.dy is None else _training_limit(x, both, down, product, case.dy)
+    return forward if case.dy is None else _training_products(x, both, down, product, case.dy)
 
 
-def _training_limit(x: Tensor, both: Tensor, down: Tensor, product: Tensor, dy: Tensor) -> Callable[[], object]:
+def _training_products(x: Tensor, both: Tensor, down: Tensor, product: Tensor, dy: Tensor) -> Callable[[], object]:
     x, product, dy = (tensor.flatten(0, -2) for tensor in (x, product, dy))
     dboth = torch.randn(x.shape[0], both.shape[0], device=x.device, dtype=x.dtype)
     gate, up = both.chunk(2)

@@ -16,7 +16,7 @@ Verdict = Literal["reached", "missed", "not measured"]
 PeerStatus = Literal["ok", "unavailable", "failed", "left out"]
 
 # Peers that are no backends, or more than one.
-LIMIT: Final = "limit"
+PRODUCTS: Final = "limit"  # the name in result files of the matrix products alone, by cuBLAS, with no activation
 FREEZING: Final = "compile-max-autotune, freezing"
 OWN_DOWN: Final = "quack, own down"
 LIGER_MLP: Final = "LigerMLP"
@@ -32,10 +32,10 @@ SAVED: Final = "saved_bytes"
 
 
 class Target(Record, frozen=True, kw_only=True):
-    """`subject` over the least of `against` on one clock must be at most `at_most`, or the inverse at least `at_least`.
+    """A bound: the least figure of `against` over that of `subject`, on one clock, must be at least `at_least`.
 
-    Without `against` it is the figure of `subject` itself, in µs. `noise` accepts a ratio whose interval reaches the
-    bound.
+    Without `against` the figure of `subject` itself, in µs, must be at most `at_most`. `noise` accepts a ratio whose
+    interval reaches the bound.
     """
 
     says: str
@@ -134,22 +134,26 @@ def _workload(
 
 def _never_slower(*ours: str) -> tuple[Target, ...]:
     return tuple(
-        Target(says="no slower than the best peer, but for noise", subject=one, against=PEERS, at_most=1.0, noise=True)
+        Target(says="no slower than the best peer, but for noise", subject=one, against=PEERS, at_least=1.0, noise=True)
         for one in ours
     )
 
 
-def _large(hidden: int, inner: int, first_step: float, speedups: tuple[Target, ...]) -> Planned:
+def _large(hidden: int, inner: int, most_time: float, speedups: tuple[Target, ...]) -> Planned:
     targets = (
-        Target(says="first step: near the limit", subject="fused", against=(LIMIT,), at_most=first_step),
-        Target(says="goal: no slower than quack", subject="fused", against=QUACK, at_most=1.0, noise=True),
+        _near_products("first step: near the products alone", most_time),
+        Target(says="goal: no slower than quack", subject="fused", against=QUACK, at_least=1.0, noise=True),
         *speedups,
         *_never_slower("fused"),
     )
-    wanted = (LIMIT, "eager", "triton", "packed", "fused", "liger", "compile", "quack", "compile-max-autotune")
+    wanted = (PRODUCTS, "eager", "triton", "packed", "fused", "liger", "compile", "quack", "compile-max-autotune")
     return Planned(
         workload=_workload(8192, hidden, inner), wanted=wanted, optional=(OWN_DOWN, FREEZING), targets=targets
     )
+
+
+def _near_products(says: str, most_time: float) -> Target:
+    return Target(says=says, subject="fused", against=(PRODUCTS,), at_least=1 / most_time)
 
 
 def _faster(against: tuple[str, ...], at_least: float, says: str) -> Target:
@@ -157,7 +161,7 @@ def _faster(against: tuple[str, ...], at_least: float, says: str) -> Target:
 
 
 def _medium(hidden: int, inner: int, speedup: float) -> Planned:
-    wanted = (LIMIT, "eager", "triton", "packed", *OURS, "liger", "compile", "compile-max-autotune")
+    wanted = (PRODUCTS, "eager", "triton", "packed", *OURS, "liger", "compile", "compile-max-autotune")
     return Planned(
         workload=_workload(256, hidden, inner),
         wanted=wanted,
@@ -171,14 +175,14 @@ def _decode(tokens: int, hidden: int, inner: int, speedup: Target) -> Planned:
     if tokens == 1:
         targets += (
             *(
-                Target(says="host cost near eager's", subject=one, against=("eager",), at_most=1.1, clock=HOST)
+                Target(says="host cost near eager's", subject=one, against=("eager",), at_least=1 / 1.1, clock=HOST)
                 for one in ("triton", "fused")
             ),
             Target(says="host cost of a call in µs", subject="fused-graph", at_most=10.0, clock=HOST),
         )
     return Planned(
         workload=_workload(tokens, hidden, inner),
-        wanted=(LIMIT, "eager", "triton", "packed", *OURS, "liger", "compile"),
+        wanted=(PRODUCTS, "eager", "triton", "packed", *OURS, "liger", "compile"),
         optional=("quack", "compile-max-autotune", FREEZING, OWN_DOWN),
         targets=targets,
     )
@@ -187,14 +191,16 @@ def _decode(tokens: int, hidden: int, inner: int, speedup: Target) -> Planned:
 def _training(hidden: int, inner: int, speedup: float) -> Planned:
     peers = ("eager", "compile", "liger")
     targets = (
-        Target(says="near its own limit", subject="fused", against=(LIMIT,), at_most=1.04),
+        _near_products("near the products alone", 1.04),
         _faster(peers, speedup, "the best of eager, compile and liger"),
-        Target(says="bytes saved for backward", subject="fused", against=("liger",), at_most=0.70, clock=SAVED),
+        Target(
+            says="fewer bytes saved for backward", subject="fused", against=("liger",), at_least=1 / 0.70, clock=SAVED
+        ),
         *_never_slower("fused"),
     )
     return Planned(
         workload=_workload(8192, hidden, inner, mode="training"),
-        wanted=(LIMIT, "eager", "triton", "packed", "fused", "liger", "compile"),
+        wanted=(PRODUCTS, "eager", "triton", "packed", "fused", "liger", "compile"),
         optional=("quack",),
         targets=targets,
     )
@@ -203,7 +209,7 @@ def _training(hidden: int, inner: int, speedup: float) -> Planned:
 def _silu() -> Planned:
     return Planned(
         workload=_workload(8192, 2048, 16384, activation="silu"),
-        wanted=(LIMIT, "eager", "triton", "packed", "fused", *LIGER, "compile"),
+        wanted=(PRODUCTS, "eager", "triton", "packed", "fused", *LIGER, "compile"),
         optional=("quack", "compile-max-autotune"),
         targets=(_faster(LIGER, 1.0, "Liger's fused MLP"), *_never_slower("fused")),
     )
@@ -246,9 +252,9 @@ def judge(row: Row, target: Target) -> Judged:
     if not rivals:
         return Judged(target=target, verdict="not measured")
     theirs, best = min(rivals, key=lambda rival: rival[0])
-    paired = paired_ratio(subject, best, target.clock, inverse=target.at_least is not None)
+    paired = speedup(subject, best, target.clock)
     if paired is None:
-        return _against_bound(target, mine / theirs if target.at_least is None else theirs / mine, None, best.name)
+        return _against_bound(target, theirs / mine, None, best.name)
     return _against_bound(target, paired.median, paired, best.name)
 
 
@@ -258,18 +264,17 @@ def _against_bound(target: Target, reached: float, paired: Ratio | None, baselin
         best = high if target.noise and high is not None else reached
         good = best >= target.at_least
     else:
-        best = low if target.noise and low is not None else reached
-        good = target.at_most is not None and best <= target.at_most
+        good = target.at_most is not None and reached <= target.at_most
     verdict: Verdict = "reached" if good else "missed"
     return Judged(target=target, verdict=verdict, reached=reached, low=low, high=high, baseline=baseline)
 
 
-def paired_ratio(subject: Peer, baseline: Peer, clock: str, *, inverse: bool = False) -> Ratio | None:
-    """subject / baseline (or its inverse) round by round, or None where a clock has no or too few samples."""
-    one, other = (baseline, subject) if inverse else (subject, baseline)
-    if not one.samples.get(clock) or not other.samples.get(clock):
+def speedup(subject: Peer, baseline: Peer, clock: str) -> Ratio | None:
+    """baseline / subject round by round: above 1 `subject` is faster; None where a clock has no or too few samples."""
+    pair = (baseline, subject)
+    if not all(peer.samples.get(clock) for peer in pair):
         return None
-    series = [Samples(backend=peer.name, clock=clock, l2="cold", values=peer.samples[clock]) for peer in (one, other)]
+    series = [Samples(backend=peer.name, clock=clock, l2="cold", values=peer.samples[clock]) for peer in pair]
     return summarise(*series).ratio_to_eager
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CLOCKS = ("event_us", "graph_us", "host_us")
+PRODUCTS = "cuBLAS products alone"
 QUACKS_TANH = "- quack compiles its tanh with fastmath"
 
 
@@ -34,11 +35,15 @@ def header(result: rows.Result) -> str:
     here = result.environment
     versions = {"torch": here.torch, "triton": here.triton, "liger-kernel": here.liger_kernel, **result.packages}
     listed = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
-    return f"{result.device.name}; {listed}\nmedians in µs [20th to 80th percentile], L2 cold, peers interleaved"
+    return (
+        f"{result.device.name}; {listed}\nmedians in µs [20th to 80th percentile], L2 cold, peers interleaved\n"
+        "ratios: the other's time over this one's, medians of paired rounds [interval of 95% confidence]; above 1 this "
+        "one is faster"
+    )
 
 
 def summary(result: rows.Result) -> str:
-    """One line of a GitHub table for each row: the graph clock of `fused`, its limit, and the peers that matter."""
+    """One line of a GitHub table for each row: graph clocks of `fused` and of the products alone, and speedups."""
     lines = []
     for row in result.rows:
         peers = {peer.name: peer for peer in row.peers if peer.median(rows.GRAPH) is not None}
@@ -52,16 +57,19 @@ def summary(result: rows.Result) -> str:
                 f"{row.workload.tokens} × {spec.hidden_size} × {spec.intermediate_size}",
                 f"{what}, {spec.activation}",
                 _figure(ours, rows.GRAPH),
-                *(_figure(peers[one], rows.GRAPH) if one in peers else units.ABSENT for one in ("limit", "eager")),
-                *(_times_as_fast(ours, peers.get(one)) for one in ("compile", "quack")),
-                f"{best.name}, {_times_as_fast(ours, best)}",
+                *(
+                    _figure(peers[one], rows.GRAPH) if one in peers else units.ABSENT
+                    for one in (rows.PRODUCTS, "eager")
+                ),
+                *(_speedup(ours, peers.get(one)) for one in ("compile", "quack")),
+                f"{best.name}, {_speedup(ours, best)}",
             ]
         )
     heads = [
         "M × D × H",
         "what",
         "fused µs",
-        "limit µs",
+        f"{PRODUCTS} µs",
         "eager µs",
         "over compile",
         "over quack",
@@ -71,38 +79,43 @@ def summary(result: rows.Result) -> str:
     return table
 
 
-def _times_as_fast(ours: rows.Peer, peer: rows.Peer | None) -> str:
-    found = None if peer is None else rows.paired_ratio(ours, peer, rows.GRAPH, inverse=True)
+def _speedup(ours: rows.Peer, peer: rows.Peer | None) -> str:
+    found = None if peer is None or peer is ours else rows.speedup(ours, peer, rows.GRAPH)
     return units.ABSENT if found is None else units.ratio(found.median, found.low, found.high)
 
 
 def row_text(row: rows.Row, *, markdown: bool = False) -> str:
     """One line for each peer, fastest first by the graph clock; what was not measured comes last, with its reason."""
-    limit = next((peer for peer in row.peers if peer.name == rows.LIMIT), None)
+    products = next((peer for peer in row.peers if peer.name == rows.PRODUCTS), None)
     measured = [peer for peer in row.peers if peer.status == "ok"]
     measured.sort(key=lambda peer: peer.median(rows.GRAPH) or peer.median("event_us") or float("inf"))
     lines = [
         [
-            peer.name,
+            shown(peer.name),
             *(_figure(peer, clock) for clock in CLOCKS),
-            _to_limit(peer, limit),
+            _speedup(peer, products),
             units.ABSENT if peer.error is None else units.times(peer.error),
             units.ABSENT if peer.saved_bytes is None else units.megabytes(peer.saved_bytes),
             units.ABSENT if peer.setup_s is None else units.seconds(peer.setup_s),
         ]
         for peer in measured
     ]
-    heads = ["peer", "event", "graph", "host", "to limit (graph)", "error / eager's", "saved", "setup"]
+    heads = ["peer", "event", "graph", "host", f"over {PRODUCTS} (graph)", "error / eager's", "saved", "setup"]
     table: str = tabulate(lines, heads, tablefmt="github" if markdown else "simple", disable_numparse=True)
-    absent = [f"- {peer.name}: {peer.status}: {peer.reason}" for peer in row.peers if peer.status != "ok"]
+    absent = [f"- {shown(peer.name)}: {peer.status}: {peer.reason}" for peer in row.peers if peer.status != "ok"]
     named: dict[str, list[str]] = {}
     for peer in measured:
         for figure, reason in peer.reasons.items():
-            named.setdefault(f"no {figure}: {reason}", []).append(peer.name)
+            named.setdefault(f"no {figure}: {reason}", []).append(shown(peer.name))
     reasons = [f"- {reason} ({'; '.join(names)})" for reason, names in named.items()]
     tanh = row.workload.spec.activation == "gelu_tanh" and any(peer.name in rows.QUACK for peer in measured)
     notes = [*absent, *reasons, *([QUACKS_TANH] if tanh else [])]
     return "\n".join([title(row), "", table, *([""] if notes else []), *notes])
+
+
+def shown(name: str) -> str:
+    """What a peer is called on the page."""
+    return PRODUCTS if name == rows.PRODUCTS else name
 
 
 def title(row: rows.Row) -> str:
@@ -115,7 +128,7 @@ def title(row: rows.Row) -> str:
 def targets_text(judged: Sequence[rows.Judged], *, markdown: bool = False) -> str:
     """One line for each target."""
     lines = [
-        [one.target.subject, one.target.says, _bound(one.target), _reached(one), one.baseline or "", one.verdict]
+        [one.target.subject, one.target.says, _bound(one.target), _reached(one), shown(one.baseline or ""), one.verdict]
         for one in judged
     ]
     heads = ["what", "target", "bound", "reached", "relative to", "verdict"]
@@ -132,15 +145,10 @@ def _figure(peer: rows.Peer, clock: str) -> str:
     return units.plain(median) if low is None or high is None else units.with_spread(median, low, high)
 
 
-def _to_limit(peer: rows.Peer, limit: rows.Peer | None) -> str:
-    found = None if limit is None or peer is limit else rows.paired_ratio(peer, limit, rows.GRAPH)
-    return units.ABSENT if found is None else units.ratio(found.median, found.low, found.high)
-
-
 def _bound(target: rows.Target) -> str:
     if target.at_least is not None:
-        return f">= {target.at_least:g}x"
-    return f"<= {target.at_most:g}{'x' if target.against else ' µs'}"
+        return f">= {target.at_least:.4g}x"
+    return f"<= {target.at_most:g} µs"
 
 
 def _reached(judged: rows.Judged) -> str:

@@ -156,7 +156,7 @@ def against_best(row: rows.Row) -> tuple[str, Ratio] | None:
     if ours is None or not timed:
         return None
     best = min(timed.values(), key=lambda peer: peer.median(rows.GRAPH) or math.inf)
-    found = rows.paired_ratio(ours, best, rows.GRAPH, inverse=True)
+    found = rows.speedup(ours, best, rows.GRAPH)
     return None if found is None else (best.name, found)
 
 
@@ -184,7 +184,9 @@ def page(grid: Grid) -> str:
         "",
         f"the {WORST} worst points:",
         "",
-        tabulate(_worst(grid, judged), headers=["M × D × H", "fused µs", "best baseline", "ratio"], tablefmt="github"),
+        tabulate(
+            _worst(grid, judged), headers=["M × D × H", "fused µs", "best baseline", "speedup"], tablefmt="github"
+        ),
     ]
     return "\n".join(lines)
 
@@ -229,7 +231,7 @@ def _slower_than_eager(row: rows.Row) -> bool:
     timed = {peer.name: peer for peer in row.peers}
     if "eager" not in timed or "fused" not in timed:
         return False
-    found = rows.paired_ratio(timed["fused"], timed["eager"], rows.GRAPH, inverse=True)
+    found = rows.speedup(timed["fused"], timed["eager"], rows.GRAPH)
     return found is not None and found.high < 1
 
 
@@ -246,7 +248,7 @@ def _worst(grid: Grid, judged: dict[str, tuple[str, Ratio]]) -> list[list[str]]:
 
 def _cell(row: rows.Row) -> str:
     pair = against_best(row)
-    return "no ratio" if pair is None else f"{pair[0]} over fused {pair[1].median:.3f}"
+    return "no speedup" if pair is None else f"speedup over {pair[0]} {pair[1].median:.3f}x"
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------

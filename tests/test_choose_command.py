@@ -29,7 +29,7 @@ SPEC, Bench, a_choice, part = (made_here[name] for name in ("SPEC", "Bench", "a_
 def test_reports_say_it_in_four_formats():
     made = a_choice(part("eager", 1, 8), part("compile", 9))
     text = report.render(made)
-    for said in ("1 to 8", "9 and more", "130", "1.30x", "slower with no more kernels or bytes", "16x32-gelu_tanh"):
+    for said in ("1 to 8", "9 and more", "130", "0.769x", "slower with no more kernels or bytes", "16x32-gelu_tanh"):
         assert said in text
     markdown = report.render(made, "github")
     assert "| inference |" in markdown

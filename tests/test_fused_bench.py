@@ -68,17 +68,17 @@ def target(rows: ModuleType, **changes: Any) -> Any:
 
 def test_rows_have_names_of_their_own_and_name_peers_that_exist(rows: ModuleType) -> None:
     assert len({planned.key for planned in rows.ROWS}) == len(rows.ROWS)
-    peers = {rows.LIMIT, *rows.PEERS, *rows.OURS}
+    peers = {rows.PRODUCTS, *rows.PEERS, *rows.OURS}
     for planned in rows.ROWS:
         assert peers >= {*planned.wanted, *planned.optional}
         assert not {*planned.wanted} & {*planned.optional}
         for one in planned.targets:
             assert peers >= {one.subject, *one.against}
-            assert (one.at_most is None) != (one.at_least is None)
+            assert (one.at_most is None) == bool(one.against) == (one.at_least is not None)
 
 
 def test_what_is_wanted_is_backends_or_peers_of_the_bench(rows: ModuleType) -> None:
-    own = {rows.LIMIT, rows.FREEZING, rows.OWN_DOWN, rows.LIGER_MLP}
+    own = {rows.PRODUCTS, rows.FREEZING, rows.OWN_DOWN, rows.LIGER_MLP}
     assert {*rows.PEERS} - own <= {*backend.names()}
 
 
@@ -107,12 +107,9 @@ def test_peers_that_nobody_waits_for_get_only_time_that_is_left(rows: ModuleType
 @given(st.floats(10, 1e4), st.floats(10, 1e4), st.floats(0.5, 2))
 def test_a_ratio_is_compared_with_its_bound(rows: ModuleType, mine: float, theirs: float, bound: float) -> None:
     given_row = row(rows, peer(rows, "fused", mine), peer(rows, "limit", theirs))
-    found = rows.judge(given_row, target(rows, against=("limit",), at_most=bound))
-    assert found.reached == pytest.approx(mine / theirs)
-    assert found.verdict == ("reached" if found.reached <= bound else "missed")
-    inverse = rows.judge(given_row, target(rows, against=("limit",), at_least=bound))
-    assert inverse.reached == pytest.approx(theirs / mine)
-    assert inverse.verdict == ("reached" if inverse.reached >= bound else "missed")
+    found = rows.judge(given_row, target(rows, against=("limit",), at_least=bound))
+    assert found.reached == pytest.approx(theirs / mine)
+    assert found.verdict == ("reached" if found.reached >= bound else "missed")
 
 
 def test_the_best_of_several_peers_is_what_counts(rows: ModuleType) -> None:
@@ -128,14 +125,14 @@ def test_only_noise_excuses_a_slower_call(rows: ModuleType) -> None:
     steady = tuple(100.5 * value / 100 for value in rival.samples["graph_us"])
     for series, verdict in ((wild, "reached"), (steady, "missed")):
         mine = peer(rows, "fused", None, samples={"graph_us": series})
-        goal = target(rows, against=("quack",), at_most=1.0, noise=True)
+        goal = target(rows, against=("quack",), at_least=1.0, noise=True)
         assert rows.judge(row(rows, mine, rival), goal).verdict == verdict
 
 
 def test_bytes_and_plain_figures_are_judged_too(rows: ModuleType) -> None:
     peers = [peer(rows, "fused", 9.0, saved_bytes=69), peer(rows, "liger", 9.0, saved_bytes=100)]
-    saved = rows.judge(row(rows, *peers), target(rows, against=("liger",), at_most=0.70, clock=rows.SAVED))
-    assert (saved.verdict, saved.reached, saved.low) == ("reached", 0.69, None)
+    saved = rows.judge(row(rows, *peers), target(rows, against=("liger",), at_least=1 / 0.70, clock=rows.SAVED))
+    assert (saved.verdict, saved.reached, saved.low) == ("reached", 100 / 69, None)
     plain = rows.judge(row(rows, *peers), target(rows, at_most=8.0, clock="host_us"))
     assert (plain.verdict, plain.baseline) == ("missed", None)
     assert plain.reached == pytest.approx(9.0)
@@ -143,7 +140,7 @@ def test_bytes_and_plain_figures_are_judged_too(rows: ModuleType) -> None:
 
 @pytest.mark.parametrize("lacking", ["fused", "limit"])
 def test_what_was_not_measured_is_no_verdict(rows: ModuleType, lacking: str) -> None:
-    goal = target(rows, against=("limit",), at_most=1.0)
+    goal = target(rows, against=("limit",), at_least=1.0)
     names = [name for name in ("fused", "limit") if name != lacking]
     gone = [rows.Peer(name=lacking, status="failed", reason="it broke")]
     for peers in ([], gone):
@@ -175,12 +172,15 @@ def test_the_page_has_every_peer_and_every_target(bench: Any, rows: ModuleType, 
     assert "NVIDIA H200" in page
     assert "quack-kernels 0.6.5" in page
     assert "- quack: unavailable: not installed" in page
-    assert "- no graph_us: capture failed (limit)" in page
+    assert "- no graph_us: capture failed (cuBLAS products alone)" in page
     lines = [" ".join(line.replace("|", " ").split()) for line in page.splitlines()]
-    assert any(line.startswith("fused 160.0 [158.4–161.6]") and "0.947x" in line for line in lines)
-    assert any("first step: near the limit <= 1.03x 0.947x [0.947–0.947] limit reached" in line for line in lines)
+    assert any(line.startswith("fused 160.0 [158.4–161.6]") and "1.056x" in line for line in lines)
+    assert any(
+        "near the products alone >= 0.9709x 1.056x [1.056–1.056] cuBLAS products alone reached" in line
+        for line in lines
+    )
     assert any("faster than compile >= 1.45x 1.400x [1.400–1.400] compile missed" in line for line in lines)
-    assert any("no slower than quack <= 1x – not measured" in line for line in lines)
+    assert any("no slower than quack >= 1x – not measured" in line for line in lines)
     assert ("|---" in page) == markdown
     assert "fastmath" not in page
     tanh = row(rows, peer(rows, "fused", 160.0), peer(rows, "quack", 157.0))
@@ -193,7 +193,7 @@ def test_the_summary_has_a_line_for_each_row_that_was_measured(bench: Any, rows:
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in made.splitlines()]
     assert len(cells) == 3
     assert cells[0][2:] == [
-        "fused µs", "limit µs", "eager µs", "over compile", "over quack", "over the best peer",
+        "fused µs", "cuBLAS products alone µs", "eager µs", "over compile", "over quack", "over the best peer",
     ]  # fmt: skip
     assert cells[2] == [
         "8192 × 768 × 3072", "forward, gelu_tanh", "160.0 [158.4–161.6]", "169.0 [167.3–170.7]", "–",
@@ -280,12 +280,12 @@ def test_a_peer_that_fails_leaves_its_reason_and_the_others_race(
     here, out = detect("cpu"), tmp_path / "cpu-fused.json"
     fresh = rows.Result(device=here, environment=collect(here), packages={}, rows=())
     options = argparse.Namespace(budget_s=float("inf"), rounds=20)
-    only = frozenset((rows.LIMIT, "eager", "triton", "packed", "compile"))
+    only = frozenset((rows.PRODUCTS, "eager", "triton", "packed", "compile"))
     found = script.run([planned], fresh, out, only=only, options=options)
     assert msgspec.json.decode(out.read_bytes(), type=rows.Result) == found
     by_name = {one.name: one for one in found.rows[0].peers}
     assert {name: one.status for name, one in by_name.items()} == {
-        rows.LIMIT: "ok",
+        rows.PRODUCTS: "ok",
         "eager": "ok",
         "triton": "failed",
         "packed": "failed",
@@ -296,7 +296,7 @@ def test_a_peer_that_fails_leaves_its_reason_and_the_others_race(
     assert by_name["compile"].reason.startswith("wrong: its error is ")
     assert len(by_name["eager"].samples["host_us"]) == 20
     assert by_name["eager"].saved_bytes > 0
-    assert by_name[rows.LIMIT].reasons == {"graph_us": "no CUDA graphs on a CPU"}
+    assert by_name[rows.PRODUCTS].reasons == {"graph_us": "no CUDA graphs on a CPU"}
 
 
 def test_a_run_without_time_says_what_it_left_out(rows: ModuleType, script: ModuleType, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from mlpfusion import device, roofline, weighing
 from mlpfusion.ledgers import Ceilings, CopyRate, Intermediate, ProductRate, Step
 from mlpfusion.records import Clock, Clocks, Decoded, Kernel, Row, Traffic
 from mlpfusion.report.columns import all_columns
-from mlpfusion.report.limits import ceilings_line
-from mlpfusion.report.limits import roofline as table
+from mlpfusion.report.roofline import ceilings_line
+from mlpfusion.report.roofline import roofline as table
 from mlpfusion.spec import MLPSpec, Workload
 
 IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
@@ -116,7 +116,7 @@ def test_the_tables_say_how_near_the_limit_a_launch_and_a_call_are():
     text = " ".join(table([row], github=False).splitlines()[2].split())
     assert text == "triton 1 act_mul 100 50.0 25.0 50% memory 2000 –"
     shown = {column.key: column.text(row) for column in all_columns()}
-    assert shown["of_limit"] == "50%"
+    assert shown["of_roofline"] == "50%"
     assert table([Row(backend="a", status="ok")], github=False) is None
     assert "4000 GB/s at 95.4 MiB; matrix product 8192x8192x8192 800 TFLOP/s (bfloat16" in ceilings_line(CARD)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import runpy
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,132 +14,15 @@ import pytest
 from mlpfusion import store
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
-from mlpfusion.records import (
-    Accuracy,
-    Bound,
-    Clock,
-    Clocks,
-    Decoded,
-    Environment,
-    Kernel,
-    Launches,
-    Memory,
-    PreOps,
-    Profile,
-    Ratio,
-    Row,
-    Setup,
-    Traffic,
-)
+from mlpfusion.records import Accuracy, Bound, Clocks, PreOps, Row
 from mlpfusion.report.columns import all_columns
 from mlpfusion.report.table import COLUMNS, FORMATS, render, shorten
-from mlpfusion.spec import MLPSpec, Workload
 
-GELU = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, "
-    "at::native::GeluType)::{lambda()#1}, std::array<char*, 2ul> >(int, float)"
+made_here = runpy.run_path(str(Path(__file__).with_name("profiles_made.py")))
+EAGER, COMPILE, LIGER, HUB, TRITON, GELU = (
+    made_here[name] for name in ("EAGER", "COMPILE", "LIGER", "HUB", "TRITON", "GELU")
 )
-
-
-def clock(median: float, **changes: object) -> Clock:
-    fields = {"n": 60, "median": median, "p20": median - 0.7, "p80": median + 0.8, "l2": "cold", **changes}
-    return Clock(**fields)
-
-
-def ratio(median: float) -> Ratio:
-    return Ratio(baseline="eager", median=median, low=median - 0.003, high=median + 0.003, confidence=0.95, n=60)
-
-
-def kernel(name: str, role: str, time_us: float) -> Kernel:
-    decoded = Decoded(library="cublas", kind="gemm", arch="sm90", tile="128x256", stages=4)
-    return Kernel(name=name, role=role, decoded=decoded, time_us=time_us, p20_us=time_us - 0.3, p80_us=time_us + 0.4)
-
-
-def launches(kernels: int) -> Launches:
-    apis = {"cuLaunchKernelEx": 3, "cudaLaunchKernel": kernels - 3}
-    return Launches(kernels=kernels, memcpys=0, memsets=2, runtime_launches=apis, occupancy_queries=0, syncs=0)
-
-
-EAGER = Row(
-    backend="eager",
-    status="ok",
-    tokens=8192,
-    setup=Setup(bind_s=0.0004, first_call_s=0.25),
-    accuracy=Accuracy(
-        max_error=0.01, rms_error=0.001, eager_max_error=0.01, eager_rms_error=0.001, rows=256, elements=65536
-    ),
-    kernels=(kernel("nvjet_tst_128x256", "gate_gemm", 61.8), kernel(GELU, "activation", 41.05)),
-    launches=launches(5),
-    pre_ops=PreOps(n=20, time_to_first_launch=31.5, dispatch=31.5),
-    clocks=Clocks(
-        event_us=clock(242.61),
-        kernel_us=clock(238.0, n=20),
-        reasons={"graph_us": "capture is off", "wall_us": "not raced"},
-    ),
-    bound=Bound(by="gpu", margin=2.314, host_us=104.8, device_us=242.6, n=60, host_p20_us=103.9, host_p80_us=106.1),
-    traffic=Traffic(minimum_bytes=39_000_000, derived_bytes=455_000_000),
-    memory=Memory(peak_bytes=151_000_000, reasons={"saved_for_backward_bytes": "inference keeps nothing"}),
-)
-COMPILE = msgspec.structs.replace(
-    EAGER,
-    backend="compile",
-    accuracy=Accuracy(
-        max_error=0.0098, rms_error=0.0011, eager_max_error=0.01, eager_rms_error=0.001, rows=256, elements=65536
-    ),
-    kernels=(kernel("triton_poi_fused__unsafe_view_gelu_mul_0", "act_mul", 41.9),),
-    launches=launches(4),
-    pre_ops=PreOps(n=20, time_to_first_launch=80.5, dynamo_cache_lookup=22.5, compiled_graph_entry=9.1),
-    clocks=Clocks(
-        event_us=clock(228.83, n=58, dropped=2, ratio_to_eager=ratio(0.943)), reasons={"graph_us": "capture is off"}
-    ),
-    notes=("asked for nothing special",),
-)
-LIGER = Row(backend="liger", status="unavailable", reason="no GPU | and no driver")
-HUB = Row(backend="hub", status="failed", reason="numerically wrong: 41 times eager's error")
-TRITON = Row(
-    backend="triton",
-    status="ok",
-    emulated=True,
-    tokens=8,
-    reason="emulated: 8 tokens, no times",
-    clocks=Clocks(reasons={"wall_us": "emulated"}),
-)
-
-
-def profile(*rows: Row, **changes: object) -> Profile:
-    made = Profile(
-        schema=1,
-        kind="profile",
-        mlpfusion="0.1.0",
-        created="2026-01-02T03:04:05+00:00",
-        workload=Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128),
-        device=Device(
-            kind="cuda",
-            name="NVIDIA H100 80GB HBM3",
-            runtime="cuda",
-            capability=(9, 0),
-            multiprocessors=132,
-            memory_bytes=80 * 2**30,
-            l2_bytes=50 * 2**20,
-        ),
-        environment=Environment(
-            python="3.12.3",
-            platform="Linux",
-            torch="2.11.0",
-            triton="3.6.0",
-            liger_kernel="0.8.5",
-            kernels="0.17.2",
-            cuda="12.8",
-            driver="570.1",
-            sm_clock_mhz=1980,
-            memory_clock_mhz=2619,
-            float32_matmul_precision="highest",
-            flags={"OMP_NUM_THREADS": "1"},
-        ),
-        rows=rows or (EAGER, COMPILE, LIGER, HUB, TRITON),
-        complete=True,
-    )
-    return msgspec.structs.replace(made, **changes)
+clock, ratio, kernel, profile = (made_here[name] for name in ("clock", "ratio", "kernel", "profile"))
 
 
 def line(text: str, *starts: str) -> str:
@@ -158,14 +43,14 @@ def test_the_header_says_where_how_and_of_what() -> None:
         assert version in line(text, "versions")
     assert line(text, "measured") == "measured 2026-01-02T03:04:05+00:00"
     assert line(text, "event_us") == "event_us device events around a plain call, L2 cold, n = 58–60, 2 dropped"
-    assert "median of paired ratios of event_us over 60 interleaved rounds" in line(text, "vs eager")
+    assert line(text, "speedup").startswith("speedup eager's event_us / the backend's, median of 60 interleaved rounds")
     assert "CPU run" not in text
 
 
 def test_a_row_carries_its_spread_its_ratio_and_its_bound() -> None:
     text = render(profile())
     assert line(text, "eager ok") == "eager ok 5 2 / 0 242.6 [241.9–243.4] baseline"
-    assert line(text, "compile ok") == "compile ok 4 2 / 0 228.8 [228.1–229.6] 0.943x [0.940–0.946]"
+    assert line(text, "compile ok") == "compile ok 4 2 / 0 228.8 [228.1–229.6] 1.060x [1.057–1.064]"
     host = text.split("\nHost\n")[1]
     assert line(host, "eager") == "eager 238.0 [237.3–238.8] 5 104.8 [103.9–106.1] gpu 2.31x 31.5 – –"
     assert line(host, "compile") == "compile – 4 104.8 [103.9–106.1] gpu 2.31x 80.5 22.5 9.10"
@@ -248,7 +133,7 @@ def test_a_cpu_run_says_so_and_takes_the_ratio_of_the_clock_that_it_has() -> Non
     row = msgspec.structs.replace(COMPILE, clocks=Clocks(wall_us=clock(900.0, l2="unknown", ratio_to_eager=ratio(0.8))))
     text = render(profile(EAGER, row, device=Device(kind="cpu", name="a CPU", multiprocessors=2)))
     assert line(text, "device").startswith("device CPU run on a CPU, 2 cores")
-    assert "vs eager (wall_us)" in text
+    assert "speedup vs eager (wall_us)" in text
     assert line(text, "wall_us").endswith("synchronised, L2 unknown, n = 60")
 
 
@@ -289,11 +174,10 @@ def test_csv_has_one_full_line_per_backend() -> None:
     assert float(compiled["event_us"]) == 228.83
     assert float(compiled["event_us_p20"]) == 228.83 - 0.7
     assert (compiled["event_us_n"], compiled["event_us_l2"], compiled["event_us_dropped"]) == ("58", "cold", "2")
-    assert (compiled["event_us_ratio"], compiled["vs_eager"], compiled["vs_eager_clock"]) == (
-        "0.943",
-        "0.943",
-        "event_us",
-    )
+    assert float(compiled["event_us_speedup"]) == float(compiled["speedup_vs_eager"]) == 1 / 0.943
+    assert float(compiled["speedup_vs_eager_low"]) == 1 / (0.943 + 0.003)
+    assert float(compiled["speedup_vs_eager_high"]) == 1 / (0.943 - 0.003)
+    assert compiled["speedup_vs_eager_clock"] == "event_us"
     assert (compiled["launches"], compiled["launch_apis"]) == ("4", "cuLaunchKernelEx=3 cudaLaunchKernel=1")
     assert (compiled["graph_us"], compiled["memsets"], compiled["dynamo_us"]) == ("", "2", "22.5")
     assert {row["device"] for row in rows} == {"NVIDIA H100 80GB HBM3"}
@@ -307,9 +191,9 @@ def test_json_is_the_result_file_itself() -> None:
 
 
 def test_chosen_columns_come_in_their_order_after_the_backend() -> None:
-    text = render(profile(), "text", ["vs_eager", "status"])
-    assert line(text, "backend").split() == ["backend", "vs", "eager", "(event_us)", "status"]
-    assert line(text, "compile") == "compile 0.943x [0.940–0.946] ok"
+    text = render(profile(), "text", ["speedup_vs_eager", "status"])
+    assert line(text, "backend").split() == ["backend", "speedup", "vs", "eager", "(event_us)", "status"]
+    assert line(text, "compile") == "compile 1.060x [1.057–1.064] ok"
     assert line(text, "liger") == "liger – unavailable"
     assert "Kernels" not in text
     rows = json.loads(render(profile(), "json", ["bound"]))["rows"]
@@ -324,6 +208,14 @@ def test_chosen_columns_come_in_their_order_after_the_backend() -> None:
 def test_a_wrong_column_is_named(columns: list[str]) -> None:
     with pytest.raises(UsageError, match="column"):
         render(profile(), "text", columns)
+
+
+@pytest.mark.parametrize(("old", "new"), [("vs_eager", "speedup_vs_eager"), ("of_limit", "of_roofline")])
+def test_an_earlier_name_of_a_column_leads_to_the_one_of_today(old: str, new: str) -> None:
+    assert new in COLUMNS
+    with pytest.raises(UsageError, match=f"column '{old}' is now '{new}': ") as refused:
+        render(profile(), "text", ["status", old])
+    assert "\n" not in str(refused.value)
 
 
 def test_a_wrong_format_is_named() -> None:

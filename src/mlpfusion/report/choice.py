@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import choice_file
-from mlpfusion.report import units
+from mlpfusion.report import speedup, units
 from mlpfusion.report.busy import disturbed
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.units import ABSENT
@@ -15,7 +15,7 @@ from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:
     from mlpfusion.choices import Choice, ClockName, Contender, Point, Range
-    from mlpfusion.records import Clock, Ratio
+    from mlpfusion.records import Clock
 
 _MEANING: Final[dict[ClockName, str]] = {
     "event_us": "device events around a plain call, as in a model that runs without CUDA graphs",
@@ -64,8 +64,9 @@ def _header(choice: Choice, *, github: bool) -> str:
         ("measured", f"{choice.created}, {choice.rounds} interleaved rounds for each number of tokens"),
         (choice.clock, f"{_MEANING[choice.clock]}; L2 {_l2(choice)}"),
         (
-            "vs winner",
-            f"median of paired ratios of {choice.clock} to the winner's, [interval of {confidence} confidence]",
+            "speedup",
+            f"the winner's {choice.clock} / the backend's, median of paired rounds, [interval of {confidence} "
+            f"confidence]; {speedup.DIRECTION} than the winner",
         ),
         ("tie", "that interval reaches 1; a tie with eager goes to eager"),
     ]
@@ -102,7 +103,16 @@ def _listed(numbers: tuple[int, ...]) -> str:
 
 
 def _winners(choice: Choice, *, github: bool) -> str:
-    heads = ["mode", "tokens", "chosen", _time_head(choice), "runner-up", "runner-up vs winner", "tie with", "peak MB"]
+    heads = [
+        "mode",
+        "tokens",
+        "chosen",
+        _time_head(choice),
+        "runner-up",
+        "its speedup vs winner",
+        "tie with",
+        "peak MB",
+    ]
     right = [False, True, False, True, False, True, False, True]
     cells = []
     for point in choice.points:
@@ -116,7 +126,7 @@ def _winners(choice: Choice, *, github: bool) -> str:
                 point.chosen or ABSENT,
                 _time(chosen.clock if chosen else None),
                 point.runner_up or ABSENT,
-                _ratio(second.ratio if second else None),
+                speedup.cell(second.ratio if second else None),
                 ", ".join(ties) or ABSENT,
                 _peak(chosen),
             ]
@@ -125,7 +135,7 @@ def _winners(choice: Choice, *, github: bool) -> str:
 
 
 def _contenders(choice: Choice, *, github: bool) -> str:
-    heads = ["mode", "tokens", "backend", "", _time_head(choice), "vs winner", "peak MB", "why"]
+    heads = ["mode", "tokens", "backend", "", _time_head(choice), "speedup vs winner", "peak MB", "why"]
     right = [False, True, False, False, True, True, True, False]
     cells = [
         [
@@ -134,7 +144,7 @@ def _contenders(choice: Choice, *, github: bool) -> str:
             each.backend,
             each.verdict,
             _time(each.clock),
-            "1" if each.verdict == "won" else _ratio(each.ratio),
+            "1" if each.verdict == "won" else speedup.cell(each.ratio),
             _peak(each),
             " ".join((each.reason or ABSENT).split()),
         ]
@@ -162,10 +172,6 @@ def _time(clock: Clock | None) -> str:
     return units.with_spread(clock.median, clock.p20, clock.p80)
 
 
-def _ratio(ratio: Ratio | None) -> str:
-    return ABSENT if ratio is None else units.ratio(ratio.median, ratio.low, ratio.high)
-
-
 def _peak(each: Contender | None) -> str:
     peak = each.memory.peak_bytes if each is not None and each.memory is not None else None
     return ABSENT if peak is None else units.plain(peak / 1e6)
@@ -177,7 +183,7 @@ def _where(point: Point) -> str:
 
 def _flat(choice: Choice, point: Point, each: Contender) -> dict[str, object]:
     """One backend at one point as plain values; the machine and the versions travel with every line."""
-    clock, ratio, memory = each.clock, each.ratio, each.memory
+    clock, memory = each.clock, each.memory
     return {
         "model": choice.model.name,
         "device": choice.device.name,
@@ -196,9 +202,7 @@ def _flat(choice: Choice, point: Point, each: Contender) -> dict[str, object]:
         "us_p20": clock and clock.p20,
         "us_p80": clock and clock.p80,
         "n": clock and clock.n,
-        "vs_winner": ratio and ratio.median,
-        "vs_winner_low": ratio and ratio.low,
-        "vs_winner_high": ratio and ratio.high,
+        **speedup.fields("speedup_vs_winner", each.ratio),
         "peak_bytes": memory and memory.peak_bytes,
         "saved_for_backward_bytes": memory and memory.saved_for_backward_bytes,
         "reason": each.reason,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion.records import Bound
-from mlpfusion.report import units
+from mlpfusion.report import speedup, units
 from mlpfusion.report.units import ABSENT
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ Value = str | int | float | bool | None
 Group = Literal["speed", "host", "memory"]
 ClockName = Literal["event_us", "graph_us", "wall_us", "kernel_us"]
 
-# In this order: the first clock of which a table has ratios is the one that its `vs_eager` shows.
+# In this order: the first clock of which a table has ratios is the one that its `speedup_vs_eager` shows.
 CLOCKS: Final[tuple[ClockName, ...]] = ("event_us", "wall_us", "graph_us", "kernel_us")
 
 
@@ -102,34 +102,29 @@ def _clock(name: ClockName, head: str, group: Group) -> Column:
             f"{name}_n": clock.n if clock else None,
             f"{name}_dropped": clock.dropped if clock else None,
             f"{name}_l2": clock.l2 if clock else None,
-            f"{name}_ratio": ratio.median if ratio else None,
-            f"{name}_ratio_low": ratio.low if ratio else None,
-            f"{name}_ratio_high": ratio.high if ratio else None,
-            f"{name}_ratio_confidence": ratio.confidence if ratio else None,
-            f"{name}_ratio_n": ratio.n if ratio else None,
+            **speedup.fields(f"{name}_speedup", ratio),
+            f"{name}_speedup_confidence": ratio.confidence if ratio else None,
+            f"{name}_speedup_n": ratio.n if ratio else None,
         }
 
     return Column(name, head, group, text, data)
 
 
-def vs_eager(clock: ClockName) -> Column:
-    """The column of ratios to eager by one clock."""
+def speedup_vs_eager(clock: ClockName) -> Column:
+    """The column of speedups relative to eager by one clock."""
 
     def text(row: Row) -> str:
         read = clock_of(row, clock)
         if row.backend == "eager" and read is not None:
             return "baseline"
-        if read is None or read.ratio_to_eager is None:
-            return ABSENT
-        ratio = read.ratio_to_eager
-        return units.ratio(ratio.median, ratio.low, ratio.high)
+        return speedup.cell(read.ratio_to_eager if read else None)
 
     def data(row: Row) -> dict[str, Value]:
         read = clock_of(row, clock)
         ratio = read.ratio_to_eager if read else None
-        return {"vs_eager": ratio.median if ratio else None, "vs_eager_clock": clock if ratio else None}
+        return {**speedup.fields("speedup_vs_eager", ratio), "speedup_vs_eager_clock": clock if ratio else None}
 
-    return Column("vs_eager", f"vs eager ({clock})", "speed", text, data)
+    return Column("speedup_vs_eager", f"speedup vs eager ({clock})", "speed", text, data)
 
 
 def _host(row: Row) -> str:
@@ -225,18 +220,18 @@ def _rate_data(row: Row) -> dict[str, Value]:
 
 
 def _share(row: Row) -> float | None:
-    """The shortest time that the card's measured rates allow a call's launches, over that of its kernels."""
+    """Fraction of roofline: minimum time at measured peak rates / kernel time."""
     limit, clock = getattr(row.traffic, "limit_us", None), clock_of(row, "kernel_us")
     return None if limit is None or clock is None else limit / clock.median
 
 
-def _of_limit(row: Row) -> str:
+def _of_roofline(row: Row) -> str:
     found = _share(row)
     return ABSENT if found is None else f"{found:.0%}"
 
 
-def _of_limit_data(row: Row) -> dict[str, Value]:
-    return {"limit_us": getattr(row.traffic, "limit_us", None), "of_limit": _share(row)}
+def _of_roofline_data(row: Row) -> dict[str, Value]:
+    return {"roofline_us": getattr(row.traffic, "limit_us", None), "of_roofline": _share(row)}
 
 
 def _of_memory(field: Literal["peak_bytes", "saved_for_backward_bytes"]) -> Callable[[Row], int | None]:
@@ -279,7 +274,7 @@ BACKEND: Final = Column(
 
 
 def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
-    """Every column after `backend`, in the order of the tables; `clock` is the one that `vs_eager` shows."""
+    """Every column after `backend`, in the order of the tables; `clock` is the one that `speedup_vs_eager` shows."""
     return (
         Column("status", "status", "speed", lambda row: verdict(row)[0], _identity_data, right=False),
         Column(
@@ -297,7 +292,7 @@ def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
             lambda row: {name: getattr(row.launches, name, None) for name in ("memsets", "memcpys")},
         ),
         _clock("event_us", "event µs [p20–p80]", "speed"),
-        vs_eager(clock),
+        speedup_vs_eager(clock),
         _clock("graph_us", "graph µs [p20–p80]", "speed"),
         _clock("wall_us", "wall µs [p20–p80]", "speed"),
         _clock("kernel_us", "kernel µs [p20–p80]", "host"),
@@ -310,7 +305,7 @@ def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
         Column("round_trips", "round-trips", "memory", _round_trips, _round_trips_data),
         Column("hbm_bytes", "HBM MB (min / derived / measured)", "memory", _hbm, _hbm_data),
         Column("bandwidth", "GB/s [p20–p80]", "memory", _rate, _rate_data),
-        Column("of_limit", "of roofline", "memory", _of_limit, _of_limit_data),
+        Column("of_roofline", "of roofline", "memory", _of_roofline, _of_roofline_data),
         _number("peak_bytes", "peak MB", "memory", _of_memory("peak_bytes"), 1e6),
         _number("saved_bytes", "saved MB", "memory", _of_memory("saved_for_backward_bytes"), 1e6),
         Column("error", "error / eager's (max / rms)", "memory", _error, _error_data),

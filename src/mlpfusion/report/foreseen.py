@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mlpfusion import store
-from mlpfusion.report import units
+from mlpfusion.report import speedup, units
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
@@ -52,6 +52,7 @@ def _header(found: Foresight, *, github: bool) -> str:
         ),
         ("rows", f"measured on {', '.join(dict.fromkeys(point.measured_on for point in found.points))}"),
         ("predicted", "the launches seen there, as if this card ran the same ones; without what lies between them"),
+        ("speedup", "the least predicted time / the backend's: 1 for the least, below 1 for the others"),
         ("error", "of the same rule over that backend's launches on the device of the rows"),
         ("tied", "differs from the least by less than the larger of both median errors; undecided without them"),
     ]
@@ -84,7 +85,17 @@ def _least(found: Foresight, *, github: bool) -> str:
 
 
 def _backends(found: Foresight, *, github: bool) -> str:
-    heads = ["mode", "tokens", "backend", "", "predicted µs", "vs least", "error, median", "error, worst", "why not"]
+    heads = [
+        "mode",
+        "tokens",
+        "backend",
+        "",
+        "predicted µs",
+        "speedup vs least",
+        "error, median",
+        "error, worst",
+        "why not",
+    ]
     cells = [
         [
             point.mode,
@@ -92,7 +103,7 @@ def _backends(found: Foresight, *, github: bool) -> str:
             each.backend,
             each.verdict,
             _time(each),
-            ABSENT if each.ratio is None else units.times(each.ratio),
+            ABSENT if each.ratio is None else units.times(speedup.inverse(each.ratio)),
             _percent(each.error),
             _percent(each.worst_error),
             " ".join((each.reason or ABSENT).split()),
@@ -125,7 +136,7 @@ def _flat(found: Foresight, point: ForeseenPoint, each: Foreseen) -> dict[str, o
         "backend": each.backend,
         "verdict": each.verdict,
         "predicted_us": each.predicted_us,
-        "vs_least": each.ratio,
+        "speedup_vs_least": None if each.ratio is None else speedup.inverse(each.ratio),
         "error": each.error,
         "worst_error": each.worst_error,
         "reason": each.reason,

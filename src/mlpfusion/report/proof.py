@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.report import units
+from mlpfusion.report import speedup, units
 from mlpfusion.report.grid import markdown, printable, shorten, tabulated, titled
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
@@ -125,11 +125,11 @@ def _against_fp64(proof: Proof) -> str:
 
 
 def _speed(speed: Speed, github: bool) -> str:
-    heads = ["model", f"{speed.clock.removesuffix('_us')} µs [p20–p80]", "ratio to unswapped"]
+    heads = ["model", f"{speed.clock.removesuffix('_us')} µs [p20–p80]", "speedup vs unswapped"]
     rows = [
         ["unswapped", _time(speed.original), "baseline"],
-        ["swapped", _time(speed.swapped), _ratio(speed.swapped)],
-        ["MLPs that do nothing", _time(speed.without), _ratio(speed.without)],
+        ["swapped", _time(speed.swapped), speedup.cell(speed.swapped.ratio_to_eager)],
+        ["MLPs that do nothing", _time(speed.without), speedup.cell(speed.without.ratio_to_eager)],
     ]
     table = tabulated(rows, heads, [False, True, True], github=github)
     return f"{table}\n\n{_share(speed)}"
@@ -178,8 +178,3 @@ def _time(clock: Clock) -> str:
     if clock.p20 is None or clock.p80 is None:
         return ABSENT
     return units.with_spread(clock.median, clock.p20, clock.p80)
-
-
-def _ratio(clock: Clock) -> str:
-    ratio = clock.ratio_to_eager
-    return ABSENT if ratio is None else units.ratio(ratio.median, ratio.low, ratio.high)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion import store
 from mlpfusion.errors import UsageError
-from mlpfusion.report import units
+from mlpfusion.report import speedup, units
 from mlpfusion.report.busy import disturbed
 from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, clock_of, has_spread, moved_bytes, verdict
 from mlpfusion.report.flow import pictures
@@ -22,7 +22,7 @@ from mlpfusion.report.grid import (
     tabulated,
     titled,
 )
-from mlpfusion.report.limits import ceilings_line, roofline
+from mlpfusion.report.roofline import ceilings_line, roofline
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from mlpfusion.report.columns import ClockName, Column, Group, Value
 
 COLUMNS: Final = (BACKEND.key, *(column.key for column in all_columns()))
+
+# Earlier names of columns, and what stands in their place.
+_RENAMED: Final = {
+    "vs_eager": f"'speedup_vs_eager': eager's time / the backend's, so that {speedup.DIRECTION}",
+    "of_limit": "'of_roofline': minimum time at measured peak rates / kernel time",
+}
 
 _GROUPS: Final[dict[Group, str]] = {"speed": "Speed", "host": "Host", "memory": "Memory, accuracy, setup"}
 _CLOCK_MEANING: Final[dict[ClockName, str]] = {
@@ -71,6 +77,8 @@ def render(profile: Profile, fmt: str = "text", columns: Sequence[str] | None = 
 def check_columns(columns: Sequence[str]) -> None:
     """Raise a `UsageError` unless every name is a column, and none comes twice."""
     for index, key in enumerate(columns):
+        if key in _RENAMED:
+            raise UsageError(f"column {key!r} is now {_RENAMED[key]}")
         one_of("column", key, COLUMNS)
         if key in columns[:index]:
             raise UsageError(f"column {key!r} is given twice")
@@ -151,9 +159,9 @@ def _header(profile: Profile, clock: ClockName, *, github: bool) -> str:
         rounds = _range([ratio.n for ratio in ratios])
         lines.append(
             (
-                "vs eager",
-                f"median of paired ratios of {clock} over {rounds} interleaved rounds, "
-                f"[interval of {confidence:.0%} confidence]; below 1 is faster",
+                "speedup",
+                f"eager's {clock} / the backend's, median of {rounds} interleaved rounds, "
+                f"[interval of {confidence:.0%} confidence]; {speedup.DIRECTION}",
             )
         )
     traced = [row.pre_ops.n for row in profile.rows if row.pre_ops is not None]
@@ -169,7 +177,9 @@ def _header(profile: Profile, clock: ClockName, *, github: bool) -> str:
     if any(moved_bytes(row) for row in profile.rows):
         lines.append(("HBM", _HBM_MEANING))
     if profile.ceilings is not None:
-        lines.append(("ceilings", ceilings_line(profile.ceilings)))
+        lines.append(
+            ("roofline", f"minimum time at measured peak rates / kernel time; {ceilings_line(profile.ceilings)}")
+        )
     if github:
         return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
     return "\n".join(f"{label:<10}  {text}" for label, text in lines)

@@ -1,4 +1,4 @@
-"""A search for configurations as text, Markdown, CSV or JSON: shipped, best, their ratio, and what was left out."""
+"""A search for configurations as text, Markdown, CSV or JSON: shipped, best, the speedup, and what was left out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.report import units
+from mlpfusion.report import speedup, units
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
@@ -23,7 +23,7 @@ _HEADS: Final = (
     "graph µs [p20–p80]",
     "best other",
     "graph µs [p20–p80]",
-    "ratio",
+    "speedup",
     "kept",
 )
 _RIGHT: Final = (False, True, False, True, False, True, True, False)
@@ -64,10 +64,9 @@ def _header(tuning: Tuning, *, github: bool) -> str:
     ]
     if ratios:
         rounds, confidence = ratios[0].n, ratios[0].confidence
-        meaning = f"best over shipped, median of paired ratios over {rounds} rounds that picked nothing"
-        lines.append(
-            ("ratio", f"{meaning}, [interval of {confidence:.0%} confidence]; kept where all of it is below 1")
-        )
+        meaning = f"shipped / best other, median of {rounds} paired rounds that picked nothing"
+        interval = f"[interval of {confidence:.0%} confidence]; kept where all of it is above 1: faster"
+        lines.append(("speedup", f"{meaning}, {interval}"))
     lines.append(("file", tuning.file))
     if github:
         return "\n".join(f"- **{name}**: {markdown(text)}" for name, text in lines)
@@ -76,7 +75,6 @@ def _header(tuning: Tuning, *, github: bool) -> str:
 
 
 def _cells(answer: Answer) -> list[str]:
-    ratio = answer.ratio
     return [
         answer.question.direction,
         str(answer.question.tokens),
@@ -84,7 +82,7 @@ def _cells(answer: Answer) -> list[str]:
         _time(answer.shipped_us),
         answer.best or ABSENT,
         _time(answer.best_us),
-        ABSENT if ratio is None else units.ratio(ratio.median, ratio.low, ratio.high),
+        speedup.cell(answer.ratio),
         ABSENT if answer.reason is not None else "best" if answer.kept else "shipped",
     ]
 
@@ -110,7 +108,7 @@ def _name(answer: Answer) -> str:
 
 def _flat(tuning: Tuning, answer: Answer) -> dict[str, object]:
     """One answer as plain values; the machine and the versions travel with every line."""
-    shipped, best, ratio = answer.shipped_us, answer.best_us, answer.ratio
+    shipped, best = answer.shipped_us, answer.best_us
     return {
         "device": tuning.device.name,
         "torch": tuning.environment.torch,
@@ -125,9 +123,7 @@ def _flat(tuning: Tuning, answer: Answer) -> dict[str, object]:
         "best_us": best and best.median,
         "best_us_p20": best and best.p20,
         "best_us_p80": best and best.p80,
-        "ratio": ratio and ratio.median,
-        "ratio_low": ratio and ratio.low,
-        "ratio_high": ratio and ratio.high,
+        **speedup.fields("speedup_vs_shipped", answer.ratio),
         "rounds": shipped and shipped.n,
         "kept": answer.kept,
         "candidates": answer.candidates,

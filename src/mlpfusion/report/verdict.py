@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import store
+from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, shorten, tabulated
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import DTYPES, one_of
@@ -90,10 +91,7 @@ def _said(check: Checked) -> str:
 def _peers(verdict: Verdict, *, github: bool) -> str:
     cells, notes = [], []
     for peer in verdict.peers:
-        ratio = peer.ratio
-        speed = ABSENT
-        if ratio is not None:
-            speed = f"{peer.speed}: {ratio.median:.3f}x [{ratio.low:.3f}–{ratio.high:.3f}] of its {peer.clock}"
+        speed = ABSENT if peer.ratio is None else f"{peer.speed}: {speedup.cell(peer.ratio)} by {peer.clock}"
         kernels = "; ".join(
             f"{shorten(kernel.name)} ({_known('registers', kernel.registers)}, "
             f"{_known('B shared', kernel.shared_bytes)})"
@@ -115,7 +113,7 @@ def _peers(verdict: Verdict, *, github: bool) -> str:
         "kernels",
         "which",
         "operands",
-        "this target's time",
+        "this target's speedup",
     ]
     table = tabulated(cells, heads, [False, True, True, True, True, False, True, False], github=github)
     return "\n".join([table, *notes])

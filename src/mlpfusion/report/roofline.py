@@ -1,4 +1,4 @@
-"""What each launch reaches beside what the card was measured to be able to: the roofline as a table."""
+"""Compares the time of each launch with its minimum time at the card's measured peak rates, as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlpfusion.ledgers import Ceilings, Step
     from mlpfusion.records import Row
 
-_HEADS = ["backend", "#", "kernel", "MB", "µs", "at least µs", "of limit", "bound by", "GB/s", "TFLOP/s", "note"]
+_HEADS = ["backend", "#", "kernel", "MB", "µs", "minimum µs", "of roofline", "bound by", "GB/s", "TFLOP/s", "note"]
 
 
 def ceilings_line(found: Ceilings) -> str:
@@ -31,7 +31,7 @@ def ceilings_line(found: Ceilings) -> str:
 
 
 def roofline(rows: Sequence[Row], *, github: bool) -> str | None:
-    """One line for each launch with a limit; None where no row has one."""
+    """One line for each launch of a row with a minimum time; None where no row has one."""
     cells = [
         [row.backend if first else "", *_cells(index, step)]
         for row in rows
