@@ -38,6 +38,7 @@ LEAVES = {
 ALLOWED = {
     "errors": set(),
     "spec": {"errors"},
+    "exact": {"spec"},
     "device": {"errors"},
     "ledgers": set(),
     "records": {"errors", "spec", "device", "ledgers"},
@@ -66,13 +67,13 @@ ALLOWED = {
     "auto": LEAVES | {"backend", "holding", "choice_file", "module"},  # the module only as a type
     "module": LEAVES | {"backend", "auto"},
     "backends": LEAVES | {"backend", "module", "hooks", "backends"},
-    "reference": LEAVES | {"module", "backends.eager"},
+    "reference": LEAVES | {"module", "exact"},
     "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "regions", "measure"},
     "trace": LEAVES
     | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
     # It judges with what others measure with: workers, clocks, tracer, the repair of the interpreter.
     "validate": LEAVES
-    | {"backend", "module", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
+    | {"backend", "module", "exact", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
     "testing": {"errors", "verdicts", "report", "validating"},
     "store": LEAVES | {"files"},
     "report": LEAVES | {"report", "store", "choice_file", "models.predict", "models.foresee"},  # as types alone
@@ -111,6 +112,7 @@ LIBRARIES = {
     "torch": {
         "device",
         "environment",
+        "exact",
         "hub_tree",
         "backend",
         "hooks",

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlpfusion import exact
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.validate import bounds
 from mlpfusion.validate.diagnose import diagnose, rounding_place
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Activation, Dtype
 
     Form = Callable[[Tensor, Tensor], Tensor]
+
+pytestmark = pytest.mark.values
 
 C = math.sqrt(2 / math.pi)
 EAGER = {
@@ -88,6 +91,44 @@ def test_every_value_is_every_finite_value_once() -> None:
         assert values.isfinite().all()
         assert len(set(values.view(torch.int16).tolist())) == count
         assert (values.double().diff() >= 0).all()
+
+
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+ODD = st.sampled_from([math.nan, math.inf, -math.inf])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_nan_and_infinity_are_near_no_finite_value(dtype: Dtype, activation: Activation, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 6))
+    gate = torch.tensor(data.draw(st.lists(st.floats(-60, 60, width=16), min_size=count, max_size=count)))
+    gate = gate.to(getattr(torch, dtype))
+    up = torch.ones_like(gate)
+    y = bounds.product(gate, up, activation).to(gate.dtype)
+    assert bounds.is_near(y, gate, up, activation, dtype)
+    y[data.draw(st.integers(0, count - 1))] = data.draw(ODD)
+    assert not bounds.is_near(y, gate, up, activation, dtype)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    values=st.lists(st.one_of(FINITE, ODD), min_size=1, max_size=8),
+    other=st.one_of(FINITE, ODD),
+    at=st.integers(0, 7),
+)
+def test_only_the_same_is_close_to_nan_and_infinity(values: list[float], other: float, at: int) -> None:
+    right = torch.tensor(values)
+    assert bounds.is_close(right, right.clone(), "float32")
+    found = right.clone()
+    found[at % len(values)] = other
+    was, now = (float(each[at % len(values)]) for each in (right, found))
+    if not (math.isfinite(was) and math.isfinite(now)):
+        same = was == now or (math.isnan(was) and math.isnan(now))
+        assert bounds.is_close(found, right, "float32") == same
+    elif abs(now - was) > 1e-3 * max(abs(value) for value in values if math.isfinite(value)):
+        assert not bounds.is_close(found, right, "float32")
 
 
 def truncated(value: torch.Tensor) -> torch.Tensor:
@@ -170,7 +211,7 @@ def test_sixteen_bits_tell_the_gelus_apart_but_not_every_constant(dtype: Dtype) 
 def test_where_it_rounds(dtype: Dtype) -> None:
     gate = bounds.every_value(dtype)
     up = torch.full_like(gate, 1.0 + bounds.EPS[dtype])
-    act = F.gelu(gate.double(), approximate="tanh")
+    act = exact.activate(gate.double(), "gelu_tanh")
     once, twice = (act * up.double()).to(gate.dtype), (act.to(gate.dtype).double() * up.double()).to(gate.dtype)
     assert rounding_place(once, gate, up, "gelu_tanh", dtype).startswith("rounds once, at the end")
     assert rounding_place(twice, gate, up, "gelu_tanh", dtype).startswith("rounds after the activation")

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlpfusion.backends.eager import activation_function
 from mlpfusion.errors import MeasurementError
+from mlpfusion.exact import activate
 from mlpfusion.module import GatedMLP
 from mlpfusion.records import Accuracy
 
@@ -81,7 +81,6 @@ def step(call: Callable[[Tensor], Tensor], case: Case) -> Callable[[], tuple[Ten
 def oracle(case: Case) -> tuple[Tensor, ...]:
     """What `step` should return, computed in fp64 on the same weights, ORACLE_ROWS rows at a time."""
     mlp = case.mlp
-    act = activation_function(mlp.spec.activation)
     parameters = {name: value.detach().double() for name, value in mlp.named_parameters()}
     for value in parameters.values():
         value.requires_grad_(case.dy is not None)
@@ -92,7 +91,9 @@ def oracle(case: Case) -> tuple[Tensor, ...]:
         x = rows[start : start + ORACLE_ROWS].double().requires_grad_(case.dy is not None)
         gate = functional.linear(x, parameters["gate_proj.weight"], parameters.get("gate_proj.bias"))
         up = functional.linear(x, parameters["up_proj.weight"], parameters.get("up_proj.bias"))
-        y = functional.linear(act(gate) * up, parameters["down_proj.weight"], parameters.get("down_proj.bias"))
+        y = functional.linear(
+            activate(gate, mlp.spec.activation) * up, parameters["down_proj.weight"], parameters.get("down_proj.bias")
+        )
         outputs.append(y.detach())
         if case.dy is not None:
             dy = case.dy.flatten(0, -2)[start : start + ORACLE_ROWS].double()

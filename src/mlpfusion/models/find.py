@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mlpfusion.backends.eager import activation_function
+from mlpfusion.exact import activate
 from mlpfusion.spec import ACTIVATIONS
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class _Copy:
         if role.gate == role.up:
             first, second = gate.chunk(2, dim=-1)
             gate, up = (second, first) if role.up_first else (first, second)
-        y: Tensor = self.linears[role.down](activation_function(activation)(gate) * up)
+        y: Tensor = self.linears[role.down](activate(gate, activation) * up)
         return y
 
     def drops(self, y: Tensor) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor
 
+from mlpfusion.exact import activate
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
 from mlpfusion.validate.diagnose import NAMES, rounding_place
@@ -220,7 +221,7 @@ def specials(exam: Exam, dtype: Dtype) -> Found:
 def _special_faults(exam: Exam, y: Tensor, gate: Tensor, up: Tensor, dtype: Dtype) -> tuple[Tensor, Tensor]:
     """Masks of what is wrong and of what is only to be noted."""
     g, u, value = gate.double(), up.double(), y.double()
-    act = bounds.activate(g, exam.activation)
+    act = activate(g, exam.activation)
     reference = act * u
     largest = torch.finfo(getattr(torch, dtype)).max
     # Where act(g) is below what fp32 arithmetic can tell from 0, times an infinite or huge up, both are right.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from mlpfusion.exact import A_TANH, activate
 from mlpfusion.spec import Activation  # noqa: TC001  (in a value, below)
 from mlpfusion.validate import bounds
 
@@ -98,7 +99,7 @@ def diagnose(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype:
 
 def _is_exchanged(values: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> bool:
     middle = (gate.abs() > 2.0**-6) & (gate.abs() < 64)
-    expected = gate * bounds.activate(up, activation) / up
+    expected = gate * activate(up, activation) / up
     return bool(((values - expected).abs()[middle] <= 2 * bounds.EPS[dtype] * expected.abs()[middle]).all())
 
 
@@ -152,8 +153,8 @@ def _constants(fit: Fit, activation: Activation, tolerance: float, *, is_fine: b
             wrong.append(f"the sigmoid's argument is {fit.a:.5g}·g + {fit.b:.4g}·g³ where g belongs")
     else:
         root, cubic = fit.a / 2, fit.b / fit.a
-        if abs(root - bounds.A_TANH / 2) > 2 * tolerance:
-            wrong.append(f"the factor √(2/π) = {bounds.A_TANH / 2:.6f} of tanh's argument is {root:.5g}")
+        if abs(root - A_TANH / 2) > 2 * tolerance:
+            wrong.append(f"the factor √(2/π) = {A_TANH / 2:.6f} of tanh's argument is {root:.5g}")
         if abs(cubic - 0.044715) > 10 * tolerance:
             wrong.append(f"the cubic coefficient is {cubic:.4g} where 0.044715 belongs")
     return Diagnosis("constants", "; ".join(wrong)) if wrong else None
@@ -172,7 +173,7 @@ def _factor(factor: float, activation: Activation) -> str:
 
 def _low_precision(values: Tensor, gate: Tensor, activation: Activation, *, is_near: bool) -> str | None:
     """Errors that change sign from value to value are those of a lower precision, not of another function."""
-    error = (values - bounds.activate(gate, activation)) / gate
+    error = (values - activate(gate, activation)) / gate
     middle = error[(gate.abs() >= 2.0**-6) & (gate.abs() <= 8)]
     middle = middle[middle != 0]
     if middle.numel() < 100 or not bool(middle.isfinite().all()):
@@ -196,7 +197,7 @@ def _low_precision(values: Tensor, gate: Tensor, activation: Activation, *, is_n
 def rounding_place(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> str:
     """Whether a 16-bit result was rounded once, or after the activation as well: from the values where it matters."""
     narrow: torch.dtype = getattr(torch, dtype)
-    exact = bounds.activate(gate.double(), activation)
+    exact = activate(gate.double(), activation)
     u = up.double()
     once, twice = (exact * u).to(narrow), (exact.to(narrow).double() * u).to(narrow)
     telling = (once != twice) & bounds.is_inside(exact * u, dtype) & (exact.abs() > 2.0**-10)

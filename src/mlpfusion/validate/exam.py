@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mlpfusion.errors import MlpfusionError
+from mlpfusion.exact import activate
 from mlpfusion.validate import bounds
 from mlpfusion.validate.channel import Raised
 from mlpfusion.validate.diagnose import diagnose
@@ -207,9 +208,9 @@ class Exam:
     def compute(self, leaves: Tensors) -> Tensor:
         """The function itself on fp64 operands, differentiable."""
         if self.kind == "act_mul":
-            return bounds.activate(leaves["gate"], self.activation) * leaves["up"]
+            return activate(leaves["gate"], self.activation) * leaves["up"]
         gate, up = leaves["x"] @ leaves["wg"].T, leaves["x"] @ leaves["wu"].T
-        return (bounds.activate(gate, self.activation) * up) @ leaves["wd"].T
+        return (activate(gate, self.activation) * up) @ leaves["wd"].T
 
     # -- results
 
