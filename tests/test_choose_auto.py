@@ -40,7 +40,10 @@ def test_a_choice_comes_back_from_its_file(tmp_path):
         (lambda text: "{}", "holds a None; valid here: 'choice'"),
         (lambda text: text.replace('"schema": 1', '"schema": 99', 1), "has schema 99; this version reads schema 1"),
         (lambda text: text.replace('"rounds": 25', '"rounds": "many"'), "is damaged: Expected `int`"),
-        (lambda text: text.replace('"last": 8', '"last": 0'), "is damaged: last must be a positive integer"),
+        (
+            lambda text: text.replace('"last": 8', '"last": 0'),
+            "is damaged: last must be an integer from 1",
+        ),
         (lambda text: text.replace('"first": 9', '"first": 8'), "is damaged: two ranges of tokens overlap at 8"),
         (lambda text: text.replace('"kind": "choice"', '"kind": "profile"'), "holds a 'profile'; valid here: 'choice'"),
     ],

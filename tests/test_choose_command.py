@@ -90,7 +90,7 @@ def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, cap
         (("gemma-2b", "--intermediate-size", "64"), "--intermediate-size does not go with a model"),
         (("nowhere",), "unknown model 'nowhere'"),
         (("article", "--tokens", "1,,2"), "--tokens '1,,2' has an empty name"),
-        (("article", "--tokens", "0"), "--tokens must be a positive integer, got '0'"),
+        (("article", "--tokens", "0"), "--tokens must be an integer from 1 to 2147483647, got '0'"),
         (("article", "--mode", "decode"), "unknown mode 'decode'"),
         (
             ("article", "--device", "a100-80gb"),

@@ -112,7 +112,7 @@ def test_a_choice_that_does_not_say_what_it_ran_on_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["tp", "rounds"])
 def test_figures_are_positive(tmp_path, name):
-    assert f"{name} must be a positive integer, got 0" in said_of(tmp_path, lambda values: values.update({name: 0}))
+    assert f"{name} must be an integer from 1 to " in said_of(tmp_path, lambda values: values.update({name: 0}))
 
 
 def test_a_backend_that_is_not_known_is_named_with_the_file(tmp_path):

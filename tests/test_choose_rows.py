@@ -28,11 +28,11 @@ SPEC, Bench = (made_here[name] for name in ("SPEC", "Bench"))
     ("options", "said"),
     [
         ({"tokens": []}, "no tokens were given"),
-        ({"tokens": [0]}, "tokens must be a positive integer, got 0"),
+        ({"tokens": [0]}, "tokens must be an integer from 1 to 2147483647, got 0"),
         ({"tokens": [1, 1]}, "tokens names 1 twice"),
         ({"modes": ["inference", "inference"]}, "modes names inference twice"),
         ({"modes": ["decode"]}, "unknown mode 'decode'; valid: inference, training"),
-        ({"tp": 0}, "tp must be a positive integer, got 0"),
+        ({"tp": 0}, "tp must be an integer from 1 to 65536, got 0"),
         ({"tp": 5}, "tp 5 does not divide the intermediate_size 32 of 16x32-gelu_tanh"),
         ({"backends": ["egaer"]}, "unknown backend 'egaer'; known: eager"),
         ({"clock": "graph_us"}, "clock 'graph_us' needs a GPU; valid on a CPU: wall_us"),
@@ -40,7 +40,7 @@ SPEC, Bench = (made_here[name] for name in ("SPEC", "Bench"))
         ({"device": "a100-80gb"}, r"device 'a100-80gb' \(NVIDIA A100-SXM4-80GB or NVIDIA A100 80GB PCIe\) is not here"),
         ({"device": "tpu"}, "unknown device 'tpu'; valid: cuda, cpu, or a card: a100-sxm4-80gb"),
         ({"device": "cuda"}, "torch sees no GPU"),
-        ({"tokens": [10**12]}, "needs about .* GB"),
+        ({"tokens": [2**31 - 1]}, "needs about .* GB"),
     ],
 )
 def test_a_bad_question_is_one_line(options, said):

@@ -101,9 +101,8 @@ def test_limits_that_are_none(number: str, capsys: pytest.CaptureFixture[str]) -
         assert main(["profile", option, number]) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
-        assert printed.err == f"mlpfusion: {option} must be a positive " + (
-            f"integer, got '{number}'\n" if option == "--rounds" else f"number of seconds, got '{number}'\n"
-        )
+        limit = "an integer from 1 to 100000" if option == "--rounds" else "a number of seconds from 0.001 to 604800"
+        assert printed.err == f"mlpfusion: {option} must be {limit}, got '{number}'\n"
 
 
 @pytest.mark.parametrize("name", ["mlpfusion.cli", "typer", "mlpfusion.store"])

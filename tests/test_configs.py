@@ -191,8 +191,8 @@ def test_t5_trains_with_dropout_in_the_middle():
     [
         ({"hidden_act": "xielu"}, "unknown activation 'xielu'; valid: gelu_tanh, gelu, silu, relu"),
         ({"hidden_act": ["gelu"]}, r"unknown activation \['gelu'\]"),
-        ({"hidden_size": "2048"}, "hidden_size must be a positive integer, got '2048'"),
-        ({"intermediate_size": 0}, "intermediate_size must be a positive integer, got 0"),
+        ({"hidden_size": "2048"}, "hidden_size must be an integer from 1 to 2147483647, got '2048'"),
+        ({"intermediate_size": 0}, "intermediate_size must be an integer from 1 to 2147483647, got 0"),
         ({"model_type": None}, "it has no model_type"),
         ({"model_type": "gemma9"}, "model_type 'gemma9' is not known; known: cohere"),
         ({"model_type": "vision", "text_config": {}}, "model_type 'vision', of several parts, is not known"),

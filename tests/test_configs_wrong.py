@@ -95,5 +95,5 @@ def test_numbers_that_the_library_writes_and_json_does_not_have_are_read(tmp_pat
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert known.find(tmp_path).spec.intermediate_size == 14336
     (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": NaN}', encoding="utf-8")
-    with pytest.raises(UsageError, match="hidden_size must be a positive integer, got nan"):
+    with pytest.raises(UsageError, match="hidden_size must be an integer from 1 to 2147483647, got nan"):
         known.find(tmp_path)

@@ -25,6 +25,7 @@ ALL = [*PACKAGE, *DEVICE_CODE, *sorted((ROOT / "bench").rglob("*.py"))]
 # stages (measure, trace, report) do not know each other; `api` puts them together, and `tracing` those of a trace.
 LEAVES = {
     "errors",
+    "limits",
     "spec",
     "device",
     "ledgers",
@@ -37,7 +38,8 @@ LEAVES = {
 }
 ALLOWED = {
     "errors": set(),
-    "spec": {"errors"},
+    "limits": {"errors"},
+    "spec": {"errors", "limits"},
     "exact": {"spec"},
     "device": {"errors"},
     "ledgers": set(),
@@ -46,7 +48,7 @@ ALLOWED = {
     "tunings": {"spec", "device", "records"},
     "verdicts": {"spec", "device", "records"},
     "proofs": {"spec", "device", "records"},
-    "choices": {"errors", "spec", "device", "records"},
+    "choices": {"errors", "limits", "spec", "device", "records"},
     "files": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
@@ -78,9 +80,9 @@ ALLOWED = {
     "store": LEAVES | {"files"},
     "report": LEAVES | {"report", "store", "choice_file", "models.predict", "models.foresee"},  # as types alone
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
-    "perfetto": {"errors"},
+    "perfetto": {"errors", "limits"},
     "cli_streams": {"errors"},
-    "cli_text": {"errors", "cli_streams"},
+    "cli_text": {"errors", "limits", "cli_streams"},
     "cli_renamed": {"errors", "cli_text"},
     "__main__": {"cli"},
 }

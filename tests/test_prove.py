@@ -272,7 +272,7 @@ def test_layers_and_a_config_alone_build_a_random_model(saved: Path, capsys: Any
         (["nowhere", "--backend", "eager"], "model 'nowhere' does not exist", 2),
         (["{saved}", "--backend", "nope"], "unknown backend 'nope'", 2),
         (["{saved}", "--backend", "eager", "--layers", "9"], "--layers is 9, and the model has 2", 2),
-        (["{saved}", "--backend", "eager", "--seq", "0"], "--seq must be a positive integer", 2),
+        (["{saved}", "--backend", "eager", "--seq", "0"], "--seq must be an integer from 1 to 2147483647", 2),
         (["{saved}", "--backend", "eager", "--format", "csv"], "valid: text, github, json", 2),
         (["{saved}", "--backend", "eager", "--where", "x"], "nothing was swapped", 1),
         (["{saved}", "--backend", "eager", "--json", "{saved}/config.json"], "holds no 'proof'", 2),

@@ -40,7 +40,7 @@ def said(folder: Path, capsys: Any, *options: str) -> str:
         ({"hidden_act": "nope"}, "nope"),
         ({"num_attention_heads": 0}, "cannot be read: ZeroDivisionError"),
         ({"dtype": "nope"}, "nope"),
-        ({"vocab_size": 0, "pad_token_id": None}, "vocab_size must be a positive integer, got 0"),
+        ({"vocab_size": 0, "pad_token_id": None}, "vocab_size must be an integer from 1 to 2147483647, got 0"),
         ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "its weights are quantised"),
     ],
 )
@@ -77,7 +77,7 @@ def test_weights_that_cannot_be_read(damage: str, saved: Path, tmp_path: Path, c
 
 def test_inputs_that_do_not_fit_and_bad_rounds(saved: Path, capsys: Any) -> None:
     assert "cannot be made" in said(saved, capsys, "--seq", "99999999999999")
-    assert "--rounds must be 0 or a positive integer, got '-1'" in said(saved, capsys, "--rounds", "-1")
+    assert "--rounds must be an integer from 0 to 100000, got '-1'" in said(saved, capsys, "--rounds", "-1")
 
 
 def test_a_model_that_does_not_run_as_it_was() -> None:

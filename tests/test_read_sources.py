@@ -154,7 +154,7 @@ def test_more_text_than_allowed_is_refused(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_must_be_positive(limit: int) -> None:
-    with pytest.raises(UsageError, match=f"max_bytes must be a positive integer, got {limit}"):
+    with pytest.raises(UsageError, match=f"max_bytes must be an integer from 1 to 9223372036854775807, got {limit}"):
         read(text(), max_bytes=limit)
 
 

@@ -104,9 +104,9 @@ def test_what_is_raised_is_raised_and_nothing_is_written(tmp_path: Path) -> None
     ("fn", "options", "message"),
     [
         (3, {}, "fn must be callable, got 3"),
-        (torch.sin, {"calls": 0}, "calls must be a positive integer, got 0"),
-        (torch.sin, {"calls": True}, "calls must be a positive integer, got True"),
-        (torch.sin, {"calls": 2.5}, "calls must be a positive integer, got 2.5"),
+        (torch.sin, {"calls": 0}, "calls must be an integer from 1 to 100000, got 0"),
+        (torch.sin, {"calls": True}, "calls must be an integer from 1 to 100000, got True"),
+        (torch.sin, {"calls": 2.5}, "calls must be an integer from 1 to 100000, got 2.5"),
         (torch.sin, {"out": "no/such/t.json"}, "does not exist"),
         (torch.sin, {"out": "."}, "is a directory"),
     ],

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mlpfusion_kernels import gate_up_tuned, reload_tuned
 
-from mlpfusion import tune, tunings
+from mlpfusion import limits, tune, tunings
 from mlpfusion.errors import MlpfusionError, UsageError
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
@@ -90,10 +90,10 @@ def test_of_each_question_the_newest_kernels_stay(file: Path, found: list[tuple[
 
 
 def test_the_most_that_the_command_takes_fits_the_file() -> None:
-    most = {"hidden_size": tunings.MOST_SIZE, "intermediate_size": tunings.MOST_SIZE}
-    assert gate_up_tuned.entry_of(entry(tokens=tunings.MOST_TOKENS, **most)).key.tokens == tunings.MOST_TOKENS
-    assert gate_up_tuned.bucket(tunings.MOST_TOKENS) == tunings.MOST_TOKENS
-    for beyond in ({"tokens": 2 * tunings.MOST_TOKENS}, {"hidden_size": tunings.MOST_SIZE + 1}):
+    most = {"hidden_size": limits.SIZE.most, "intermediate_size": limits.SIZE.most}
+    assert gate_up_tuned.entry_of(entry(tokens=limits.TUNED_TOKENS.most, **most)).key.tokens == limits.TUNED_TOKENS.most
+    assert gate_up_tuned.bucket(limits.TUNED_TOKENS.most) == limits.TUNED_TOKENS.most
+    for beyond in ({"tokens": 2 * limits.TUNED_TOKENS.most}, {"hidden_size": limits.SIZE.most + 1}):
         with pytest.raises(ValueError, match="must be an integer of 32 bits"):
             gate_up_tuned.entry_of(entry(**beyond))
 

@@ -16,11 +16,11 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import environment, moved, raced, store, weighing
+from mlpfusion import environment, limits, moved, raced, store, weighing
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
-from mlpfusion.spec import MLPSpec, Workload, positive
+from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.trace import analyse_work, kineto
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def profile(
         UsageError: a bad name or number, a duplicate, or a workload that does not fit into memory.
     """
     names = _checked_names(registry.names() if backends is None else backends)
-    positive("rounds", rounds)
-    if not 0 < time_limit_s < float("inf"):
-        raise UsageError(f"time_limit_s must be a positive number of seconds, got {time_limit_s!r}")
+    limits.whole("rounds", rounds, limits.ROUNDS)
+    limits.seconds("time_limit_s", time_limit_s)
+    limits.whole("seed", seed, limits.SEED)
     folder, file = (None if path is None else Path(path) for path in (out, json))
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     check_memory(workload, here, len(names))

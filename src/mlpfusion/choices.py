@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Final, Literal
 
+from mlpfusion import limits
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records import Clock, Environment, Memory, Ratio, Record
-from mlpfusion.spec import MODES, MLPSpec, Mode, positive
+from mlpfusion.spec import MODES, MLPSpec, Mode
 
 SCHEMA: Final = 1
 
@@ -96,8 +97,8 @@ class Range(Record, frozen=True, kw_only=True):
     tie: bool
 
     def __post_init__(self) -> None:
-        positive("first", self.first)
-        if self.last is not None and positive("last", self.last) < self.first:
+        limits.whole("first", self.first, limits.TOKENS)
+        if self.last is not None and limits.whole("last", self.last, limits.TOKENS) < self.first:
             raise UsageError(f"a range of tokens ends at {self.last} before it starts at {self.first}")
 
 
@@ -123,8 +124,8 @@ class Choice(Record, frozen=True, kw_only=True):
     ranges: tuple[Range, ...]
 
     def __post_init__(self) -> None:
-        positive("tp", self.tp)
-        positive("rounds", self.rounds)
+        limits.whole("tp", self.tp, limits.CARDS)
+        limits.whole("rounds", self.rounds, limits.ROUNDS)
         for mode in MODES:
             ranges = [each for each in self.ranges if each.mode == mode]
             for one, next_one in itertools.pairwise(ranges):

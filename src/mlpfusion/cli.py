@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import cli_choose, cli_prove, cli_streams, cli_traces, cli_tune, cli_validate
+from mlpfusion import cli_choose, cli_prove, cli_streams, cli_traces, cli_tune, cli_validate, limits
 from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_text import (
     FAILED,
@@ -104,7 +104,7 @@ def _profile(
         spec.one_of("mode", mode, spec.MODES)
     names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
     spec.one_of("format", fmt, grid.FORMATS)
-    number_of_rounds = size("--rounds", rounds)
+    number_of_rounds = size("--rounds", rounds, limits.ROUNDS)
     limit = seconds("--time-limit", time_limit)
     json_file = None if json is None else store.check_file(path_in("--json", json)) and Path(json)
     out_folder = None if out is None else store.check_directory(path_in("--out", out))
@@ -122,7 +122,7 @@ def _profile(
                 device=found.kind,
                 out=out_folder,
                 json=json_file,
-                rounds=number_of_rounds or 60,
+                rounds=number_of_rounds,
                 time_limit_s=limit,
                 counters=counters,
                 on_event=on_event,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 
 import typer
 
+from mlpfusion import limits
 from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import (
@@ -54,7 +55,7 @@ def _choose(
     ] = None,
     activation: Annotated[Text, typer.Option(metavar="NAME", help="Activation, in place of MODEL.")] = None,
     dtype: Annotated[Text, typer.Option(metavar="NAME", help="Element type; the model's.")] = None,
-    tokens: Annotated[str, typer.Option(metavar="A,B", help="Numbers of tokens to measure.")] = _TOKENS,
+    tokens: Annotated[str, typer.Option(metavar="N,N", help="Numbers of tokens to measure.")] = _TOKENS,
     mode: Annotated[str, typer.Option(metavar="A,B", help="inference, training or both.")] = "inference",
     tp: Annotated[str, typer.Option(metavar="N", help="Cards that share the intermediate size.")] = "1",
     backends: Annotated[Text, typer.Option(metavar="A,B", help="Backends by name or ./file.py:Class; all.")] = None,
@@ -79,12 +80,12 @@ def _choose(
 
     spec.one_of("format", fmt, grid.FORMATS)
     asked = _model(model, hidden_size, intermediate_size, activation, dtype)
-    parts = size("--tp", tp) or 1
+    parts = size("--tp", tp, limits.CARDS)
     folder = path_in("--out", out) if out is not None else Path(FOLDER) / _folder_name(asked, parts)
     modes: list[spec.Mode] = [spec.one_of("mode", name, spec.MODES) for name in names_in("--mode", mode)]
-    counts = [size("--tokens", text) or 0 for text in names_in("--tokens", tokens)]
+    counts = [size("--tokens", text, limits.TOKENS) for text in names_in("--tokens", tokens)]
     names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
-    number, limit = size("--rounds", rounds) or 0, seconds("--time-limit", time_limit)
+    number, limit = size("--rounds", rounds, limits.ROUNDS), seconds("--time-limit", time_limit)
     how: _How = {
         "tokens": counts,
         "modes": modes,
@@ -151,7 +152,8 @@ def _model(model: Text, hidden_size: Text, intermediate_size: Text, activation: 
     from mlpfusion.models import known
 
     kind = None if dtype is None else spec.parse_dtype(dtype)
-    sizes = {"--hidden-size": hidden_size, "--intermediate-size": intermediate_size, "--activation": activation}
+    width, inner = size("--hidden-size", hidden_size), size("--intermediate-size", intermediate_size)
+    sizes = {"--hidden-size": width, "--intermediate-size": inner, "--activation": activation}
     given = [name for name, value in sizes.items() if value is not None]
     if model is not None:
         if given:
@@ -162,12 +164,12 @@ def _model(model: Text, hidden_size: Text, intermediate_size: Text, activation: 
             "no model: give a config.json, its directory, --hidden-size and --intermediate-size, "
             f"or {', '.join(known.models())}"
         )
-    if hidden_size is None or intermediate_size is None:
-        lacking = "--intermediate-size" if hidden_size is not None else "--hidden-size"
+    if width is None or inner is None:
+        lacking = "--intermediate-size" if width is not None else "--hidden-size"
         raise UsageError(f"{given[0]} needs {lacking} too, or name a model")
     made = spec.MLPSpec(
-        hidden_size=size("--hidden-size", hidden_size) or 0,
-        intermediate_size=size("--intermediate-size", intermediate_size) or 0,
+        hidden_size=width,
+        intermediate_size=inner,
         activation="gelu_tanh" if activation is None else spec.parse_activation(activation),
         dtype=kind or "bfloat16",
     )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlpfusion import limits
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, Text, path_in, say, size
-from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype, Mode
@@ -49,9 +49,9 @@ def _prove(
     registry.check_name(backend)
     asked: Dtype | None = None if dtype is None else spec.parse_dtype(dtype)
     asked_mode: Mode = spec.one_of("mode", mode, spec.MODES)
-    sizes = {"batch": size("--batch", batch) or 0, "seq": size("--seq", seq) or 0}
-    number_of_layers = size("--layers", layers)
-    number_of_rounds = _rounds(rounds)
+    sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
+    number_of_layers = size("--layers", layers, limits.LAYERS)
+    number_of_rounds = size("--rounds", rounds, limits.ROUNDS_OR_NONE)
     target = None if json is None else store.check_file(path_in("--json", json), kind="proof")
     here = devices.detect(device)
     from mlpfusion.models import load, swap
@@ -68,10 +68,3 @@ def _prove(
         say(f"saved in {json}", sys.stderr)
     write_out(report.render(found, fmt))
     return OK if found.holds else FAILED
-
-
-def _rounds(text: str) -> int:
-    """A number of rounds; 0 is none."""
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise UsageError(f"--rounds must be 0 or a positive integer, got {text!r}")
-    return int(text)

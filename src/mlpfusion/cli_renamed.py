@@ -46,7 +46,7 @@ def with_old_names(verb: Callable[..., int]) -> Callable[..., int]:
             _parameter(old),
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[Text, typer.Option(old, hidden=True)],
+            annotation=Annotated[Text, typer.Option(old, metavar="N", hidden=True)],
         )
         for old in renamed
     ]

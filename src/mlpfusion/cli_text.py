@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO, overload
 
 import typer
 
-from mlpfusion import cli_streams
+from mlpfusion import cli_streams, limits
 from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
-MOST_SIZE: Final = 2**63 - 1  # PyTorch's sizes are integers of 64 bits
 
 # Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
 Text = str | None
@@ -34,26 +31,18 @@ class InterruptedRunError(MlpfusionError):
     """Ctrl-C, once there are files to speak of."""
 
 
-def size(option: str, text: str | None, most: int = MOST_SIZE) -> int | None:
-    """A positive integer up to `most`, or None if the option was not given."""
-    if text is None:
-        return None
-    digits = text.lstrip("0")
-    if not (text.isascii() and text.isdigit() and digits):
-        raise UsageError(f"{option} must be a positive integer, got {text!r}")
-    # Python refuses to read some thousands of digits.
-    if len(digits) > len(str(most)) or int(digits) > most:
-        raise UsageError(f"{option} must be an integer from 1 to {most}, got {text!r}")
-    return int(digits)
+@overload
+def size(option: str, text: str, limit: limits.Whole = ...) -> int: ...
+@overload
+def size(option: str, text: str | None, limit: limits.Whole = ...) -> int | None: ...
+def size(option: str, text: str | None, limit: limits.Whole = limits.SIZE) -> int | None:
+    """An integer within `limit`, in plain decimal digits, or None if the option was not given."""
+    return None if text is None else limits.whole_in(option, text, limit)
 
 
-def seconds(option: str, text: str) -> float:
-    """A positive number of seconds."""
-    with contextlib.suppress(ValueError):
-        value = float(text)
-        if math.isfinite(value) and value > 0:
-            return value
-    raise UsageError(f"{option} must be a positive number of seconds, got {text!r}")
+def seconds(option: str, text: str, limit: limits.Seconds = limits.SECONDS) -> float:
+    """A number of seconds within `limit`, in decimal digits, with or without a power of ten."""
+    return limits.seconds_in(option, text, limit)
 
 
 def names_in(option: str, text: str) -> list[str]:

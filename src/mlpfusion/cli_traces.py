@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlpfusion import files
+from mlpfusion import files, limits
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, USAGE, Format, Text, complain, path_in, say, seconds, size
 from mlpfusion.errors import MlpfusionError, UsageError
@@ -135,11 +135,11 @@ def _trace(
     script, colon, function = target.rpartition(":")
     if not colon or not script or not function.isidentifier():
         raise UsageError(f"give a script and a function in it as SCRIPT.py:FUNCTION, got {target!r}")
-    number, limit = size("--calls", calls), seconds("--time-limit", time_limit)
+    number, limit = size("--calls", calls, limits.CALLS), seconds("--time-limit", time_limit)
     file = path_in("--out", out) if out is not None else Path(f"{function}.trace.json.gz")
     from mlpfusion import tracing
 
-    reason = tracing.record_script(script, function, calls=number or tracing.CALLS, out=file, time_limit_s=limit)
+    reason = tracing.record_script(script, function, calls=number, out=file, time_limit_s=limit)
     if reason is not None:
         return complain(f"{target} could not be traced: {reason}", FAILED)
     say(str(file))
@@ -155,8 +155,7 @@ def _open(
 ) -> int:
     """Serve a trace to the Perfetto UI from this machine until it was fetched, and print the link."""
     limit = seconds("--timeout", timeout)
-    if not (port.isascii() and port.isdigit() and int(port) < 2**16):
-        raise UsageError(f"--port must be an integer from 0 to 65535, got {port!r}")
+    number = size("--port", port, limits.PORT)
     from mlpfusion import perfetto
 
     def ready(served: Served) -> None:
@@ -166,7 +165,7 @@ def _open(
 
             webbrowser.open(served.link)
 
-    if perfetto.serve(path_in("TRACE", trace), timeout_s=limit, ready=ready, port=int(port)):
+    if perfetto.serve(path_in("TRACE", trace), timeout_s=limit, ready=ready, port=number):
         return OK
     return complain(f"nobody fetched {trace!r} within {limit:g} s", FAILED)
 
@@ -199,7 +198,7 @@ def _reading_options(call: str | None, device: str | None, max_bytes: str | None
     if device is not None:
         options["device"] = spec.one_of("device", device, devices.DEVICE_KINDS)
     if max_bytes is not None:
-        options["max_bytes"] = size("--max-bytes", max_bytes)
+        options["max_bytes"] = size("--max-bytes", max_bytes, limits.BYTES)
     return options
 
 

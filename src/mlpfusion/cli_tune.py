@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlpfusion import limits
 from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, Format, InterruptedRunError, Text, names_in, one_line, say, seconds, size
@@ -29,7 +30,7 @@ def _tune(
     intermediate_size: Annotated[Text, typer.Option(metavar="N", help="Width inside the MLP; 3072.")] = None,
     activation: Annotated[str, typer.Option(metavar="NAME", help="Activation to tune with.")] = "gelu_tanh",
     dtype: Annotated[str, typer.Option(metavar="NAME", help="Element type.")] = "bfloat16",
-    tokens: Annotated[str, typer.Option(metavar="A,B", help="Numbers of tokens, one for each power of two.")] = _TOKENS,
+    tokens: Annotated[str, typer.Option(metavar="N,N", help="Numbers of tokens, one for each power of two.")] = _TOKENS,
     mode: Annotated[str, typer.Option(metavar="inference|training", help="Which kernels.")] = "inference",
     device: Annotated[Text, typer.Option(metavar="cuda", help="Where to run; only a GPU will do.")] = None,
     limit: Annotated[str, typer.Option(metavar="S", help="Seconds that all of it may take, about.")] = "600",
@@ -38,16 +39,15 @@ def _tune(
     """Search for faster configurations of the fused kernels on this GPU, and keep them for later calls."""
     from mlpfusion import spec
     from mlpfusion.report import grid
-    from mlpfusion.tunings import MOST_SIZE, MOST_TOKENS
 
     spec.one_of("format", fmt, grid.FORMATS)
     asked_spec = spec.MLPSpec(
-        hidden_size=size("--hidden-size", hidden_size, MOST_SIZE) or 768,
-        intermediate_size=size("--intermediate-size", intermediate_size, MOST_SIZE) or 3072,
+        hidden_size=size("--hidden-size", hidden_size) or 768,
+        intermediate_size=size("--intermediate-size", intermediate_size) or 3072,
         activation=spec.parse_activation(activation),
         dtype=spec.parse_dtype(dtype),
     )
-    counts = [size("--tokens", text, MOST_TOKENS) or 0 for text in names_in("--tokens", tokens)]
+    counts = [size("--tokens", text, limits.TUNED_TOKENS) for text in names_in("--tokens", tokens)]
     asked_mode: spec.Mode = spec.one_of("mode", mode, spec.MODES)
     limit_s = seconds("--limit", limit)
     from mlpfusion import device as devices

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlpfusion import limits
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, Format, Text, names_in, one_line, path_in, say, seconds, size
 from mlpfusion.errors import UsageError
@@ -61,7 +62,7 @@ def _validate(
     if self_test:
         others = (activation, dtype, shapes, against, only, rounds, time_limit, strict or None)
         _asks_nothing_else(targets or [], others)
-        return _self_test(device, json_file, _seed(seed), fmt)
+        return _self_test(device, json_file, size("--seed", seed, limits.SEED), fmt)
     from mlpfusion.validating import AGAINST, validate
 
     found = validate(
@@ -72,9 +73,9 @@ def _validate(
         device=device,
         against=AGAINST if against is None else () if against == "none" else names_in("--against", against),
         only=None if only is None else names_in("--only", only),
-        seed=_seed(seed),
+        seed=size("--seed", seed, limits.SEED),
         time_limit_s=seconds("--time-limit", "120" if time_limit is None else time_limit),
-        rounds=size("--rounds", rounds) or 60,
+        rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
         json=json_file,
         on_event=_tell,
     )
@@ -111,19 +112,13 @@ def _tell(target: str, text: str) -> None:
         say(f"{one_line(target)}: {one_line(text)}", sys.stderr)
 
 
-def _seed(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise UsageError(f"--seed must be a number without a sign, got {text!r}")
-    return int(text)
-
-
 def shape(text: str) -> tuple[int, ...]:
     """A shape as it is typed: 7x127, 64, 0x8, or "scalar"."""
     if text == "scalar":
         return ()
-    parts = text.split("x")
-    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise UsageError(f"--shapes needs sizes such as 7x127, 64 or scalar, got {text!r}")
-    return tuple(int(part) for part in parts)
+    try:
+        return tuple(size("--shapes", part, limits.SHAPE) for part in text.split("x"))
+    except UsageError:
+        raise UsageError(
+            f"--shapes needs sizes such as 7x127, 64 or scalar, each {limits.SHAPE}, got {text!r}"
+        ) from None

@@ -10,6 +10,7 @@ from socketserver import TCPServer
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from mlpfusion import limits
 from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
@@ -46,13 +47,15 @@ def serve(path: str | Path, *, timeout_s: float, ready: Callable[[Served], None]
         UsageError: there is no such file.
         MlpfusionError: the port is taken.
     """
+    limits.seconds("timeout_s", timeout_s)
+    limits.whole("port", port, limits.PORT)
     file = Path(path)
     if (why := _unfit(file)) is not None:
         raise UsageError(f"trace {str(path)!r} {why}")
     try:
         server = _Server(file, port)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        reason = error.strerror or error
         raise MlpfusionError(f"cannot serve on {HOST}:{port}: {reason}; end what uses that port") from error
     with server:
         ready(Served(file, file.name, server.server_port))

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from mlpfusion import limits
 from mlpfusion.errors import UsageError
 
 Activation = Literal["gelu_tanh", "gelu", "silu", "relu"]
@@ -63,13 +64,6 @@ def parse_dtype(name: str) -> Dtype:
     return dtype
 
 
-def positive(name: str, value: object) -> int:
-    """`value` if it is an integer above zero; else a `UsageError`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{name} must be a positive integer, got {value!r}")
-    return value
-
-
 class MLPSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One gated MLP: its sizes, activation, dtype and whether its three projections have biases."""
 
@@ -80,8 +74,8 @@ class MLPSpec(msgspec.Struct, frozen=True, kw_only=True):
     bias: bool = False
 
     def __post_init__(self) -> None:
-        positive("hidden_size", self.hidden_size)
-        positive("intermediate_size", self.intermediate_size)
+        limits.whole("hidden_size", self.hidden_size, limits.SIZE)
+        limits.whole("intermediate_size", self.intermediate_size, limits.SIZE)
         one_of("activation", self.activation, ACTIVATIONS)
         one_of("dtype", self.dtype, DTYPES)
         if not isinstance(self.bias, bool):
@@ -108,8 +102,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode = "inference"
 
     def __post_init__(self) -> None:
-        positive("batch", self.batch)
-        positive("seq", self.seq)
+        limits.whole("batch", self.batch, limits.SIZE)
+        limits.whole("seq", self.seq, limits.SIZE)
+        limits.whole("batch x seq", self.tokens, limits.TOKENS)
         one_of("mode", self.mode, MODES)
 
     @property

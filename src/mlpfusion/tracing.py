@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion import files, store
+from mlpfusion import files, limits, store
 from mlpfusion.errors import UsageError
 from mlpfusion.readings import Reading
 from mlpfusion.records import Profile, Row
@@ -43,8 +43,7 @@ def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: st
     """
     if not callable(fn):
         raise UsageError(f"fn must be callable, got {fn!r}")
-    if isinstance(calls, bool) or not isinstance(calls, int) or calls < 1:
-        raise UsageError(f"calls must be a positive integer, got {calls!r}")
+    limits.whole("calls", calls, limits.CALLS)
     target = _check_trace(Path(out))
     from mlpfusion.measure import recorder
 
@@ -63,6 +62,8 @@ def record_script(
     Raises:
         UsageError: there is no such script or function, or the function needs arguments.
     """
+    limits.whole("calls", calls, limits.CALLS)
+    limits.seconds("time_limit_s", time_limit_s)
     if not Path(script).is_file():
         raise UsageError(f"script {script!r} does not exist")
     if files.is_same(Path(script), out):

@@ -12,9 +12,6 @@ from mlpfusion.spec import Activation, Dtype
 # kernels for a few tokens.
 Direction = Literal["forward", "training", "backward", "decode"]
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
-# The numbers of the file have 32 bits, one of them for the sign, and tokens are rounded up to a power of two.
-MOST_SIZE: Final = 2**31 - 1
-MOST_TOKENS: Final = 2**30
 
 
 class Question(Record, frozen=True, kw_only=True):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import device as devices
-from mlpfusion import environment, files, store
+from mlpfusion import environment, files, limits, store
 from mlpfusion.errors import UsageError
-from mlpfusion.spec import parse_activation, parse_dtype, positive
+from mlpfusion.spec import parse_activation, parse_dtype
 from mlpfusion.validate import controls, registry, run
 from mlpfusion.validate.exam import Asked
 from mlpfusion.validate.hired import DiedError, RaisedError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mlpfusion.verdicts import Verdict
 
 AGAINST: Final = ("eager", "inductor")
-LARGEST: Final = 2**27  # elements of a shape: one fp64 tensor of it has 1 GiB, and the judge holds several
 
 
 def validate(
@@ -64,15 +63,14 @@ def validate(
         shapes=None if shapes is None else _shapes(shapes),
         only=None if only is None else registry.check_names(_names("only", only)),
         against=_public("against", against),
-        time_limit_s=time_limit_s,
-        rounds=positive("rounds", rounds),
+        time_limit_s=limits.seconds("time_limit_s", time_limit_s),
+        rounds=limits.whole("rounds", rounds, limits.ROUNDS),
     )
     named = _targets(targets)
-    if not 0 < time_limit_s < float("inf"):
-        raise UsageError(f"time_limit_s must be a positive number of seconds, got {time_limit_s!r}")
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
+    _check_memory(asked.shapes or (), here)
     path = None if json is None else store.check_file(Path(json), kind="validation")
-    used = run.new_seed() if seed is None else seed
+    used = run.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     wanted = None if activation is None else parse_activation(activation)
     with run.Bench(here.kind) as bench:
         orders = run.expand(bench, named, wanted, time_limit_s=time_limit_s, only=asked.only)
@@ -156,16 +154,29 @@ def _dtypes(names: Sequence[str]) -> tuple[Dtype, ...]:
 
 def _shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     for shape in shapes:
-        if not isinstance(shape, list | tuple) or not all(type(size) is int and size >= 0 for size in shape):
+        if not isinstance(shape, list | tuple):
             raise UsageError(f"shapes must be a list of shapes such as [(7, 127), (64,)], got {shapes!r}")
-        if math.prod(shape) > LARGEST:
+        for size in shape:
+            limits.whole("a size of shapes", size, limits.SHAPE)
+        if math.prod(shape) > limits.SHAPE.most:
             raise UsageError(
                 f"shape {'x'.join(map(str, shape))} has {math.prod(shape)} elements; the judge, which computes in "
-                f"fp64, takes {LARGEST} at most"
+                f"fp64, takes {limits.SHAPE.most} at most"
             )
     if not shapes:
         raise UsageError("shapes must hold at least one, such as (7, 127)")
     return tuple(tuple(shape) for shape in shapes)
+
+
+def _check_memory(shapes: Sequence[tuple[int, ...]], here: Device) -> None:
+    """Refuse a shape before it is allocated: gate, up and the result in fp64, and once more in the worker."""
+    for shape in shapes:
+        needed = 2 * 3 * 8 * math.prod(shape)
+        if here.free_bytes is not None and needed > here.free_bytes:
+            raise UsageError(
+                f"shape {'x'.join(map(str, shape))} needs about {needed / 1e9:.1f} GB; {here.name} has "
+                f"{here.free_bytes / 1e9:.1f} GB free"
+            )
 
 
 def _keep_source(beside: Path | None, target: str, text: str) -> str | None:
@@ -193,7 +204,7 @@ def self_test(
     """
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     path = None if json is None else store.check_file(Path(json), kind="self-test")
-    used = run.new_seed() if seed is None else seed
+    used = run.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     tell = on_event or (lambda target, text: None)
     started = time.monotonic()
     judged = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from mlpfusion import limits
 from mlpfusion.backends.liger_layer import LAYERS, beyond_liger, borrow, no_gpu
 from mlpfusion.errors import BackendUnavailableError, UsageError
 
@@ -203,10 +204,9 @@ def _check_repo(repo: object) -> str:
 
 
 def _check_version(version: object) -> int:
-    text = str(version).strip()
-    if isinstance(version, bool) or not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(f"{VERSION_VARIABLE} must be a positive integer like {VERSION}, got {version!r}")
-    return int(text)
+    if isinstance(version, str):
+        return limits.whole_in(VERSION_VARIABLE, version.strip(), limits.VERSION)
+    return limits.whole(VERSION_VARIABLE, version, limits.VERSION)
 
 
 def _not_installed() -> str | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
 
 _LOG: Final = logging.getLogger("mlpfusion")
+LONGEST_POLL_S: Final = 86_400.0  # the system takes 2**31 milliseconds at most, 25 days
 START_S: Final = 120.0  # importing PyTorch from a slow disk
 END_S: Final = 5.0
 
@@ -95,9 +96,10 @@ class ForkServer:
         said = select.poll()
         said.register(self._process.stdout, select.POLLIN)
         while b"\n" not in self._unread:
-            left_ms = None if end is None else max(0.0, end - time.monotonic()) * 1e3
-            if not said.poll(left_ms):
-                assert timeout is not None
+            left_s = LONGEST_POLL_S if end is None else max(0.0, end - time.monotonic())
+            if not said.poll(min(left_s, LONGEST_POLL_S) * 1e3):
+                if timeout is None or left_s > LONGEST_POLL_S:
+                    continue
                 raise subprocess.TimeoutExpired(self._process.args, timeout)
             more = os.read(self._process.stdout.fileno(), 4096)
             if not more:

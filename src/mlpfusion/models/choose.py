@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import api, choice_file, holding, spec
+from mlpfusion import api, choice_file, holding, limits, spec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion.choices import SCHEMA, Choice, ClockName, Model, Plan
@@ -85,10 +85,12 @@ def measure(
     Raises:
         UsageError: a workload that does not fit, or rows in `folder` of something else.
     """
+    limits.whole("rounds", rounds, limits.ROUNDS)
+    limits.seconds("time_limit_s", time_limit_s)
     for each in work:
         api.check_memory(each, here, len(names))
     if folder is not None:
-        rows.prepare(folder, _plan(work[0].spec, spec.positive("rounds", rounds), names, here), fresh=fresh)
+        rows.prepare(folder, _plan(work[0].spec, rounds, names, here), fresh=fresh)
     before = {each: rows.earlier(folder, each) for each in work}
     for each, found in before.items():
         rows.check_kept(found, names, rows.path_of(folder, each))
@@ -203,7 +205,7 @@ def _parts(name: str) -> set[str]:
 
 def workloads(model: Model, tokens: Sequence[int], modes: Sequence[Mode], tp: int) -> list[Workload]:
     """Every mode and number of tokens, each once, on the share of the MLP that one of `tp` cards has."""
-    spec.positive("tp", tp)
+    limits.whole("tp", tp, limits.CARDS)
     inner = model.spec.intermediate_size
     if inner % tp:
         raise UsageError(f"tp {tp} does not divide the intermediate_size {inner} of {model.name}")
@@ -219,7 +221,7 @@ def workloads(model: Model, tokens: Sequence[int], modes: Sequence[Mode], tp: in
         raise UsageError(f"{model.name} is for inference alone: {model.inference_only}")
     share = replace(model.spec, intermediate_size=inner // tp)
     return [
-        spec.Workload(spec=share, batch=1, seq=spec.positive("tokens", count), mode=mode)
+        spec.Workload(spec=share, batch=1, seq=limits.whole("tokens", count, limits.TOKENS), mode=mode)
         for mode in modes
         for count in sorted(tokens)
     ]

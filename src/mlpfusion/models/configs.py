@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion import files, spec
+from mlpfusion import files, limits, spec
 from mlpfusion.choices import Model
 from mlpfusion.errors import UsageError
 from mlpfusion.models.families import EXPERT_KEYS, EXPERTS, FAMILIES, FLAT, REFUSED, TEXT_OF, Family
@@ -124,7 +124,7 @@ def _size(config: Config, key: str, default: int, notes: list[str]) -> int:
     if config.get(key) is None:
         notes.append(f"{key} is not in the file: {default}, the library's default")
         return default
-    return spec.positive(key, config[key])
+    return limits.whole(key, config[key], limits.SIZE)
 
 
 def _intermediate(kind: str, config: Config, family: Family, notes: list[str]) -> int:
@@ -142,7 +142,7 @@ def _intermediate(kind: str, config: Config, family: Family, notes: list[str]) -
                     f"its layers have several sizes, {key} {sorted(set(map(str, value)))}; "
                     "give one by --hidden-size and --intermediate-size"
                 )
-            return spec.positive(key, value[0])
+            return limits.whole(key, value[0], limits.SIZE)
     if config.get("use_double_wide_mlp"):
         notes.append("use_double_wide_mlp: layers that share keys and values are twice as wide; this is the others")
     return _size(config, key, family.intermediate_size, notes)
@@ -180,7 +180,7 @@ def _lfm2(config: Config, family: Family, notes: list[str]) -> int:
     if factor is not None:
         if not _is_number(factor) or not 0 < factor < math.inf:
             raise UsageError(f"block_ffn_dim_multiplier must be a positive number, got {factor!r}")
-        multiple = spec.positive("block_multiple_of", multiple)
+        multiple = limits.whole("block_multiple_of", multiple, limits.SIZE)
         width = -(-int(factor * width) // multiple) * multiple
     return width
 

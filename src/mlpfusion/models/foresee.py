@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
+from mlpfusion import limits
 from mlpfusion.choices import Model
 from mlpfusion.device import Peaks
 from mlpfusion.errors import UsageError
@@ -98,6 +99,8 @@ def foresee(
         UsageError: as of `choose`; the card is not known; there is neither a GPU nor whole rows; or no row of any
             number of tokens can be predicted.
     """
+    limits.whole("rounds", rounds, limits.ROUNDS)
+    limits.seconds("time_limit_s", time_limit_s)
     peaks = predict.peaks_of(card)
     asked, folder = choose.model_asked(model, dtype), None if out is None else Path(out)
     if asked.spec.dtype == "float32":

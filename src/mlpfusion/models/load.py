@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from mlpfusion import limits
+from mlpfusion.device import describe
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.spec import positive
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,9 @@ def load_model(path: Path, *, device: str, dtype: Dtype | None, layers: int | No
         UsageError: no such file, no config, or a kind of model that is no language model.
         MlpfusionError: transformers is missing, or of a version that is not supported.
     """
+    if layers is not None:
+        limits.whole("layers", layers, limits.LAYERS)
+    limits.whole("seed", seed, limits.SEED)
     check_transformers()
     if not path.exists():
         raise UsageError(f"model {str(path)!r} does not exist; valid: a config.json, or a directory with one")
@@ -101,10 +105,20 @@ def random_inputs(model: Any, *, batch: int, seq: int, device: str, seed: int) -
     Raises:
         UsageError: there is no memory for them, or the model has no tokens.
     """
-    generator = torch.Generator("cpu").manual_seed(seed)
-    tokens = positive("vocab_size", model.config.get_text_config().vocab_size)
+    limits.whole("batch", batch, limits.SIZE)
+    limits.whole("seq", seq, limits.SIZE)
+    limits.whole("batch x seq", batch * seq, limits.TOKENS)
+    generator = torch.Generator("cpu").manual_seed(limits.whole("seed", seed, limits.SEED))
+    vocabulary = limits.whole("vocab_size", model.config.get_text_config().vocab_size, limits.SIZE)
+    # Logits twice in 16 bits, their loss in fp32 and its gradient: the least that a comparison holds at once.
+    needed, free = batch * seq * 12 * vocabulary, describe(torch.device(device)).free_bytes
+    if free is not None and needed > free:
+        raise UsageError(
+            f"batch {batch} x seq {seq} with a vocabulary of {vocabulary} needs more than {needed / 1e9:.1f} GB for "
+            f"its logits; {free / 1e9:.1f} GB are free"
+        )
     try:
-        ids = torch.randint(tokens, (batch, seq), generator=generator).to(device)
+        ids = torch.randint(vocabulary, (batch, seq), generator=generator).to(device)
     except RuntimeError as error:
         raise UsageError(f"{batch} sequences of {seq} tokens cannot be made: {_said(error)}") from None
     return {"input_ids": ids} | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})

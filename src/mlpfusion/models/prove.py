@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mlpfusion import environment
+from mlpfusion import environment, limits
 from mlpfusion.backend import first_line
 from mlpfusion.device import describe
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
@@ -84,8 +84,8 @@ def prove(
     gone = len(handle.swapped) - len(handle.modules)
     if gone:
         raise UsageError(f"{gone} of the handle's {len(handle.swapped)} modules are not swapped now: it was restored")
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
-        raise UsageError(f"rounds must be 0 or a positive integer, got {rounds!r}")
+    limits.whole("rounds", rounds, limits.ROUNDS_OR_NONE)
+    limits.whole("seed", seed, limits.SEED)
     if not isinstance(inputs, Tensor | Mapping):
         raise UsageError(f"inputs must be a tensor or keyword arguments in a dict, got a {type(inputs).__name__}")
     made = _Proof(handle, inputs if not isinstance(inputs, Tensor) else {"": inputs}, mode, seed, {}, [])

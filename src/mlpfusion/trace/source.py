@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from mlpfusion import limits
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def texts(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Text]:
         UsageError: it cannot be opened, is a directory, or is an archive without such a member; while reading, also
             when it holds more than `max_bytes`.
     """
-    if max_bytes < 1:
-        raise UsageError(f"max_bytes must be a positive integer, got {max_bytes!r}")
+    limits.whole("max_bytes", max_bytes, limits.BYTES)
     if isinstance(source, bytes):
         return _opened("the given bytes", io.BytesIO(source), None, max_bytes)
     if str(source) == "-":
