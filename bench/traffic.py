@@ -83,7 +83,7 @@ def shown(profile: Profile) -> str:
 
     heads = ["backend", "round-trips", "", "derived MB", "measured / derived", "alone / derived", "why"]
     made: str = tabulate([judged(row) for row in profile.rows], heads, disable_numparse=True)
-    parts = [table.render(profile), made]
+    parts = [table.render(profile, full=True), made]
     try:
         parts.append(predicted.render(predict.predict(profile), "text"))
     except MlpfusionError as error:

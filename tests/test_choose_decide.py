@@ -111,8 +111,8 @@ def test_what_others_took_of_the_host_is_kept_and_said_of_its_point():
     quiet, busy = point_of(beside("eager", 2, None)), point_of(beside("eager", 2, 0.1), beside("fused", 1, 0.4))
     assert (quiet.neighbours, busy.neighbours) == (None, 0.4)
     text = report.render(replace(a_choice(part("eager", 1, 8)), points=(quiet, busy)))
-    assert text.count("other programs took") == 1
-    assert "note: inference, 16 tokens: other programs took 40% of the host's CPU time" in text
+    assert text.count("background load was") == 1
+    assert "note: inference, 16 tokens: background load was 40% of the CPU" in text
 
 
 # ---- ranges ----------------------------------------------------------------------------------------------------------

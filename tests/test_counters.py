@@ -120,7 +120,7 @@ def test_without_a_gpu_a_profile_has_everything_but_the_counters(monkeypatch):
     (row,) = result.rows
     assert (row.status, row.traffic.round_trips, row.traffic.measured_bytes) == ("ok", 4, None)
     assert row.traffic.reasons["measured_bytes"] == "hardware counters need a GPU; this run is on the CPU"
-    assert "measured_bytes: not measured: hardware counters need a GPU" in render(result)
+    assert "measured_bytes: not measured: hardware counters need a GPU" in render(result, full=True)
 
 
 # ---- a run -----------------------------------------------------------------------------------------------------------

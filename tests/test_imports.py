@@ -78,7 +78,8 @@ ALLOWED = {
     | {"backend", "module", "exact", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
     "testing": {"errors", "verdicts", "report", "validating"},
     "store": LEAVES | {"files"},
-    "report": LEAVES | {"report", "store", "choice_file", "models.predict", "models.foresee"},  # as types alone
+    "report": LEAVES
+    | {"spread", "report", "store", "choice_file", "models.predict", "models.foresee"},  # as types alone
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
     "perfetto": {"errors", "limits"},
     "cli_streams": {"errors"},

@@ -23,7 +23,7 @@ from mlpfusion.ledgers import Access, Buffer, Launch, Ledger, Run, ScheduledGrap
 from mlpfusion.measure import compiled, contents, scheduler, supervise, tasks, traffic
 from mlpfusion.records import Row
 from mlpfusion.report.flow import title
-from mlpfusion.report.table import _notes
+from mlpfusion.report.notes import notes
 from mlpfusion.roundtrips import flow
 from mlpfusion.spec import MLPSpec, Workload
 
@@ -150,7 +150,7 @@ def test_a_read_that_the_ledger_misses_is_found_out(training, unguarded, monkeyp
     assert said in found.reasons["round_trips"]
     assert len(found.scheduled) == 2
     broken = msgspec.structs.replace(row(answer.ledger), traffic=found)
-    assert any("Inductor's scheduler has" in note for note in _notes([broken]))
+    assert any("Inductor's scheduler has" in note for note in notes([broken]))
 
 
 def test_a_kernel_that_the_ledger_does_not_see_is_found_out(training, unguarded, monkeypatch):

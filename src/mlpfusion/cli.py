@@ -59,6 +59,7 @@ DeviceKind = Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run
 Counters = Annotated[
     bool, typer.Option("--counters", help="Nsight Compute's counters too, and Inductor's own account.")
 ]
+Full = Annotated[bool, typer.Option("--full", help="Every column, kernel and note, not one table.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -91,6 +92,7 @@ def _profile(
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race.")] = "60",
     time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
     counters: Counters = False,
+    full: Full = False,
     fmt: Format = "text",
 ) -> int:
     """Measure backends on one workload; sizes not given are the default workload's."""
@@ -131,7 +133,7 @@ def _profile(
         raise InterruptedRunError(_what_was_saved(saved, before)) from None
     if saved:
         say(f"saved in {_joined(saved)}", sys.stderr)
-    cli_streams.write_out(table.render(result, fmt))
+    cli_streams.write_out(table.render(result, fmt, full=full, source=str(saved[0]) if saved else None))
     return _judge(result)
 
 
@@ -163,7 +165,8 @@ def _backends(
 def _table(
     result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`.")],
     fmt: Format = "text",
-    columns: Annotated[Text, typer.Option(metavar="A,B", help="Columns to show; all.")] = None,
+    columns: Annotated[Text, typer.Option(metavar="A,B", help="Columns to show; those that fit.")] = None,
+    full: Full = False,
 ) -> int:
     """Print a result file as a table."""
     from mlpfusion import spec, store
@@ -172,8 +175,8 @@ def _table(
     spec.one_of("format", fmt, grid.FORMATS)
     names = None if columns is None else names_in("--columns", columns)
     if names is not None:
-        table.check_columns(names)
-    cli_streams.write_out(table.render(store.load(result), fmt, names))
+        table.check_columns(names, full=full)
+    cli_streams.write_out(table.render(store.load(result), fmt, names, full=full, source=result))
     return OK
 
 

@@ -1,4 +1,4 @@
-"""What is said of times that were taken while other programs kept the host busy."""
+"""Says when background CPU load makes host-side times unreliable."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Final
 DISTURBING: Final = 0.1
 
 
+def is_disturbing(share: float | None) -> bool:
+    """Whether a share of the host's CPU time, 0 to 1 or unknown, is known to be enough to lengthen host-side times."""
+    return share is not None and share >= DISTURBING
+
+
 def disturbed(share: float | None) -> str | None:
-    """The sentence, or None where others took less than `DISTURBING` of the host, or it is not known what they took."""
-    if share is None or share < DISTURBING:
+    """The sentence, or None for a load below `DISTURBING` or an unknown one."""
+    if share is None or not is_disturbing(share):
         return None
-    return (
-        f"other programs took {share:.0%} of the host's CPU time during the race: what the host takes, and calls that "
-        "it bounds, may be too long"
-    )
+    return f"background load was {share:.0%} of the CPU during the race; host_us and CPU-bound rows may be inflated"

@@ -95,6 +95,12 @@ def shorten(name: str, width: int = _NAME_WIDTH) -> str:
     return short if len(short) <= width else f"{short[: width // 2]}…{short[len(short) - (width - width // 2 - 1) :]}"
 
 
+def clipped(text: str, width: int) -> str:
+    """`text` on one line of at most `width` letters; what is too long ends in an ellipsis."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
 def printable(text: str) -> str:
     """`text` without what would steer a terminal: a name in a stranger's file may hold anything."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

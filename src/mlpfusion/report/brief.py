@@ -1,0 +1,58 @@
+"""Picks the columns of the one table that is shown by default, as many as fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.report.columns import BACKEND, all_columns, cell, verdict
+from mlpfusion.report.grid import clipped, tabulated
+from mlpfusion.report.legend import WIDTH
+from mlpfusion.report.units import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.records import Row
+    from mlpfusion.report.columns import ClockName, Column
+
+NAME_WIDTH: Final = 30
+
+
+def ran(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows of backends that ran and were right, in Triton's interpreter too."""
+    return tuple(row for row in rows if verdict(row)[0] in ("ok", "emulated"))
+
+
+def brief(rows: Sequence[Row], clock: ClockName, *, github: bool) -> tuple[str, tuple[str, ...]]:
+    """The table of the rows that ran, at most `WIDTH` columns wide, and the names of its columns."""
+    shown = ran(rows)
+    chosen: list[Column] = []
+    text = _table(shown, chosen, github=github)
+    by_name = {column.key: column for column in all_columns(clock)}
+    # What comes first is wanted most; the table keeps the order of `all_columns`.
+    wanted: tuple[str, ...] = (
+        clock,
+        "speedup_vs_eager",
+        "kernels",
+        "graph_us",
+        "error",
+        "peak_bytes",
+        "first_launch_us",
+    )
+    if all(by_name[clock].text(row) == ABSENT for row in shown):
+        wanted = ("status", *wanted)
+    for key in dict.fromkeys(wanted):
+        column = by_name[key]
+        if all(column.text(row) == ABSENT for row in shown):
+            continue
+        more = [each for each in by_name.values() if each in (*chosen, column)]
+        wider = _table(shown, more, github=github)
+        if max(map(len, wider.splitlines()), default=0) <= WIDTH:
+            chosen, text = more, wider
+    return text, tuple(column.key for column in chosen)
+
+
+def _table(rows: Sequence[Row], columns: Sequence[Column], *, github: bool) -> str:
+    cells = [[clipped(row.backend, NAME_WIDTH), *(cell(column, row) for column in columns)] for row in rows]
+    both = (BACKEND, *columns)
+    return tabulated(cells, [column.head for column in both], [column.right for column in both], github=github)

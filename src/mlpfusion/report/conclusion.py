@@ -1,0 +1,165 @@
+"""Concludes a profile in ten lines: the fastest backend, how certain that is, what is wrong, what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mlpfusion.records import Samples
+from mlpfusion.report import speedup, units
+from mlpfusion.report.busy import is_disturbing
+from mlpfusion.report.columns import clock_of, has_spread, verdict
+from mlpfusion.report.grid import clipped, markdown
+from mlpfusion.report.legend import LABEL, WIDTH
+from mlpfusion.spread import summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.records import Clock, Profile, Ratio, Row
+    from mlpfusion.report.columns import ClockName
+
+MOST_LINES: Final = 10
+_NAME_WIDTH: Final = 30  # of one backend
+_NAMES_WIDTH: Final = 48  # of the backends that share a reason
+_UNSAVED: Final = "result.json"  # what a result that is in no file yet is called in commands
+
+
+class _Timed(NamedTuple):
+    """A backend that was timed by one clock."""
+
+    row: Row
+    clock: Clock
+
+
+def conclusion(profile: Profile, clock: ClockName, *, source: str | None, github: bool) -> str:
+    """At most `MOST_LINES` lines; `source` is the result file, None where there is none."""
+    ranked = _ranked(profile.rows, clock)
+    said = [("fastest", _fastest(ranked, clock))]
+    if len(ranked) > 1:
+        said.append(("certain", _certainty(ranked, clock)))
+    device = _ranked(profile.rows, "graph_us")
+    if clock != "graph_us" and ranked and device and device[0].row.backend != ranked[0].row.backend:
+        said.append(("device", f"{_named(device[0], 'graph_us')}: the device alone, without the host"))
+    commands = _commands(profile, ranked, source)
+    said += _problems(profile.rows, MOST_LINES - len(said) - len(commands))
+    if github:
+        lines = [f"- **{label}**: {markdown(text)}" for label, text in said]
+        return "\n".join([*lines, *(f"- **next**: `{command}`" for command in commands)])
+    lines = [f"{label:<{LABEL}}  {clipped(text, WIDTH - LABEL - 2)}" for label, text in said]
+    labels = ["next", *[""] * len(commands)]
+    return "\n".join([*lines, *(f"{label:<{LABEL}}  {text}" for label, text in zip(labels, commands, strict=False))])
+
+
+# ---- who is fastest, and is that certain -----------------------------------------------------------------------------
+
+
+def _ranked(rows: Sequence[Row], clock: ClockName) -> list[_Timed]:
+    """The right backends that have this clock with a spread, the fastest first."""
+    timed = [
+        _Timed(row, found)
+        for row in rows
+        if verdict(row)[0] == "ok" and (found := clock_of(row, clock)) is not None and has_spread(found)
+    ]
+    return sorted(timed, key=lambda each: each.clock.median)
+
+
+def _fastest(ranked: Sequence[_Timed], clock: ClockName) -> str:
+    return _named(ranked[0], clock) if ranked else "unknown: no backend has a time with a spread"
+
+
+def _named(best: _Timed, clock: ClockName) -> str:
+    """A backend with its time and its speedup."""
+    time = units.with_spread(best.clock.median, best.clock.p20 or 0, best.clock.p80 or 0)
+    ratio = best.clock.ratio_to_eager
+    name = clipped(best.row.backend, _NAME_WIDTH)
+    if name == "eager":
+        return f"{name}, the baseline, by {clock}: {time} µs"
+    against = "no ratio to eager" if ratio is None else f"{speedup.cell(ratio)} vs eager"
+    return f"{name} by {clock}: {against}, {time} µs"
+
+
+def _certainty(ranked: Sequence[_Timed], clock: ClockName) -> str:
+    """Whether the order of the two fastest is beyond noise and background load."""
+    best, second = ranked[0], ranked[1]
+    name = clipped(second.row.backend, _NAME_WIDTH)
+    load = best.row.clocks.neighbours if best.row.clocks is not None else None
+    busy = "" if load is None else f"; background load {load:.0%} of the CPU"
+    ratio = _paired(best, second)
+    if ratio is None:
+        return f"unknown: no rounds to pair with the next, {name}{busy}"
+    ahead = f"{speedup.cell(ratio)} vs the next, {name}"
+    if not speedup.of(ratio).certain:
+        return f"no: {ahead}: a tie, the interval reaches 1{busy}"
+    if is_disturbing(load) and clock != "graph_us":
+        return f"no: background load {load:.0%} of the CPU, repeat on an idle host; {ahead}"
+    return f"yes: {ahead}, the interval excludes 1{busy}"
+
+
+def _paired(best: _Timed, second: _Timed) -> Ratio | None:
+    """The time of one over that of the other by rounds; None where rounds were dropped or not kept."""
+    both = (best, second)
+    if any(each.clock.dropped or not each.clock.samples or min(each.clock.samples) <= 0 for each in both):
+        return None
+    if len(best.clock.samples) != len(second.clock.samples):
+        return None
+    mine, theirs = (
+        Samples(backend=each.row.backend, clock="", l2=each.clock.l2, values=each.clock.samples) for each in both
+    )
+    return summarise(mine, theirs).ratio_to_eager
+
+
+# ---- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+def _problems(rows: Sequence[Row], room: int) -> list[tuple[str, str]]:
+    """What failed, is unavailable or was emulated, grouped by reason; what has no room is named without its reason."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        word, reason = verdict(row)
+        if word != "ok":
+            short = f"ran {_tokens(row)} in Triton's interpreter; no times" if word == "emulated" else reason or ""
+            grouped.setdefault((word, " ".join(short.removeprefix(f"{word}: ").split())), []).append(row.backend)
+    order = {"failed": 0, "unavailable": 1, "emulated": 2}
+    groups = sorted(grouped.items(), key=lambda group: order.get(group[0][0], len(order)))
+    if len(groups) <= room:
+        return [(word, f"{_listed(names)}: {reason}") for (word, reason), names in groups]
+    shown, rest = groups[: room - 1], groups[room - 1 :]
+    left = [f"{name} ({word})" for (word, _), names in rest for name in names]
+    lines = [(word, f"{_listed(names)}: {reason}") for (word, reason), names in shown]
+    return [*lines, ("and", f"{_listed(left, WIDTH - LABEL - 35)}: --full says why")]
+
+
+def _tokens(row: Row) -> str:
+    return "an unknown number of tokens" if row.tokens is None else f"{row.tokens} tokens"
+
+
+def _listed(names: Sequence[str], width: int = _NAMES_WIDTH) -> str:
+    """The names with commas, and how many more there are than fit."""
+    text = clipped(names[0], width)
+    for place, name in enumerate(names[1:], 1):
+        if len(text) + len(name) > width:
+            return f"{text} and {len(names) - place} more"
+        text += f", {name}"
+    return text
+
+
+# ---- what to do next -------------------------------------------------------------------------------------------------
+
+
+def _commands(profile: Profile, ranked: Sequence[_Timed], source: str | None) -> list[str]:
+    file = shlex.quote(_UNSAVED if source in (None, "-") else source or "")
+    commands = [f"mlpfusion table {file} --full"]
+    if source is None:
+        commands.insert(0, f"mlpfusion profile --json {_UNSAVED}  # with the options of this run")
+    names = [each.row.backend for each in ranked]
+    best = next((name for name in names if name != "eager"), None)
+    if best is None:
+        best = next((row.backend for row in profile.rows if verdict(row)[0] == "emulated"), None)
+    elif "eager" in names:
+        commands.append(f"mlpfusion diff {file}:eager {file}:{shlex.quote(best)}")
+    if best is not None:
+        activation = profile.workload.spec.activation
+        other = "" if activation == "gelu_tanh" else f" --activation {activation}"
+        commands.append(f"mlpfusion validate {shlex.quote(best)}{other}")
+    return commands
