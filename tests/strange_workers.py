@@ -12,6 +12,7 @@ from mlpfusion.spec import MLPSpec, Workload
 if TYPE_CHECKING:
     from pathlib import Path
 
+HANG_S = 600  # longer than anything takes on a busy machine
 TINY = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32"), batch=1, seq=4)
 
 # What a stranger's `unsupported` may do: a worker asks it before it imports what takes long.
@@ -30,24 +31,40 @@ BODIES = {
     "raise ValueError(f'{environ.get(\"SHOWN\")} in {path.basename(getcwd())}')",
     "is slow": "import time; time.sleep(2); raise ValueError('slow')",
     "hangs": "import subprocess, sys, time; "
-    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', __file__]); time.sleep(600)",
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(6000)', __file__]); time.sleep(6000)",
 }
 MINE = """
 class Mine:
     name = "mine"
     def unsupported(self, spec, device):
+        {first}
         {body}
     def bind(self, mlp):
         import threading, time
-        threading.Thread(target=time.sleep, args=(600,)).start()
+        threading.Thread(target=time.sleep, args=(6000,)).start()
         return lambda x: mlp.down_proj(mlp.gate_proj(x) * 0)
 """
 
 
-def task_for(body: str, folder: Path) -> tasks.Qualify:
-    """To qualify a backend in a file of this folder whose `unsupported` is this body."""
+HANGS = """
+import subprocess, sys, time
+{first}
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(6000)", __file__])
+time.sleep(6000)
+"""
+
+
+def hanging(folder: Path, first: str = "pass") -> tasks.Trace:
+    """To trace a script of this folder that starts a process and then hangs, before anything imports torch."""
+    script = folder / "hangs.py"
+    script.write_text(HANGS.format(first=first))
+    return tasks.Trace(script=str(script), function="f", trace=str(folder / "trace.json"), calls=1)
+
+
+def task_for(body: str, folder: Path, first: str = "pass") -> tasks.Qualify:
+    """To qualify a backend in a file of this folder whose `unsupported` does `first` and is then this body."""
     path = folder / "mine.py"
-    path.write_text(MINE.format(body=BODIES[body]))
+    path.write_text(MINE.format(first=first, body=BODIES[body]))
     return tasks.Qualify(
         backend=f"{path}:Mine",
         workload=TINY,
@@ -68,14 +85,15 @@ def sleepers(marker: str) -> list[int]:
 
 def come(marker: str, count: int) -> bool:
     """Whether there are soon as many such processes."""
-    deadline = time.monotonic() + 60
-    while len(sleepers(marker)) < count and time.monotonic() < deadline:
+    end = time.monotonic() + HANG_S
+    while len(sleepers(marker)) < count and time.monotonic() < end:
         time.sleep(0.1)
     return len(sleepers(marker)) >= count
 
 
 def gone(marker: str) -> bool:
-    deadline = time.monotonic() + 10
-    while sleepers(marker) and time.monotonic() < deadline:
+    """Whether there is soon none."""
+    end = time.monotonic() + HANG_S
+    while sleepers(marker) and time.monotonic() < end:
         time.sleep(0.1)
     return not sleepers(marker)

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import runpy
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
-import time
 from pathlib import Path
 
 import msgspec
@@ -281,55 +274,3 @@ def test_defaults_and_the_list_of_backends():
     found = dict(api.backends(TINY.spec, device="cpu"))
     assert found["eager"] is None
     assert "GPU" in found["liger"]
-
-
-def interrupt_once_it_is_there(result, number, process):
-    deadline = time.monotonic() + 90
-    while not result.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(process, number)
-
-
-def check_what_is_left(folder):
-    saved = store.load(folder / "r.json")
-    assert [one.backend for one in saved.rows] == ["eager"]
-    assert not saved.complete
-    assert [path.name for path in (folder / "scratch").iterdir() if path.name.startswith("mlpfusion-")] == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, monkeypatch, number):
-    """The second backend never answers, so that the signal comes while its worker runs."""
-    (tmp_path / "hangs.py").write_text("import time; time.sleep(600)")
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-    in_a_process = supervise.run
-    monkeypatch.setattr(
-        supervise,
-        "run",
-        lambda task, **how: (IN_THIS_PROCESS["run"] if task.backend == "eager" else in_a_process)(task, **how),
-    )
-    result = tmp_path / "r.json"
-    threading.Thread(target=interrupt_once_it_is_there, args=(result, number, os.getpid())).start()
-    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
-    with pytest.raises(KeyboardInterrupt):
-        api.profile(TINY, backends=["eager", f"{tmp_path / 'hangs.py'}:Hangs"], device="cpu", json=result)
-    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)] == handlers
-    check_what_is_left(tmp_path)
-
-
-def test_an_interrupted_program_says_so(tmp_path):
-    script = (
-        "from pathlib import Path; from mlpfusion import api; from mlpfusion.spec import *;"
-        "w = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16);"
-        f"api.profile(w, backends=['eager', 'compile'], device='cpu', json=Path({str(tmp_path / 'r.json')!r}))"
-    )
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    run = subprocess.Popen(
-        [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)}
-    )
-    interrupt_once_it_is_there(tmp_path / "r.json", signal.SIGTERM, run.pid)
-    _, printed = run.communicate(timeout=30)
-    assert "KeyboardInterrupt" in printed
-    check_what_is_left(tmp_path)

@@ -85,7 +85,8 @@ ALLOWED = {
     "cli_streams": {"errors"},
     "cli_text": {"errors", "limits", "cli_streams"},
     "cli_renamed": {"errors", "cli_text"},
-    "__main__": {"cli"},
+    "interrupts": set(),
+    "__main__": {"cli", "interrupts"},
 }
 VERBS = {"cli", "cli_traces", "cli_tune", "cli_validate", "cli_prove", "cli_choose"}
 # May import all of mlpfusion but these.

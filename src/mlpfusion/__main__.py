@@ -16,9 +16,9 @@ def main() -> int:
             sys.stderr.write("mlpfusion: interrupted; nothing was saved\n")
         return 130
     finally:
-        import signal
+        from mlpfusion import interrupts
 
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the interpreter's own end, quietly
+        interrupts.end_quietly()  # a second Ctrl-C during the interpreter's own end
 
 
 if __name__ == "__main__":

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
-import signal
 import tempfile
-import threading
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,7 +13,7 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import environment, limits, moved, raced, store, weighing
+from mlpfusion import environment, interrupts, limits, moved, raced, store, weighing
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
@@ -25,7 +22,7 @@ from mlpfusion.trace import analyse_work, kineto
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mlpfusion.device import Device
     from mlpfusion.ledgers import Ceilings
@@ -96,7 +93,7 @@ def profile(
     if file is not None:
         store.check_file(file)
     files = [path for path in (file, folder / store.RESULT_NAME if folder else None) if path is not None]
-    with _stoppable(), forking.kept(), tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+    with interrupts.stoppable(), forking.kept(), tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
         run = _Run(
             workload=workload,
             here=here,
@@ -380,21 +377,3 @@ def _file_name(name: str) -> str:
         kind = "".join(letter for letter in name.rpartition(":")[2] if letter.isascii() and letter.isalnum())
         return f"{kind}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return name
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: workers stopped, finished rows kept, nothing left behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers belong to the main thread
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -51,7 +51,7 @@ def _tune(
     asked_mode: spec.Mode = spec.one_of("mode", mode, spec.MODES)
     limit_s = seconds("--limit", limit)
     from mlpfusion import device as devices
-    from mlpfusion import tune
+    from mlpfusion import interrupts, tune
     from mlpfusion.report import tuning
 
     here = devices.detect(device)
@@ -61,8 +61,9 @@ def _tune(
     answers: list[Answer] = []
     stopped: BaseException | None = None
     try:
-        for answer in tune.search(questions, here, path, limit_s=limit_s, on_event=_report):
-            answers.append(answer)
+        with interrupts.stoppable():
+            for answer in tune.search(questions, here, path, limit_s=limit_s, on_event=_report):
+                answers.append(answer)
     except (KeyboardInterrupt, Exception) as error:  # whatever it is, the finished answers took long
         stopped = error
     if answers:

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion import files, limits, store
+from mlpfusion import files, interrupts, limits, store
 from mlpfusion.errors import UsageError
 from mlpfusion.readings import Reading
 from mlpfusion.records import Profile, Row
@@ -71,7 +71,7 @@ def record_script(
     target = _check_trace(out)
     from mlpfusion.measure import supervise, tasks
 
-    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+    with interrupts.stoppable(), tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
         raw = Path(scratch) / "raw.json"
         task = tasks.Trace(script=str(Path(script).resolve()), function=function, trace=str(raw), calls=calls)
         answer = supervise.run(task, folder=Path(scratch), name="trace", time_limit_s=time_limit_s)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import device as devices
-from mlpfusion import environment, files, limits, store
+from mlpfusion import environment, files, interrupts, limits, store
 from mlpfusion.errors import UsageError
 from mlpfusion.spec import parse_activation, parse_dtype
 from mlpfusion.validate import controls, registry, run
@@ -72,7 +72,7 @@ def validate(
     path = None if json is None else store.check_file(Path(json), kind="validation")
     used = run.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     wanted = None if activation is None else parse_activation(activation)
-    with run.Bench(here.kind) as bench:
+    with interrupts.stoppable(), run.Bench(here.kind) as bench:
         orders = run.expand(bench, named, wanted, time_limit_s=time_limit_s, only=asked.only)
         _check_peers(bench, asked, wanted or run.DEFAULT)
         verdicts = [
@@ -208,7 +208,7 @@ def self_test(
     tell = on_event or (lambda target, text: None)
     started = time.monotonic()
     judged = []
-    with run.Bench(here.kind) as bench:
+    with interrupts.stoppable(), run.Bench(here.kind) as bench:
         for control in controls.controls():
             one = controls.judge(bench, control, seed=used, tell=lambda target, text: None)
             judged.append(one)

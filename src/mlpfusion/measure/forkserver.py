@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from mlpfusion.measure import worker
+from mlpfusion.measure import lifetime, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ PRELOADED: Final = (
 
 def main() -> None:
     """Import, then fork one worker after the other until nothing more comes in."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever ignores it would never learn how a worker ended
+    lifetime.obey()  # and so do the workers
     commands, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -110,10 +110,9 @@ def _worker(task: Path, answer: Path, log: Path, *, mother: int, leads: int) -> 
         with log.open("wb") as lines:
             os.dup2(lines.fileno(), 1)
             os.dup2(lines.fileno(), 2)
-        worker.die_with_parent()
+        lifetime.die_with_parent(mother)
         os.close(leads)  # whoever reads at the other end goes on
-        if os.getppid() == mother:
-            worker.work(task, answer)
+        worker.work(task, answer)
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return stop.code or 0
@@ -133,7 +132,7 @@ def _usable() -> bool:
     if pid == 0:
         code = 1
         try:
-            worker.die_with_parent()
+            lifetime.die_with_parent()
             torch.zeros(1, device="cuda").item()
             code = 0
         finally:

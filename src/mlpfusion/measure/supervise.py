@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.backend import without_paths
-from mlpfusion.measure import forking, tasks
+from mlpfusion.measure import forking, lifetime, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,8 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, befor
     if not isinstance(task, tasks.Trace) and not emulates and not before:
         worker = forking.start(task_path, answer_path, log_path, environment=environment, device=task.device)
     if worker is None:
+        if not before:
+            environment[lifetime.PARENT] = str(os.getpid())
         command = [*before, sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]
         with log_path.open("wb") as log:
             # A session of its own, so that the worker's own children (compilers) end with it.

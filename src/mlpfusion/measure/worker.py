@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion import backend as registry
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError
-from mlpfusion.measure import tasks
+from mlpfusion.measure import lifetime, tasks
 from mlpfusion.records import Setup
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ TRACE_WARMUPS: Final = 3
 
 def main() -> None:
     """Do the task that the command line names."""
-    die_with_parent()
+    lifetime.obey()
+    parent = os.environ.pop(lifetime.PARENT, None)
+    lifetime.die_with_parent(None if parent is None else int(parent))
     work(Path(sys.argv[1]), Path(sys.argv[2]))
 
 
@@ -49,16 +51,6 @@ def work(task_path: Path, answer_path: Path) -> None:
     if isinstance(task, tasks.Count):
         return  # a profiler around this process collects when it ends by itself
     os._exit(0)  # a thread that a backend left behind must not keep the process
-
-
-def die_with_parent() -> None:
-    """On Linux, have the kernel end this process when its parent ends without saying so."""
-    if sys.platform == "linux":
-        import ctypes
-        import signal
-
-        pr_set_pdeathsig = 1  # from linux/prctl.h
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def _answer(task: tasks.Task) -> tasks.Answer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import api, choice_file, holding, limits, spec
+from mlpfusion import api, choice_file, holding, interrupts, limits, spec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion.choices import SCHEMA, Choice, ClockName, Model, Plan
@@ -113,7 +113,7 @@ def measure(
             on_event=left.watch(each),
         )
 
-    with forking.kept():
+    with interrupts.stoppable(), forking.kept():
         profiles = [measured(each) if each in missing else found for each, found in before.items()]
     return [each for each in profiles if each is not None]
 

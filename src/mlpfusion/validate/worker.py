@@ -17,7 +17,7 @@ import torch
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError
-from mlpfusion.measure.worker import die_with_parent
+from mlpfusion.measure import lifetime
 from mlpfusion.validate import channel, emulation, guard, left, loader
 from mlpfusion.validate.probes import PROBES, NoTensorError, Run
 from mlpfusion.validate.speed_probes import SPEED_PROBES
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Serve until the judge has no more to ask."""
-    die_with_parent()
+    lifetime.obey()
+    lifetime.die_with_parent()  # one that has ended already has closed the pipe
     pipe = Connection(int(sys.argv[1]))
     os.register_at_fork(after_in_child=pipe.close)  # a child that comes back from its target answers nothing
     here = detect(sys.argv[2])

@@ -1,0 +1,41 @@
+"""What a signal does to a run: those that end programs interrupt it, and one that is ignored stays ignored."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Within, SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does: workers are stopped, finished rows kept.
+
+    A signal that is ignored, as `nohup` and shells have it for what runs in the background, stays ignored, and one for
+    which the program has a handler of its own stays the program's.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers belong to the main thread
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    ours = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def end_quietly() -> None:
+    """From here on Ctrl-C ends this process without a traceback, unless it is ignored."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
