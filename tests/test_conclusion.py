@@ -246,9 +246,6 @@ def test_the_legend_fits_too(fmt: str) -> None:
             assert max(map(len, head.splitlines())) <= 120
 
 
-# ---- emulated rows ---------------------------------------------------------------------------------------------------
-
-
 def test_full_and_columns_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
     store.save(profile(), file)

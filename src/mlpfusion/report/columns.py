@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion.records import Bound
-from mlpfusion.report import speedup, units
+from mlpfusion.report import rates, speedup, units
 from mlpfusion.report.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.records import Clock, PreOps, Row
+    from mlpfusion.report.rates import Rate
 
 Value = str | int | float | bool | None
 Group = Literal["speed", "host", "memory"]
@@ -54,25 +55,37 @@ def has_spread(found: Clock | Bound) -> bool:
     return found.p20 is not None and found.p80 is not None
 
 
+def tokens_of(row: Row) -> str:
+    """`16 tokens`: how many a row's call had."""
+    return "an unknown number of tokens" if row.tokens is None else f"{row.tokens} tokens"
+
+
+def status(row: Row) -> str:
+    """A row's word; that of an emulated row says how many tokens ran."""
+    word, _ = verdict(row)
+    return f"{word}, {tokens_of(row)}" if row.emulated else word
+
+
+def label(row: Row) -> str:
+    """Heads a row's own part of a page: its backend and, if it was emulated, how many tokens ran."""
+    return f"{row.backend} ({tokens_of(row)})" if row.emulated else row.backend
+
+
 def cell(column: Column, row: Row) -> str:
     """A row's cell as text; that of an emulated row says how many tokens ran, as the others ran all of the workload."""
     text = column.text(row)
-    if not row.emulated or column.key == BACKEND.key:
+    if not row.emulated or column.key in (BACKEND.key, "status"):
         return text
-    tokens = "an unknown number of tokens" if row.tokens is None else f"{row.tokens} tokens"
-    if column.key == "status":
-        return f"{text}, {tokens}"
-    if column.key in CLOCKS or column.key == "speedup_vs_eager":
-        return f"emulated, {tokens}" if text == ABSENT else f"{text} ({tokens})"
-    return text if text == ABSENT else f"{text} ({tokens})"
+    if text == ABSENT:
+        return f"emulated, {tokens_of(row)}" if column.key in (*CLOCKS, "speedup_vs_eager") else ABSENT
+    return f"{text} ({tokens_of(row)})"
 
 
 # ---- readings --------------------------------------------------------------------------------------------------------
 
 
-def _identity_data(row: Row) -> dict[str, Value]:
-    word, reason = verdict(row)
-    return {"status": word, "reason": reason, "emulated": row.emulated, "row_tokens": row.tokens}
+def _status_data(row: Row) -> dict[str, Value]:
+    return {"status": status(row), "reason": verdict(row)[1]}
 
 
 def _mem_ops(row: Row) -> str:
@@ -207,44 +220,31 @@ def _hbm_data(row: Row) -> dict[str, Value]:
     return {name: getattr(row.traffic, name, None) for name in names}
 
 
-def moved_bytes(row: Row) -> tuple[int, str] | None:
-    """The bytes that a row's rate is of, measured ones where there are any, and which they are."""
-    found = row.traffic
-    if found is not None and found.measured_bytes is not None:
-        return found.measured_bytes, "measured"
-    return None if found is None or found.derived_bytes is None else (found.derived_bytes, "derived")
-
-
 def _rate(row: Row) -> str:
-    moved, clock = moved_bytes(row), clock_of(row, "kernel_us")
-    if moved is None or clock is None or clock.p20 is None or clock.p80 is None:
+    found = rates.gigabytes_per_second(row)
+    if found is None or found.low is None or found.high is None:
         return ABSENT
-    middle, low, high = (moved[0] / time / 1e3 for time in (clock.median, clock.p80, clock.p20))
-    return units.with_spread(middle, low, high)
+    return units.with_spread(found.median, found.low, found.high)
 
 
 def _rate_data(row: Row) -> dict[str, Value]:
-    moved, clock = moved_bytes(row), clock_of(row, "kernel_us")
-    known = moved is not None and clock is not None
-    return {
-        "gigabytes_per_second": moved[0] / clock.median / 1e3 if moved is not None and clock is not None else None,
-        "gigabytes_per_second_of": moved[1] if known and moved is not None else None,
-    }
+    found, moved = rates.gigabytes_per_second(row), rates.moved_bytes(row)
+    of = moved[1] if found is not None and moved is not None else None
+    return {**_rate_fields("gigabytes_per_second", found), "gigabytes_per_second_of": of}
 
 
-def _share(row: Row) -> float | None:
-    """Fraction of roofline: minimum time at measured peak rates / kernel time."""
-    limit, clock = getattr(row.traffic, "limit_us", None), clock_of(row, "kernel_us")
-    return None if limit is None or clock is None else limit / clock.median
+def _rate_fields(name: str, found: Rate | None) -> dict[str, Value]:
+    return {name: found and found.median, f"{name}_p20": found and found.low, f"{name}_p80": found and found.high}
 
 
 def _of_roofline(row: Row) -> str:
-    found = _share(row)
-    return ABSENT if found is None else f"{found:.0%}"
+    found = rates.of_roofline(row)
+    return ABSENT if found is None else f"{found.median:.0%}"
 
 
 def _of_roofline_data(row: Row) -> dict[str, Value]:
-    return {"roofline_us": getattr(row.traffic, "limit_us", None), "of_roofline": _share(row)}
+    minimum = getattr(row.traffic, "limit_us", None)
+    return {"roofline_us": minimum, **_rate_fields("of_roofline", rates.of_roofline(row))}
 
 
 def _of_memory(field: Literal["peak_bytes", "saved_for_backward_bytes"]) -> Callable[[Row], int | None]:
@@ -289,7 +289,7 @@ BACKEND: Final = Column(
 def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
     """Every column after `backend`, in the order of the tables; `clock` is the one that `speedup_vs_eager` shows."""
     return (
-        Column("status", "status", "speed", lambda row: verdict(row)[0], _identity_data, right=False),
+        Column("status", "status", "speed", status, _status_data, right=False),
         Column(
             "kernels",
             "kernels",

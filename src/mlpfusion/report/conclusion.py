@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mlpfusion.records import Samples
 from mlpfusion.report import speedup, units
 from mlpfusion.report.busy import is_disturbing
-from mlpfusion.report.columns import clock_of, has_spread, verdict
+from mlpfusion.report.columns import clock_of, has_spread, tokens_of, verdict
 from mlpfusion.report.grid import clipped, markdown
 from mlpfusion.report.legend import LABEL, WIDTH
 from mlpfusion.spread import summarise
@@ -118,7 +118,7 @@ def _problems(rows: Sequence[Row], room: int) -> list[tuple[str, str]]:
     for row in rows:
         word, reason = verdict(row)
         if word != "ok":
-            short = f"ran {_tokens(row)} in Triton's interpreter; no times" if word == "emulated" else reason or ""
+            short = f"ran {tokens_of(row)} in Triton's interpreter; no times" if word == "emulated" else reason or ""
             grouped.setdefault((word, " ".join(short.removeprefix(f"{word}: ").split())), []).append(row.backend)
     order = {"failed": 0, "unavailable": 1, "emulated": 2}
     groups = sorted(grouped.items(), key=lambda group: order.get(group[0][0], len(order)))
@@ -128,10 +128,6 @@ def _problems(rows: Sequence[Row], room: int) -> list[tuple[str, str]]:
     left = [f"{name} ({word})" for (word, _), names in rest for name in names]
     lines = [(word, f"{_listed(names)}: {reason}") for (word, reason), names in shown]
     return [*lines, ("and", f"{_listed(left, WIDTH - LABEL - 35)}: --full says why")]
-
-
-def _tokens(row: Row) -> str:
-    return "an unknown number of tokens" if row.tokens is None else f"{row.tokens} tokens"
 
 
 def _listed(names: Sequence[str], width: int = _NAMES_WIDTH) -> str:

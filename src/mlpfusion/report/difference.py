@@ -138,7 +138,17 @@ def _line(found: Difference, pair: KernelPair) -> dict[str, object]:
         "a_name": pair.a.name if pair.a else None,
         "b_name": pair.b.name if pair.b else None,
         "in_what": _what(pair.changes),
-        "a_us": pair.a.time_us if pair.a else None,
-        "b_us": pair.b.time_us if pair.b else None,
+        **_spread_fields("a", pair.a, pair.a_spread),
+        **_spread_fields("b", pair.b, pair.b_spread),
         "difference_us": pair.difference_us,
+    }
+
+
+def _spread_fields(side: str, kernel: Kernel | None, spread: Spread | None) -> dict[str, float | None]:
+    """The median time of one side's kernel, and its 20th and 80th percentiles where there are such."""
+    fifths = spread or kernel  # a trace's reading has the spread, a row of a result file the kernel
+    names = {"p20": "p20", "p80": "p80"} if spread is not None else {"p20": "p20_us", "p80": "p80_us"}
+    return {
+        f"{side}_us": kernel.time_us if kernel else None,
+        **{f"{side}_us_{name}": getattr(fifths, field, None) for name, field in names.items()},
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion.report import units
+from mlpfusion.report import columns, units
 from mlpfusion.report.grid import shorten, tabulated, titled
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def pictures(rows: Sequence[Row], *, github: bool) -> Iterable[str]:
     """One block for each row whose launches are known; arrows mark the values that go through memory and come back."""
     for row in rows:
         if row.traffic is not None and row.traffic.steps:
-            yield titled(title(row.backend, row.traffic), _picture(row.traffic, github=github), github=github)
+            yield titled(title(columns.label(row), row.traffic), _picture(row.traffic, github=github), github=github)
 
 
 def title(backend: str, traffic: Traffic) -> str:

@@ -6,8 +6,9 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.report import speedup, units
-from mlpfusion.report.columns import CLOCKS, clock_of, moved_bytes
+from mlpfusion.report.columns import CLOCKS, clock_of
 from mlpfusion.report.grid import markdown
+from mlpfusion.report.rates import moved_bytes
 from mlpfusion.report.roofline import ceilings_line
 
 if TYPE_CHECKING:

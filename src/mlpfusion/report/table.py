@@ -9,7 +9,7 @@ from mlpfusion import store
 from mlpfusion.errors import UsageError
 from mlpfusion.report import speedup
 from mlpfusion.report.brief import brief
-from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, cell, clock_of
+from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, cell, clock_of, label
 from mlpfusion.report.conclusion import conclusion
 from mlpfusion.report.flow import pictures
 from mlpfusion.report.grid import (
@@ -116,6 +116,9 @@ def _flat(profile: Profile, row: Row, columns: Iterable[Column]) -> dict[str, Va
         "dtype": spec.dtype,
         "bias": spec.bias,
         "mode": work.mode,
+        "tokens": work.tokens,
+        "row_tokens": row.tokens,
+        "emulated": row.emulated,
         "backend": row.backend,
     }
     for column in columns:
@@ -182,7 +185,7 @@ def _listed(lines: Iterable[str], *, github: bool) -> str:
 def _kernels(rows: Sequence[Row], *, github: bool) -> str:
     cells = [
         [
-            row.backend if index == 0 else "",
+            label(row) if index == 0 else "",
             str(index + 1),
             kernel.role,
             f"`{shorten(kernel.name)}`" if github else shorten(kernel.name),
