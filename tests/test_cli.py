@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from mlpfusion import backend, cli, store
+from mlpfusion import backend, cli, planned, store
 from mlpfusion.device import Device
 from mlpfusion.records import SCHEMA, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
@@ -49,7 +49,7 @@ def result(workload: Workload, *rows: Row, complete: bool = True) -> Profile:
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Stands in for `mlpfusion.api`: measures nothing and remembers what it was asked for."""
-    fake = SimpleNamespace(asked=None, rows=(OK,), raises=None, spec=None)
+    fake = SimpleNamespace(asked=None, rows=(OK,), raises=None)
 
     def profile(workload: Workload, **asked: Any) -> Profile:
         fake.asked = {"workload": workload, **asked}
@@ -62,11 +62,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             raise fake.raises
         return result(workload, *fake.rows)
 
-    def backends(spec: MLPSpec, *, device: str | None = None) -> list[tuple[str, str | None]]:
-        fake.spec = spec
-        return [("eager", None), ("compile-max-autotune", "no\ncompiler")]
-
-    fake.profile, fake.backends, fake.default_workload = profile, backends, lambda device: SMALL
+    fake.profile, fake.default_workload = profile, lambda device: SMALL
     import mlpfusion
 
     monkeypatch.setitem(sys.modules, "mlpfusion.api", fake)
@@ -167,7 +163,7 @@ def test_unknown_options_and_commands_are_answered_with_the_valid_ones(capsys: p
 @pytest.mark.parametrize("args", [["--activation", "tanh"], ["--hidden-size", "0"], ["--device", "gpu"], ["eager"]])
 def test_backends_refuses_too(capsys: pytest.CaptureFixture[str], api: SimpleNamespace, args: list[str]) -> None:
     refused(capsys, "backends", *args)
-    assert api.spec is None
+    assert api.asked is None
 
 
 def test_a_gpu_that_is_not_there_is_named(
@@ -318,11 +314,27 @@ def test_an_error_of_the_run_is_one_line_and_no_usage_error(
     assert err.splitlines()[-1] == "mlpfusion: the clock ran backwards"
 
 
-def test_backends_are_listed_with_reasons(capsys: pytest.CaptureFixture[str], api: SimpleNamespace) -> None:
+def test_backends_says_what_a_profile_does_with_each(
+    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = {
+        "eager": planned.Planned("eager", "available", None),
+        "triton": planned.Planned("triton", "emulated", "few tokens"),
+        "compile-max-autotune": planned.Planned("compile-max-autotune", "unavailable", "no\ncompiler"),
+    }
+    asked: list[tuple[MLPSpec, Device]] = []
+    monkeypatch.setattr(backend, "names", lambda: list(plans))
+    monkeypatch.setattr(planned, "planned", lambda name, spec, here: asked.append((spec, here)) or plans[name])
     code, out, err = run(capsys, "backends", "--activation", "gelu_new", "--bias", "--hidden-size", "8")
     assert (code, err) == (0, "")
-    assert out.splitlines() == ["eager                 available", "compile-max-autotune  unavailable: no compiler"]
-    assert api.spec == MLPSpec(hidden_size=8, intermediate_size=128, activation="gelu_tanh", bias=True)
+    assert out.splitlines() == [
+        "eager                 available",
+        "triton                emulated: few tokens",
+        "compile-max-autotune  unavailable: no compiler",
+        "`mlpfusion profile` races 1 of 3 in bfloat16 on a CPU, emulates 1 and leaves out 1",
+    ]
+    wanted = MLPSpec(hidden_size=8, intermediate_size=128, activation="gelu_tanh", bias=True)
+    assert asked == [(wanted, CPU)] * 3
 
 
 @pytest.mark.parametrize("fmt", ["text", "github", "csv", "json"])

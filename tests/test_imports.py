@@ -61,6 +61,7 @@ ALLOWED = {
     "roundtrips": {"ledgers", "regions"},
     "aligned": {"ledgers"},
     "environment": LEAVES,
+    "planned": LEAVES | {"backend"},
     "hub_tree": LEAVES,
     "hooks": {"errors"},
     "backend": LEAVES | {"module", "hooks"},  # the module only as a type
@@ -149,6 +150,7 @@ LIGHT = {
     "tracing",
     "tune",
     "perfetto",
+    "planned",
     "cli",
     "cli_streams",
     "cli_text",

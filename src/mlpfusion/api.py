@@ -14,8 +14,9 @@ import msgspec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import environment, interrupts, limits, moved, raced, store, weighing
-from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
+from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.measure import forking, supervise, tasks
+from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.trace import analyse_work, kineto
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from mlpfusion.records import Environment
 
 TRACED_CALLS: Final = 20
-EMULATED_TOKENS: Final = 16
 
 
 class Progress(NamedTuple):
@@ -51,7 +51,7 @@ def default_workload(device: Device) -> Workload:
 def backends(spec: MLPSpec, *, device: str | None = None) -> list[tuple[str, str | None]]:
     """Every registered backend with None if it can run `spec` here, else the reason why not."""
     here = devices.detect(device)
-    return [(name, _refusal(name, spec, here)) for name in registry.names()]
+    return [(name, refusal(name, spec, here)) for name in registry.names()]
 
 
 def profile(
@@ -145,12 +145,10 @@ class _Run(NamedTuple):
     def _qualify(self, name: str) -> Row:
         emulate = False
         if name in registry.BUILT_IN:  # our own code is asked here; a stranger's only in its worker
-            reason = _refusal(name, self.workload.spec, self.here)
-            emulate = (
-                reason is not None and self.here.kind == "cpu" and _emulatable(name, self.workload.spec, self.here)
-            )
-            if reason is not None and not emulate:
-                return Row(backend=name, status="unavailable", reason=reason)
+            plan = planned(name, self.workload.spec, self.here)
+            if plan.status == "unavailable":
+                return Row(backend=name, status="unavailable", reason=plan.reason)
+            emulate = plan.status == "emulated"
         answer = self._ask(name, emulate=emulate)
         if isinstance(answer, tasks.Qualified) and answer.emulatable:
             emulate = True
@@ -179,12 +177,11 @@ class _Run(NamedTuple):
     def _emulated(self, name: str, answer: tasks.Qualified) -> Row:
         tokens = min(EMULATED_TOKENS, self.workload.tokens)
         wrong = _wrong(answer)
-        said = f"emulated: Triton's interpreter on the CPU, {tokens} tokens, for correctness only; no times"
         nothing = dict.fromkeys(("wall_us", "event_us", "kernel_us", "graph_us"), "emulated")
         return Row(
             backend=name,
             status="failed" if wrong else "ok",
-            reason=wrong or said,
+            reason=wrong or f"emulated: {emulation(tokens)}",
             emulated=True,
             tokens=tokens,
             accuracy=answer.accuracy,
@@ -300,19 +297,6 @@ class _Run(NamedTuple):
         for path in self.files:
             store.save(result, path)
         return result
-
-
-def _refusal(name: str, spec: MLPSpec, here: Device) -> str | None:
-    try:
-        return registry.load(name).unsupported(spec, here)
-    except BackendUnavailableError as error:
-        return error.reason
-    except Exception as error:  # a stranger's `unsupported` may raise anything
-        return f"its check failed: {type(error).__name__}: {registry.without_paths(registry.first_line(error))}"
-
-
-def _emulatable(name: str, spec: MLPSpec, here: Device) -> bool:
-    return _refusal(name, spec, msgspec.structs.replace(here, interpreted=True)) is None
 
 
 def _checked_names(names: Sequence[str]) -> list[str]:

@@ -13,6 +13,8 @@ import typer
 from mlpfusion import cli_choose, cli_prove, cli_streams, cli_traces, cli_tune, cli_validate, limits
 from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_text import (
+    ACTIVATIONS,
+    DTYPES,
     FAILED,
     INTERRUPTED,
     OK,
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
     from mlpfusion.records import Profile
     from mlpfusion.spec import MLPSpec, Workload
 
-_ACTIVATIONS: Final = "gelu_tanh|gelu|silu|relu"
-_DTYPES: Final = "bfloat16|float16|float32"
-
 
 app = typer.Typer(
     rich_markup_mode=None,  # plain help: rich alone takes as long to import as the rest of `--help`
@@ -52,8 +51,8 @@ app = typer.Typer(
     help="Many implementations of one gated MLP behind one interface, and the instruments to judge them.",
 )
 
-Activation = Annotated[Text, typer.Option(metavar=_ACTIVATIONS, help="Activation; Hugging Face names work too.")]
-Dtype = Annotated[Text, typer.Option(metavar=_DTYPES, help="Element type; bf16, fp16 and fp32 work too.")]
+Activation = Annotated[Text, typer.Option(metavar=ACTIVATIONS, help="Activation; Hugging Face names work too.")]
+Dtype = Annotated[Text, typer.Option(metavar=DTYPES, help="Element type; bf16, fp16 and fp32 work too.")]
 Bias = Annotated[bool, typer.Option("--bias/--no-bias", help="Whether the three projections have biases.")]
 DeviceKind = Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
 Counters = Annotated[
@@ -95,7 +94,7 @@ def _profile(
     full: Full = False,
     fmt: Format = "text",
 ) -> int:
-    """Measure backends on one workload; sizes not given are the default workload's."""
+    """Measure backends on one workload."""
     from mlpfusion import backend as registry
     from mlpfusion import spec, store
     from mlpfusion.report import grid, table
@@ -148,16 +147,28 @@ def _backends(
     bias: Bias = False,
     device: DeviceKind = None,
 ) -> int:
-    """List every backend, and for each that cannot run here the reason."""
+    """List what `profile` does with each backend.
+
+    Available ones are raced. On a CPU the Triton kernels are emulated where the interpreter is right. Those that are
+    unavailable are left out; the reason names what to install, if that is it.
+    """
     changes = _spec_changes(hidden_size, intermediate_size, activation, dtype, bias=bias)
     found = _device(device)
-    from mlpfusion import api
+    from mlpfusion import api, planned
+    from mlpfusion import backend as registry
 
     asked: MLPSpec = _changed(api.default_workload(found), {}, changes, None).spec
-    rows = api.backends(asked, device=found.kind)
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, reason in rows:
-        say(f"{name:<{width}}  {'available' if reason is None else f'unavailable: {one_line(reason)}'}")
+    plans = [planned.planned(name, asked, found) for name in registry.names()]
+    width = max((len(plan.backend) for plan in plans), default=0)
+    for plan in plans:
+        reason = "" if plan.reason is None else f": {one_line(plan.reason)}"
+        say(f"{plan.backend:<{width}}  {plan.status}{reason}")
+    counts = {status: sum(plan.status == status for plan in plans) for status in ("available", "emulated")}
+    rest = len(plans) - sum(counts.values())
+    say(
+        f"`mlpfusion profile` races {counts['available']} of {len(plans)} in {asked.dtype} on {found.name}, "
+        f"emulates {counts['emulated']} and leaves out {rest}"
+    )
     return OK
 
 
@@ -183,10 +194,23 @@ def _table(
 @app.command("predict")
 def _predict(
     result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`.")],
-    card: Annotated[Text, typer.Option(metavar="NAME", help="A known card; the tutorial's A100-SXM4-80GB.")] = None,
-    fmt: Format = "text",
+    card: Annotated[Text, typer.Option(metavar="NAME", help="One of the known cards, by its whole name.")] = None,
+    fmt: Annotated[str, typer.Option("--format", metavar="text|github", help="What stdout gets.")] = "text",
 ) -> int:
-    """Predict the times of a profile's backends on a card that is not here, from their ledgers."""
+    """Predict times on a card that is not here.
+
+    RESULT has bfloat16 or float16 rows, inference or training. Each row that was raced is predicted from the ledger of
+    its launches and the datasheet of the card, with the error that the same rule makes on the card of RESULT.
+
+    \b
+    Known cards:
+      NVIDIA A100-SXM4-80GB (the default, the tutorial's)
+      NVIDIA A100-SXM4-40GB
+      NVIDIA A100 80GB PCIe
+      NVIDIA H100 80GB HBM3
+      NVIDIA H100 PCIe
+      NVIDIA H200
+    """
     from mlpfusion import spec, store
     from mlpfusion.models import predict
     from mlpfusion.report import predicted

@@ -13,6 +13,8 @@ from mlpfusion import limits
 from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import (
+    ACTIVATIONS,
+    DTYPES,
     FAILED,
     OK,
     Format,
@@ -38,6 +40,12 @@ FOLDER: Final = "choices"
 _TOKENS: Final = "1,16,256,2048,8192"
 _CLOCKS: Final = "event_us|graph_us|wall_us"
 
+HiddenSize = Annotated[Text, typer.Option(metavar="N", help="Width of the model, in place of MODEL.")]
+IntermediateSize = Annotated[Text, typer.Option(metavar="N", help="Width inside the MLP, in place of MODEL.")]
+DeviceOrCard = Annotated[
+    Text, typer.Option(metavar="cuda|cpu|CARD", help="Where to run; a known card that is not here is predicted.")
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Give the command line this verb."""
@@ -49,19 +57,15 @@ def _choose(
         Text, typer.Argument(metavar="MODEL", help="A known name, a config.json or its directory.")
     ] = None,
     *,
-    hidden_size: Annotated[Text, typer.Option(metavar="N", help="Width of the model, in place of MODEL.")] = None,
-    intermediate_size: Annotated[
-        Text, typer.Option(metavar="N", help="Width inside the MLP, in place of MODEL.")
-    ] = None,
-    activation: Annotated[Text, typer.Option(metavar="NAME", help="Activation, in place of MODEL.")] = None,
-    dtype: Annotated[Text, typer.Option(metavar="NAME", help="Element type; the model's.")] = None,
+    hidden_size: HiddenSize = None,
+    intermediate_size: IntermediateSize = None,
+    activation: Annotated[Text, typer.Option(metavar=ACTIVATIONS, help="Activation, in place of MODEL.")] = None,
+    dtype: Annotated[Text, typer.Option(metavar=DTYPES, help="Element type; the model's.")] = None,
     tokens: Annotated[str, typer.Option(metavar="N,N", help="Numbers of tokens to measure.")] = _TOKENS,
     mode: Annotated[str, typer.Option(metavar="A,B", help="inference, training or both.")] = "inference",
     tp: Annotated[str, typer.Option(metavar="N", help="Cards that share the intermediate size.")] = "1",
     backends: Annotated[Text, typer.Option(metavar="A,B", help="Backends by name or ./file.py:Class; all.")] = None,
-    device: Annotated[
-        Text, typer.Option(metavar="cuda|cpu|CARD", help="Where to run; a known card that is not here is predicted.")
-    ] = None,
+    device: DeviceOrCard = None,
     clock: Annotated[Text, typer.Option(metavar=_CLOCKS, help="What decides; event_us, on a CPU wall_us.")] = None,
     out: Annotated[Text, typer.Option(metavar="DIR", help=f"Folder for choice and rows; {FOLDER}/MODEL.")] = None,
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds for each number of tokens.")] = "60",
@@ -69,10 +73,16 @@ def _choose(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is in the folder already.")] = False,
     fmt: Format = "text",
 ) -> int:
-    """Measure every backend on a model's MLP, and write which one is for how many tokens.
+    """Choose the backends for a model.
+
+    Measures every backend on its MLP, and writes which one is for how many tokens.
 
     Rows that are finished are kept: the same command goes on where it was interrupted. For a card that is not here it
     predicts from those rows, and writes no choice.
+
+    Known models: article, gemma-2b, gemma-7b, gemma-2-2b, gemma-2-9b, gemma-2-27b, gemma-3-1b, gemma-3-4b, gemma-3-12b,
+    gemma-3-27b, t5-v1.1-xl, flan-t5-xxl, llama-3.2-1b, llama-3.2-3b, llama-3.1-8b, llama-3.1-70b, qwen2.5-0.5b,
+    qwen2.5-7b, qwen3-0.6b, qwen3-8b, qwen3-32b, mistral-7b, phi-4-mini, smollm2-1.7b.
     """
     from mlpfusion import backend as registry
     from mlpfusion import spec

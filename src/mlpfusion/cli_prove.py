@@ -9,7 +9,7 @@ import typer
 
 from mlpfusion import limits
 from mlpfusion.cli_streams import write_out
-from mlpfusion.cli_text import FAILED, OK, Text, path_in, say, size
+from mlpfusion.cli_text import DTYPES, FAILED, OK, Text, path_in, say, size
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype, Mode
@@ -27,7 +27,7 @@ def _prove(
     batch: Annotated[str, typer.Option(metavar="N", help="Sequences in a batch.")] = "1",
     seq: Annotated[str, typer.Option(metavar="N", help="Tokens in a sequence.")] = "128",
     layers: Annotated[Text, typer.Option(metavar="N", help="Build only the first layers, with random weights.")] = None,
-    dtype: Annotated[Text, typer.Option(metavar="NAME", help="Element type; the config's.")] = None,
+    dtype: Annotated[Text, typer.Option(metavar=DTYPES, help="Element type; the config's.")] = None,
     mode: Annotated[str, typer.Option(metavar="inference|training", help="What is timed and traced.")] = "inference",
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the clocks; 0 for none.")] = "30",
     fp64: Annotated[bool, typer.Option("--fp64/--no-fp64", help="Compare with the whole model in fp64.")] = True,
@@ -39,7 +39,10 @@ def _prove(
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
     fmt: Annotated[str, typer.Option("--format", metavar="text|github|json", help="What stdout gets.")] = "text",
 ) -> int:
-    """Swap a backend into a model: compare logits, gradients, time, memory and kernels with and without it."""
+    """Swap a backend into a model and compare.
+
+    Logits, gradients, time, memory and kernels, with and without it.
+    """
     from mlpfusion import backend as registry
     from mlpfusion import device as devices
     from mlpfusion import files, spec, store

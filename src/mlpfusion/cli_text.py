@@ -19,6 +19,8 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
+ACTIVATIONS: Final = "gelu_tanh|gelu|silu|relu"
+DTYPES: Final = "bfloat16|float16|float32"
 
 # Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
 Text = str | None

@@ -49,7 +49,10 @@ def _read(
     max_bytes: MaxBytes = None,
     fmt: Format = "text",
 ) -> int:
-    """Say what traces of torch.profiler hold, whoever recorded them; needs no torch."""
+    """Report what is in traces of torch.profiler.
+
+    Whoever recorded them; torch is not needed.
+    """
     from mlpfusion.report import reading
 
     json_file = _checked(json, fmt, "readings", traces)
@@ -80,7 +83,10 @@ def _explain(
     *,
     fmt: Format = "text",
 ) -> int:
-    """Say what kernel names mean, token by token, and how sure that is."""
+    """Explain kernel names token by token.
+
+    Each meaning comes with how sure it is.
+    """
     from mlpfusion import spec
     from mlpfusion.report import explanation, grid
 
@@ -104,7 +110,10 @@ def _diff(
     max_bytes: MaxBytes = None,
     fmt: Format = "text",
 ) -> int:
-    """Compare two calls: kernels one by one, operators, launches, times."""
+    """Compare two calls kernel by kernel.
+
+    Also their operators, launches and times.
+    """
     from mlpfusion.report import difference
 
     json_file = _checked(json, fmt, "difference", [a, b])
@@ -131,7 +140,10 @@ def _trace(
     calls: Annotated[str, typer.Option(metavar="N", help="Calls to record, after five that are not.")] = "20",
     time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that all of it may take.")] = "600",
 ) -> int:
-    """Record a trace of a function of a script, ready for `mlpfusion read`."""
+    """Record a trace of a Python function.
+
+    `mlpfusion read` reports what is in it.
+    """
     script, colon, function = target.rpartition(":")
     if not colon or not script or not function.isidentifier():
         raise UsageError(f"give a script and a function in it as SCRIPT.py:FUNCTION, got {target!r}")
@@ -153,7 +165,10 @@ def _open(
     timeout: Annotated[str, typer.Option(metavar="S", help="Seconds to wait for the UI to fetch it.")] = "300",
     port: Annotated[str, typer.Option(metavar="N", help="Other ports than 9001 need a UI of your own.")] = "9001",
 ) -> int:
-    """Serve a trace to the Perfetto UI from this machine until it was fetched, and print the link."""
+    """Show a trace in the Perfetto UI.
+
+    Prints the link and serves the trace from this machine until the UI has fetched it.
+    """
     limit = seconds("--timeout", timeout)
     number = size("--port", port, limits.PORT)
     from mlpfusion import perfetto

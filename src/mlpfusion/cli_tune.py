@@ -10,7 +10,20 @@ import typer
 from mlpfusion import limits
 from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_streams import write_out
-from mlpfusion.cli_text import FAILED, OK, Format, InterruptedRunError, Text, names_in, one_line, say, seconds, size
+from mlpfusion.cli_text import (
+    ACTIVATIONS,
+    DTYPES,
+    FAILED,
+    OK,
+    Format,
+    InterruptedRunError,
+    Text,
+    names_in,
+    one_line,
+    say,
+    seconds,
+    size,
+)
 from mlpfusion.errors import MlpfusionError
 
 if TYPE_CHECKING:
@@ -28,15 +41,18 @@ def _tune(
     *,
     hidden_size: Annotated[Text, typer.Option(metavar="N", help="Width of the model; 768.")] = None,
     intermediate_size: Annotated[Text, typer.Option(metavar="N", help="Width inside the MLP; 3072.")] = None,
-    activation: Annotated[str, typer.Option(metavar="NAME", help="Activation to tune with.")] = "gelu_tanh",
-    dtype: Annotated[str, typer.Option(metavar="NAME", help="Element type.")] = "bfloat16",
+    activation: Annotated[str, typer.Option(metavar=ACTIVATIONS, help="Activation to tune with.")] = "gelu_tanh",
+    dtype: Annotated[str, typer.Option(metavar=DTYPES, help="Element type.")] = "bfloat16",
     tokens: Annotated[str, typer.Option(metavar="N,N", help="Numbers of tokens, one for each power of two.")] = _TOKENS,
     mode: Annotated[str, typer.Option(metavar="inference|training", help="Which kernels.")] = "inference",
     device: Annotated[Text, typer.Option(metavar="cuda", help="Where to run; only a GPU will do.")] = None,
     limit: Annotated[str, typer.Option(metavar="S", help="Seconds that all of it may take, about.")] = "600",
     fmt: Format = "text",
 ) -> int:
-    """Search for faster configurations of the fused kernels on this GPU, and keep them for later calls."""
+    """Tune the fused kernels for this GPU.
+
+    Searches for faster configurations and saves them for later calls. Other calls never tune.
+    """
     from mlpfusion import spec
     from mlpfusion.report import grid
 

@@ -9,7 +9,7 @@ import typer
 
 from mlpfusion import limits
 from mlpfusion.cli_streams import write_out
-from mlpfusion.cli_text import FAILED, OK, Format, Text, names_in, one_line, path_in, say, seconds, size
+from mlpfusion.cli_text import ACTIVATIONS, FAILED, OK, Format, Text, names_in, one_line, path_in, say, seconds, size
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from mlpfusion.verdicts import Validation
 
-_ACTIVATIONS = "gelu_tanh|gelu|silu|relu"
 # What a self-test does not take.
 _OTHERS = ("--activation", "--dtype", "--shapes", "--against", "--only", "--rounds", "--time-limit", "--strict")
 
@@ -33,9 +32,10 @@ def _validate(
         typer.Argument(metavar="TARGET...", help="file.py:name, module:name, a backend, or a Hub kernel directory."),
     ] = None,
     *,
-    activation: Annotated[Text, typer.Option(metavar=_ACTIVATIONS, help="What it should compute; gelu_tanh.")] = None,
+    activation: Annotated[Text, typer.Option(metavar=ACTIVATIONS, help="What it should compute; gelu_tanh.")] = None,
     dtype: Annotated[
-        Text, typer.Option(metavar="A,B", help="Dtypes that it must take; else all three are tried.")
+        Text,
+        typer.Option(metavar="A,B", help="Of bfloat16, float16, float32: those that it must take; else all are tried."),
     ] = None,
     shapes: Annotated[Text, typer.Option(metavar="7x127,64", help="Shapes of gate, or of the rows of x.")] = None,
     device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")] = None,
@@ -53,7 +53,10 @@ def _validate(
     self_test: Annotated[bool, typer.Option("--self-test", help="Judge the controls that ship with this.")] = False,
     fmt: Format = "text",
 ) -> int:
-    """Judge custom kernels: the right function, as exact as it should be, right gradients, and how fast."""
+    """Judge custom kernels: numbers and speed.
+
+    The right function, as exact as it should be, right gradients, no hazards, and how fast.
+    """
     from mlpfusion import spec
     from mlpfusion.report import grid, verdict
 

@@ -46,7 +46,7 @@ class Fused:
             return f"{_WRONG}; use float16 or float32 there"
         if device.kind == "cpu" and not device.interpreted:
             if spec.dtype == "bfloat16":
-                return f"Triton kernels need a GPU, and {_WRONG}; float16 and float32 can be emulated on the CPU"
+                return f"Triton kernels need a GPU, and {_WRONG}; with --dtype float32 or float16 they are emulated"
             return "Triton kernels need a GPU; this run is on the CPU (TRITON_INTERPRET=1 emulates them there)"
         if device.runtime == "rocm":
             return "the kernels are not written for AMD GPUs: Triton's compiler for those refuses them"
