@@ -1,8 +1,10 @@
-"""Runs Triton kernels in Triton's interpreter unless a GPU is asked for, and one thread per process."""
+"""For all tests: Triton's interpreter unless a GPU is asked for, one thread per process, no deadline per example."""
 
 from __future__ import annotations
 
 import os
+
+from hypothesis import HealthCheck, settings
 
 if os.environ.get("MLPFUSION_GPU_TESTS") != "1":
     # Read by triton when a kernel is defined, so it must be set before any package with kernels is imported.
@@ -10,3 +12,10 @@ if os.environ.get("MLPFUSION_GPU_TESTS") != "1":
     # Read by torch when it is imported, here and in the processes that tests start. The cores are shared by the
     # processes of pytest-xdist: threads of one that wait for each other spin while another could run.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes is the machine's affair: pytest's timeout ends what hangs. Examples share the fixtures of
+# their test, which makes them faster, and each writes its own files.
+settings.register_profile(
+    "mlpfusion", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("mlpfusion")

@@ -1,8 +1,8 @@
 """Run as a script in a fresh process: what the `hub` backend says and computes under the environments it is given.
 
-Takes as its argument a JSON list of pairs: changes of the environment, and requests {"repo", "version", "bind"}. Prints
-for each pair a JSON list of answers {"reason", "origin", "seconds", "refusal", "error"}. `kernels` and huggingface_hub
-read their settings at import, so each pair gets a fork of this process that has not imported them.
+Takes as its argument a JSON list of pairs: changes of the environment, and requests {"repo", "version", "bind",
+"answer_s"}. Prints for each pair a JSON list of answers {"reason", "origin", "refusal", "error"}. `kernels` and
+huggingface_hub read their settings at import, so each pair gets a fork of this process that has not imported them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
+from mlpfusion.backends import hub as hub_module
 from mlpfusion.backends.hub import Hub
 from mlpfusion.device import Device
 from mlpfusion.errors import BackendUnavailableError
@@ -50,8 +50,8 @@ def answer_all(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     answers = []
     for request in requests:
         hub = Hub(request.get("repo"), request.get("version"))
-        started = time.monotonic()
-        answer: dict[str, Any] = {"reason": hub.unsupported(SPEC, GPU), "seconds": time.monotonic() - started}
+        hub_module.ANSWER_S = request.get("answer_s", 900)
+        answer: dict[str, Any] = {"reason": hub.unsupported(SPEC, GPU)}
         if request.get("bind"):
             bound(hub, answer)
         answers.append({**answer, "origin": hub.origin})

@@ -172,7 +172,7 @@ def strided(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
     return view(), view()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(strided(), st.booleans())
 def test_any_strides(pair: tuple[torch.Tensor, torch.Tensor], swap: bool) -> None:
     gate, up = reversed(pair) if swap else pair
@@ -187,7 +187,7 @@ def test_any_strides(pair: tuple[torch.Tensor, torch.Tensor], swap: bool) -> Non
     assert torch.equal(up, before[1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 40), st.integers(1, 70), st.integers(0, 9), st.sampled_from([16, 64, 256]), st.sampled_from(DTYPES)
 )

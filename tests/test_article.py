@@ -209,7 +209,6 @@ def test_claims_are_named_once_and_say_something(article: ModuleType) -> None:
     assert all(claim.says and claim.clock for claim in article.CLAIMS)
 
 
-@pytest.mark.timeout(600)
 def test_the_ladder_on_a_cpu(tmp_path: Path) -> None:
     out = tmp_path / "article.json"
     command = [sys.executable, "bench/article.py", "--device", "cpu", "--rounds", "20", "--out", str(out)]
@@ -219,7 +218,6 @@ def test_the_ladder_on_a_cpu(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=570,
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(out.read_text())

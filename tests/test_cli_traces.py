@@ -41,7 +41,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 
 def spawn(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", NO_TORCH, *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------

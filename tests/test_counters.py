@@ -141,7 +141,7 @@ def fake(monkeypatch, tmp_path):
         monkeypatch.setenv("FAKE_NCU_KERNELS", json.dumps(kernels))
         folder = tmp_path / "scratch"
         folder.mkdir()
-        return counted.count(list(kernels), WORK, GPU, folder=folder, seed=0, time_limit_s=60)
+        return counted.count(list(kernels), WORK, GPU, folder=folder, seed=0, time_limit_s=900)
 
     return does
 

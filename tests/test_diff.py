@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion.records import Clock, Clocks, Kernel, Launches, Row
@@ -180,7 +180,6 @@ NAMES = st.sampled_from([(GEMM, GATE), (GEMM, "other"), (GELU, "activation"), (M
                          (SPLIT_K, DOWN), ("Memset (Device)", "memset"), ("x", "other")])  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(NAMES, max_size=12), st.lists(NAMES, max_size=12))
 def test_every_kernel_is_in_one_pair(a: list[tuple[str, str]], b: list[tuple[str, str]]) -> None:
     ours, theirs = kernels(a), kernels(b)

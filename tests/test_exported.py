@@ -48,7 +48,7 @@ def test_a_name_that_is_not_there() -> None:
 
 def test_importing_it_imports_nothing_slow() -> None:
     code = "import sys; before = set(sys.modules); import mlpfusion; print(*(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["mlpfusion"]
 
 
@@ -56,4 +56,4 @@ def test_records_are_read_without_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; import mlpfusion; mlpfusion.Profile, mlpfusion.load, mlpfusion.render"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -28,7 +28,7 @@ def server():
 
 @pytest.fixture
 def forked(server, tmp_path):
-    def run(body: str, *, time_limit_s: float = 60) -> tasks.Answer:
+    def run(body: str, *, time_limit_s: float = 900) -> tasks.Answer:
         os.environ.pop("PYTEST_CURRENT_TEST", None)  # with which each test would get a server of its own
         return supervise.run(task_for(body, tmp_path), folder=tmp_path, name="task", time_limit_s=time_limit_s)
 
@@ -83,7 +83,7 @@ from mlpfusion.measure import forkserver
 forkserver.preload()
 assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
@@ -135,7 +135,7 @@ def test_a_worker_beside_a_forked_one_is_started_by_itself(forked, tmp_path):
     found = []
     beside = threading.Thread(
         target=lambda: found.append(
-            supervise.run(task_for("raises", tmp_path / "beside"), folder=tmp_path, name="beside", time_limit_s=60)
+            supervise.run(task_for("raises", tmp_path / "beside"), folder=tmp_path, name="beside", time_limit_s=900)
         )
     )
     slow = threading.Thread(target=lambda: found.append(forked("is slow")))
@@ -159,9 +159,9 @@ def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(m
 
     monkeypatch.setattr(subprocess, "Popen", broken)
     with forking.kept():
-        answer = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=60)
+        answer = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=900)
         assert answer.reason == "ValueError: first line"
-        again = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=60)
+        again = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=900)
         assert again == answer
     assert caplog.messages == ["each worker imports PyTorch anew: the process to fork them from ended: no such disk"]
 
@@ -180,7 +180,7 @@ def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
         f"folder = Path({str(tmp_path)!r}); task = tasks.decode_task((folder / 'task.json').read_bytes())\n"
         "with forking.kept():\n"
         "    print(forking.ForkServer, flush=True)\n"
-        "    supervise.run(task, folder=folder, name='t', time_limit_s=60)"
+        "    supervise.run(task, folder=folder, name='t', time_limit_s=900)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "MARKED": str(tmp_path)})
     assert come(str(tmp_path), 2)  # the parent, and what the worker has started by now
@@ -188,18 +188,14 @@ def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
     assert len(children) == 2  # the server and the worker
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{number}").exists() for number in children) and time.monotonic() < deadline:
+    while any(Path(f"/proc/{number}").exists() for number in children):
         time.sleep(0.1)
-    assert not [number for number in children if Path(f"/proc/{number}").exists()]
     for orphan in sleepers(str(tmp_path)):
         os.kill(orphan, signal.SIGKILL)
 
 
 def run_alone(script: str, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False, **options
-    )
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, **options)
 
 
 ONE_AFTER_THE_OTHER = """
@@ -209,7 +205,7 @@ from mlpfusion.measure import forking, supervise, tasks
 folder = Path(sys.argv[1])
 task = tasks.decode_task((folder / "task.json").read_bytes())
 def ask(name):
-    answer = supervise.run(task, folder=folder, name=name, time_limit_s=60)
+    answer = supervise.run(task, folder=folder, name=name, time_limit_s=900)
     print(answer.reason, flush=True)
 """
 

@@ -113,7 +113,7 @@ def strided(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     return view(), view()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(strided())
 def test_any_strides_of_x_and_of_the_gradient(pair: tuple[Tensor, Tensor]) -> None:
     """What lies anyhow gives the bits of its contiguous copy, and stays as it is."""

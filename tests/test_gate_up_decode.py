@@ -73,7 +73,7 @@ def test_biases_activations_and_tails(activation: str) -> None:
     close(y, product.double() @ down.double().T + down_bias, torch.float32)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     m=st.integers(1, 16),
     d=st.integers(1, 7).map(lambda n: 16 * n),

@@ -71,7 +71,7 @@ SIZES = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize(("form", "direction"), DESCRIBED)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(first=SIZES, second=SIZES)
 def test_what_a_launch_is_found_again_by_decides_all_its_descriptors(
     form: str, direction: str, first: dict[str, Any], second: dict[str, Any]

@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,7 @@ def use_tree(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
 def ask(*pairs: tuple[dict[str, str], list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
     """The answers of hub_probe.py to requests under changes of the environment, each pair in a fresh process."""
     command = [sys.executable, str(HERE / "hub_probe.py"), json.dumps(pairs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[{")]
     assert len(answers) == len(pairs)
@@ -322,12 +322,13 @@ def test_no_network_is_the_reason_and_not_the_trust_check(connections: list[Any]
 
 
 def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(60))
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait())
     monkeypatch.setattr(hub_module, "ANSWER_S", 0.1)
     monkeypatch.setattr(hub_module, "LEAST_PROBE_S", 0.1)
-    started = time.monotonic()
     assert "did not answer within" in (Hub().unsupported(SPEC, H100) or "")
-    assert time.monotonic() - started < 30  # half of the sleep: it was not waited for
+    assert not answered.is_set()  # it has not answered yet
+    answered.set()
 
 
 @interpreted
@@ -342,7 +343,7 @@ def test_the_hub_is_asked_and_its_kernel_downloaded_then_used_offline(tmp_path: 
         {"repo": "kernels-community/elsewhere"},
         {"repo": "stranger/liger-kernels", "bind": True},
         {"version": 9},
-        {"repo": "kernels-community/stalled"},
+        {"repo": "kernels-community/stalled", "answer_s": 1},
         {"bind": True},
     ]
     local = {"HF_HOME": str(tmp_path / "home"), "KERNELS_CACHE": str(tmp_path / "cache")}
@@ -359,7 +360,7 @@ def test_the_hub_is_asked_and_its_kernel_downloaded_then_used_offline(tmp_path: 
     assert "not trusted" in stranger["reason"]
     assert stranger["refusal"] == stranger["reason"]
     assert version["reason"] == f"{REPO} has no version 9; published: 1"
-    assert stalled["reason"] == f"{address} did not answer within 2 s"
+    assert stalled["reason"] == f"{address} did not answer within 1 s"
     assert loaded["reason"] is None
     assert loaded["error"] < TOLERANCE
     assert loaded["origin"] == f"{REPO} version 1, revision {fake_hub.COMMIT}, from the Hub"

@@ -159,7 +159,7 @@ def test_refuses_a_missing_file(tmp_path: Path) -> None:
         kineto.read(tmp_path / "none.json")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_damaged_traces_are_read_or_refused(data: st.DataObject) -> None:
     text = bytearray(Timeline().mlp(10.5).text().encode())

@@ -193,23 +193,23 @@ def test_any_pieces_of_real_names_are_decoded(name: str, pieces: list[str], data
     assert decode(name[:cut] + "".join(pieces) + name[cut:]).kind
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from([name for name, _ in NAMES] + list(DECODED)), st.integers(1, 30), st.data())
 def test_a_long_name_takes_bounded_time(name: str, times: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(name)))
     long = name[:cut] + name[cut : cut + 20] * times * 50 + name[cut:]
-    begin = time.perf_counter()
+    begin = time.process_time()  # whatever else the machine does
     parse(long)
-    assert time.perf_counter() - begin < 1  # single names take well below a millisecond
+    assert time.process_time() - begin < 10  # single names take well below a millisecond; without a bound, minutes
 
 
 @pytest.mark.parametrize(
     "name", ["_ZN" + "1aI" * 3000, "_ZN1aIFS_S_" + "FS0_S0_" * 3000, "_Z1aI" + "J" * 3000, "_ZN" + "T_" * 9000]
 )
 def test_a_hostile_mangled_name_is_given_up(name: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     demangle(name)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 10
 
 
 @given(st.lists(st.sampled_from(["_unsafe_view", "gelu", "mul", "gelu_backward", "native_layer_norm"]), max_size=6))

@@ -30,7 +30,7 @@ class Serving:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(path, timeout_s), daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait()
 
     def _run(self, path: Path, timeout_s: float) -> None:
         def ready(served: Any) -> None:
@@ -39,18 +39,19 @@ class Serving:
 
         self.fetched = perfetto.serve(path, timeout_s=timeout_s, ready=ready, port=0)
 
-    def ended(self) -> bool:
-        self._thread.join(10)
-        return not self._thread.is_alive()
+    def wait(self) -> bool | None:
+        """What it says at its end."""
+        self._thread.join()
+        return self.fetched
 
     def ask(self, name: str, *, method: str = "GET", host: str | None = None) -> Any:
         url = f"http://127.0.0.1:{self.served.port}/{name}"
         request = urllib.request.Request(url, method=method, headers={"Host": host} if host else {})
-        return urllib.request.urlopen(request, timeout=10)
+        return urllib.request.urlopen(request)
 
 
 @contextmanager
-def serving(path: Path, timeout_s: float = 60.0) -> Iterator[Serving]:
+def serving(path: Path, timeout_s: float = 3600.0) -> Iterator[Serving]:
     yield Serving(path, timeout_s)
 
 
@@ -71,8 +72,7 @@ def test_it_serves_the_file_once_to_the_ui_and_ends(trace: Path) -> None:
         with server.ask("my%20trace.json.gz") as answer:
             assert answer.read() == trace.read_bytes()
             assert answer.headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
-        assert server.ended()
-        assert server.fetched is True
+        assert server.wait() is True
 
 
 def test_nothing_else_is_served_and_no_refusal_is_the_one_fetch(trace: Path) -> None:
@@ -86,37 +86,37 @@ def test_nothing_else_is_served_and_no_refusal_is_the_one_fetch(trace: Path) -> 
         assert server.fetched is None
         with server.ask("my%20trace.json.gz") as answer:
             assert answer.read() == trace.read_bytes()
-        assert server.ended()
-        assert server.fetched is True
+        assert server.wait() is True
 
 
 def test_what_a_browser_asks_first_is_answered(trace: Path) -> None:
-    with serving(trace, timeout_s=0.8) as server:
+    with serving(trace) as server:
         with server.ask("my%20trace.json.gz", method="OPTIONS") as answer:
             assert answer.status == 204
             assert answer.headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
             assert answer.headers["Access-Control-Allow-Private-Network"] == "true"
-        assert server.ended()
-        assert server.fetched is False
+        with server.ask("my%20trace.json.gz") as answer:  # it was no fetch: the file is still served
+            assert answer.read() == trace.read_bytes()
+        assert server.wait() is True
 
 
 def test_a_connection_that_says_nothing_stops_nobody(trace: Path) -> None:
     with serving(trace) as server, socket.create_connection(("127.0.0.1", server.served.port)):
         with server.ask("my%20trace.json.gz") as answer:
             answer.read()
-        assert server.ended()
-        assert server.fetched is True
+        assert server.wait() is True
 
 
 def test_a_client_that_goes_away_is_no_fetch(trace: Path, capfd: pytest.CaptureFixture[str]) -> None:
     trace.write_bytes(b"x" * 50_000_000)
-    with serving(trace, timeout_s=1.5) as server:
+    with serving(trace) as server:
         with socket.create_connection(("127.0.0.1", server.served.port)) as client:
             head = f"GET /my%20trace.json.gz HTTP/1.0\r\nHost: 127.0.0.1:{server.served.port}\r\n\r\n"
             client.sendall(head.encode())
             client.recv(1000)
-        assert server.ended()
-        assert server.fetched is False
+        with server.ask("my%20trace.json.gz") as answer:
+            assert answer.read() == trace.read_bytes()
+        assert server.wait() is True
     assert capfd.readouterr() == ("", "")
 
 
@@ -139,14 +139,14 @@ def test_the_verb(trace: Path) -> None:
         link = running.stdout.readline().strip()
         ui, _, url = link.partition("/#!/?url=")
         assert ui == "https://ui.perfetto.dev"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url) as answer:
             assert answer.read() == trace.read_bytes()
-        out, err = running.communicate(timeout=20)
+        out, err = running.communicate()
         assert (running.returncode, out, err) == (0, "", "")
 
 
 def test_the_verb_gives_up(trace: Path) -> None:
     command = [sys.executable, "-m", "mlpfusion", "open", str(trace), "--port", "0", "--timeout", "0.5"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == f"mlpfusion: nobody fetched {str(trace)!r} within 0.5 s\n"

@@ -27,14 +27,14 @@ def installed(tmp_path_factory) -> dict[str, str]:
     source = shutil.copytree(TEMPLATE, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
     arguments = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(folder / "site"))
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *arguments, str(source)]
-    subprocess.run(command, check=True, timeout=240, capture_output=True, text=True)
+    subprocess.run(command, check=True, capture_output=True, text=True)
     path = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PLUGIN_SOURCE": str(source)}
 
 
 def run(installed, *arguments, **options):
     command = [sys.executable, "-m", *arguments]
-    done = subprocess.run(command, env=installed, capture_output=True, text=True, timeout=240, check=False, **options)
+    done = subprocess.run(command, env=installed, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

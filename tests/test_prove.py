@@ -202,7 +202,7 @@ def test_bad_arguments() -> None:
 # ---- comparing tensors -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 400), st.integers(1, 500), st.integers(0, 2**16))
 def test_slices_make_no_difference(elements: int, piece: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

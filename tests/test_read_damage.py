@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import MlpfusionError, UsageError
@@ -27,7 +27,7 @@ timeline = runpy.run_path(str(HERE / "timeline.py"))
 Timeline, GEMM = timeline["Timeline"], timeline["GEMM"]
 # MLPFUSION_FUZZ=10000 mutates that many traces in each fuzz test.
 EXAMPLES = int(os.environ.get("MLPFUSION_FUZZ", "250"))
-fuzz = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+fuzz = settings(max_examples=EXAMPLES)
 
 
 def made(calls: int = 3, base: int = 0) -> Any:
@@ -172,7 +172,7 @@ def test_every_event_broken_takes_no_longer_than_a_moment() -> None:
 
 
 @given(st.integers(1, 700))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_size_of_blocks_does_not_matter(size: int) -> None:
     nested = [{"name": "x", "ph": 1}, {"a": [{"ph": "q"}, {}]}]
     entries = made(1)

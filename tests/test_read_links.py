@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,10 +162,11 @@ def test_api_calls_and_work_between_calls_are_tallied() -> None:
     ]
 
 
-@pytest.mark.timeout(60)
 def test_one_call_of_many_thousand_launches_is_no_quadratic_matter() -> None:
     """10 thousand launches in one call: 2 s; work that grows with their square would take minutes."""
     made = without(many(2000), "user_annotation")
+    begin = time.process_time()
     found = of(made)
+    assert time.process_time() - begin < 60
     assert (found.call.by, len(found.analysis.kernels)) == ("whole_trace", 10_000)
     assert found.timeline_limit == len(found.timeline)

@@ -125,7 +125,7 @@ def test_ceilings_are_measured_on_the_device_at_hand(tmp_path, monkeypatch):
     monkeypatch.setattr(weighing.supervise, "run", IN_THIS_PROCESS["run"])
     here = device.detect("cpu")
     found = weighing.ceilings(
-        "float32", [(64, 32, 16)], here, folder=tmp_path, time_limit_s=200, copies=[2**12, 2**16], calls=20
+        "float32", [(64, 32, 16)], here, folder=tmp_path, time_limit_s=900, copies=[2**12, 2**16], calls=20
     )
     assert [one.bytes for one in found.copies] == [2**12, 2**16]
     assert all(one.bytes_per_second > 0 and one.n == 20 for one in found.copies)

@@ -341,7 +341,7 @@ def test_a_worker_compiles_once_more_and_its_answer_travels(monkeypatch, tmp_pat
     eager_row = msgspec.structs.replace(row(made_here["of_backend"]("eager")), backend="eager")
     rows = [eager_row, compile_row]
     found, _ = weighing.weighed(
-        rows, spec, CPU, counters=True, folder=tmp_path, seed=0, time_limit_s=60, tell=lambda *said: told.append(said)
+        rows, spec, CPU, counters=True, folder=tmp_path, seed=0, time_limit_s=900, tell=lambda *said: told.append(said)
     )
     assert [task.backend for task in asked_for] == ["compile"]
     assert found[0].traffic.scheduled == ()
@@ -354,7 +354,7 @@ def test_without_being_asked_it_says_so_of_compiled_rows_alone(training, tmp_pat
     compiled_row = row(asked(training).ledger)
     others = [Row(backend="none", status="failed"), row(Ledger(launches=(), buffers=()))]
     found, _ = weighing.weighed(
-        [compiled_row, *others], WORK, CPU, counters=False, folder=tmp_path, seed=0, time_limit_s=60, tell=print
+        [compiled_row, *others], WORK, CPU, counters=False, folder=tmp_path, seed=0, time_limit_s=900, tell=print
     )
     assert found[0].traffic.reasons["scheduled"] == "not asked for; --counters reads them"
     assert found[1:] == others

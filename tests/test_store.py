@@ -10,7 +10,7 @@ from typing import get_args
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion import store
@@ -235,7 +235,7 @@ def clocked(**clock: object) -> Profile:
 
 
 @given(PROFILES)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_a_profile_comes_back_as_it_was(tmp_path: Path, profile: Profile) -> None:
     path = tmp_path / "result.json"
     store.save(profile, path)

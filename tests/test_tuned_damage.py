@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlpfusion_kernels import gate_up_tuned, reload_tuned
 from mlpfusion_kernels.gate_up_configs import Config, choose
@@ -236,7 +236,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-DAMAGE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+DAMAGE = settings(max_examples=60)
 
 
 def whole_or_not_at_all(file: Path, content: bytes) -> None:

@@ -129,7 +129,7 @@ def is_sound(config: Config, card: Card, dtype: torch.dtype, direction: str, hid
     return counts and described and config in alike and ends(config.stages, steps, config.parts, 2)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     data=st.data(),
     card=st.sampled_from(sorted(CARDS)),
@@ -147,7 +147,7 @@ tiles = st.builds(StreamTile, sizes | wild, sizes | wild, st.sampled_from([2, 3,
 streams = st.builds(DecodeConfig, st.sampled_from([16, 32, 64]) | wild, tiles, st.none() | tiles, st.booleans())
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     config=streams,
     card=st.sampled_from(sorted(CARDS)),

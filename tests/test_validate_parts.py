@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.lists(st.integers(0, 5), max_size=4),
     dtype=st.sampled_from(DTYPES),

@@ -48,7 +48,7 @@ def _validate(
     rounds: Annotated[
         Text, typer.Option(metavar="N", help="Interleaved rounds of the race against a peer; 60.")
     ] = None,
-    time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that one call may take; 120.")] = None,
+    time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that one call may take; 600.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A hazard is a failure too.")] = False,
     self_test: Annotated[bool, typer.Option("--self-test", help="Judge the controls that ship with this.")] = False,
     fmt: Format = "text",
@@ -77,7 +77,7 @@ def _validate(
         against=AGAINST if against is None else () if against == "none" else names_in("--against", against),
         only=None if only is None else names_in("--only", only),
         seed=size("--seed", seed, limits.SEED),
-        time_limit_s=seconds("--time-limit", "120" if time_limit is None else time_limit),
+        time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
         rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
         json=json_file,
         on_event=_tell,

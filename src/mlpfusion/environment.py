@@ -23,6 +23,8 @@ FLAGS: Final = (
     "TRITON_INTERPRET",
 )
 
+NVIDIA_SMI_S: Final = 60.0  # it takes up to 3 s where the driver has to be woken, and longer on a busy machine
+
 
 def collect(device: Device) -> Environment:
     """The environment of this process, as a result file keeps it."""
@@ -72,7 +74,8 @@ def _nvidia_smi(device: Device) -> tuple[str | None, int | None, int | None]:
 def _ask(selector: str) -> tuple[str, int, int] | None:
     query = ["nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.mem", "--format=csv,noheader,nounits"]
     try:
-        printed = subprocess.run([*query, "-i", selector], capture_output=True, text=True, timeout=10, check=True)
+        asked = [*query, "-i", selector]
+        printed = subprocess.run(asked, capture_output=True, text=True, timeout=NVIDIA_SMI_S, check=True)
         driver, sm_clock, memory_clock = (part.strip() for part in printed.stdout.splitlines()[0].split(","))
         return driver, int(sm_clock), int(memory_clock)
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):

@@ -27,7 +27,7 @@ def assert_valid(
     strict: bool = False,
     only: Sequence[str] | None = None,
     seed: int | None = None,
-    time_limit_s: float = 120.0,
+    time_limit_s: float = 600.0,
 ) -> Verdict:
     """Judge a target, and fail unless it is valid (with `strict`, valid without hazards).
 

@@ -42,7 +42,7 @@ def validate(
     against: Sequence[str] = AGAINST,
     only: Sequence[str] | None = None,
     seed: int | None = None,
-    time_limit_s: float = 120.0,
+    time_limit_s: float = 600.0,
     rounds: int = 60,
     json: str | os.PathLike[str] | None = None,
     on_event: Callable[[str, str], None] | None = None,

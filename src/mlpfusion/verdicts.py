@@ -125,7 +125,7 @@ class Control(Record, frozen=True, kw_only=True):
     needs: str | None = None
     dtypes: tuple[Dtype, ...] | None = None
     only: tuple[str, ...] | None = None
-    time_limit_s: float = 120.0
+    time_limit_s: float = 600.0
 
 
 class Judged(Record, frozen=True, kw_only=True):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("mlpfusion")
 LONGEST_POLL_S: Final = 86_400.0  # the system takes 2**31 milliseconds at most, 25 days
-START_S: Final = 120.0  # importing PyTorch from a slow disk
-END_S: Final = 5.0
+START_S: Final = 300.0  # importing PyTorch takes 5 s alone, and a minute on a machine that is busy or cold
+END_S: Final = 30.0
 
 
 class Process(Protocol):

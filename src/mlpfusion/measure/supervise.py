@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-GRACE_S: Final = 5.0
+GRACE_S: Final = 5.0  # for what a worker does at its end, on SIGTERM
+KILLED_S: Final = 60.0  # for the kernel to be done with one, where nothing else can be waited for
 LOG_TAIL_BYTES: Final = 16_384
 LINE_LENGTH: Final = 300  # of what a worker printed, in a reason
 
@@ -78,7 +79,7 @@ def end(worker: forking.Process) -> None:
     finally:  # also when a second interrupt comes during the wait
         _signal(worker, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            worker.wait(timeout=GRACE_S)
+            worker.wait(timeout=KILLED_S)
 
 
 def _signal(worker: forking.Process, number: signal.Signals) -> None:

@@ -106,7 +106,7 @@ class Asked(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] | None = None
     only: tuple[str, ...] | None = None
     against: tuple[str, ...] = ()
-    time_limit_s: float = 120.0
+    time_limit_s: float = 600.0
     rounds: int = 60
     until_failure: bool = False  # carry out no check after the first that fails
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mlpfusion.validate.channel import Facts, Tensors
 
 SCRATCH: Final = "MLPFUSION_SCRATCH"  # a folder of the judge's, which it removes
-START_S: Final = 180.0  # importing torch takes 3 s alone, and a minute on a machine that is busy or cold
+START_S: Final = 300.0  # importing torch takes 3 s alone, and a minute on a machine that is busy or cold
 
 
 class RaisedError(MlpfusionError):
@@ -178,7 +178,7 @@ class Hired:
     def _death(self) -> str:
         assert self._process is not None
         try:
-            code = self._process.wait(timeout=supervise.GRACE_S)
+            code = self._process.wait(timeout=supervise.KILLED_S)
         except subprocess.TimeoutExpired:
             self.retire()
             return "the worker closed its pipe and went on"
