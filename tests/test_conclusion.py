@@ -68,13 +68,13 @@ def test_the_fastest_is_named_with_its_lead_and_that_it_is_certain() -> None:
     assert said["fastest"].startswith("packed by event_us: 1.25x [")
     assert "vs eager, 80.0 [79.0–81.0] µs" in said["fastest"]
     assert said["certain"].startswith("yes: 1.1")
-    assert said["certain"].endswith("vs the next, liger, the interval excludes 1")
+    assert said["certain"].endswith("vs the next, liger: the interval excludes 1")
 
 
 def test_a_tie_is_no_certainty() -> None:
     said = ended(render(profile(timed("eager", 100), timed("packed", 78, 80, 82), timed("liger", 82, 80, 79))))
     assert said["certain"].startswith("no: ")
-    assert "a tie, the interval reaches 1" in said["certain"]
+    assert said["certain"].endswith("vs the next, liger: a tie")
 
 
 @pytest.mark.parametrize(("load", "word"), [(None, "yes"), (0.04, "yes"), (0.87, "no")])
@@ -83,7 +83,7 @@ def test_background_load_takes_the_certainty_away(load: float | None, word: str)
     assert said["certain"].startswith(f"{word}: ")
     assert ("repeat on an idle host" in said["certain"]) == (word == "no")
     if load is not None:
-        assert f"background load {load:.0%} of the CPU" in said["certain"]
+        assert f"background load {load:.0%}" in said["certain"]
 
 
 @pytest.mark.parametrize(

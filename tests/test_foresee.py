@@ -184,6 +184,12 @@ def test_the_command_heads_it_as_predicted_in_four_formats(tmp_path, monkeypatch
     assert shown["github"].startswith(f"**predicted, not measured, for {A100} (")
     lines = {line["backend"]: line for line in csv.DictReader(io.StringIO(shown["csv"]))}
     assert (lines["fused"]["verdict"], lines["fused"]["kind"], lines["fused"]["card"]) == ("least", "prediction", A100)
+    assert float(lines["fused"]["speedup_vs_least"]) == 1
+    others = [
+        float(line["speedup_vs_least"]) for name, line in lines.items() if line["speedup_vs_least"] and name != "fused"
+    ]
+    assert others
+    assert max(others) < 1
     read = msgspec.json.decode(shown["json"], type=foresee.Foresight)
     assert foreseen.render(read) == shown["text"]
     assert [each.name for each in tmp_path.iterdir()] == ["inference-8192.json"]

@@ -114,3 +114,19 @@ def test_a_recorded_proof_shows_the_original_over_the_swapped(path: Path) -> Non
     text = proof.render(recorded)
     line = next(each for each in text.splitlines() if each.startswith("swapped ") and "x [" in each)
     assert shown(line)[0] == pytest.approx(recorded.speed.original.median / recorded.speed.swapped.median, rel=0.01)
+
+
+# ---- benches ---------------------------------------------------------------------------------------------------------
+
+
+def test_act_mul_is_shown_beside_copies_of_the_same_traffic(capsys: pytest.CaptureFixture[str]) -> None:
+    bench = runpy.run_path(str(RESULTS.parent / "act_mul.py"))
+    recorded = json.loads((RESULTS / "h200-act-mul.json").read_text(encoding="utf-8"))["forward 8192x3072"]["graph"]
+    bench["show"]("forward", recorded)
+    lines = capsys.readouterr().out.splitlines()
+    assert "above 1 is faster" in next(line for line in lines if line.startswith("forward"))
+    speedups = [float(line.rsplit(maxsplit=1)[1].removesuffix("x")) for line in lines if line.endswith("x")]
+    assert len(speedups) == len(recorded)
+    assert speedups == sorted(speedups, reverse=True)  # the fastest comes first
+    assert not any("limit" in line for line in lines)
+    assert any(line.startswith("  same traffic: torch.add") and line.endswith(" 1.000x") for line in lines)

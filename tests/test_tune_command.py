@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import runpy
 from pathlib import Path
@@ -71,6 +72,9 @@ def test_the_other_formats_hold_the_same(file: Path) -> None:
     rows = report.render(tuning, "csv").splitlines()
     assert len(rows) == 5
     assert rows[0].startswith("device,torch,triton,created,direction,tokens")
+    found = next(csv.DictReader(rows))
+    assert float(found["speedup_vs_shipped"]) == pytest.approx(float(found["shipped_us"]) / float(found["best_us"]))
+    assert float(found["speedup_vs_shipped_low"]) <= float(found["speedup_vs_shipped"]) > 1
     assert "| forward" in report.render(tuning, "github")
     with pytest.raises(UsageError, match="unknown format 'pdf'"):
         report.render(tuning, "pdf")

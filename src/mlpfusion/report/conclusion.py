@@ -84,16 +84,16 @@ def _certainty(ranked: Sequence[_Timed], clock: ClockName) -> str:
     best, second = ranked[0], ranked[1]
     name = clipped(second.row.backend, _NAME_WIDTH)
     load = best.row.clocks.neighbours if best.row.clocks is not None else None
-    busy = "" if load is None else f"; background load {load:.0%} of the CPU"
+    busy = "" if load is None else f"; background load {load:.0%}"
     ratio = _paired(best, second)
     if ratio is None:
         return f"unknown: no rounds to pair with the next, {name}{busy}"
     ahead = f"{speedup.cell(ratio)} vs the next, {name}"
     if not speedup.of(ratio).certain:
-        return f"no: {ahead}: a tie, the interval reaches 1{busy}"
+        return f"no: {ahead}: a tie{busy}"
     if is_disturbing(load) and clock != "graph_us":
         return f"no: background load {load:.0%} of the CPU, repeat on an idle host; {ahead}"
-    return f"yes: {ahead}, the interval excludes 1{busy}"
+    return f"yes: {ahead}: the interval excludes 1{busy}"
 
 
 def _paired(best: _Timed, second: _Timed) -> Ratio | None:
