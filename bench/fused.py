@@ -22,7 +22,7 @@ import fused_text
 import msgspec
 import torch
 
-from mlpfusion import backend, device, environment, files, reference
+from mlpfusion import backend, device, environment, files, provenance, reference
 from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
 from mlpfusion.measure.clocks import Contender, capture, race
 from mlpfusion.measure.memory import saved_bytes
@@ -326,7 +326,9 @@ def main() -> None:
     chosen = [planned for key, planned in known.items() if not options.rows or key in options.rows]
     chosen = [tiny(planned) for planned in chosen] if here.kind == "cpu" else chosen
     out = options.out or RESULTS / f"{card(here.name) if here.kind == 'cuda' else 'cpu'}-fused.json"
-    fresh = rows.Result(device=here, environment=environment.collect(here), packages=packages(), rows=())
+    fresh = rows.Result(
+        device=here, environment=environment.collect(here, provenance.behind(rows.OURS)), packages=packages(), rows=()
+    )
     try:
         result = earlier(out, fresh)
     except UsageError as error:

@@ -23,7 +23,7 @@ import msgspec
 import torch
 from tabulate import tabulate
 
-from mlpfusion import device, environment, files
+from mlpfusion import device, environment, files, provenance
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
@@ -306,7 +306,11 @@ def main() -> None:
         here = device.detect(options.device)
         out = options.out or fused.RESULTS / f"{fused.card(here.name) if here.kind == 'cuda' else 'cpu'}-grid.json"
         fresh = Grid(
-            device=here, environment=environment.collect(here), packages=fused.packages(), shares=shares(), rows=()
+            device=here,
+            environment=environment.collect(here, provenance.behind(rows.OURS)),
+            packages=fused.packages(),
+            shares=shares(),
+            rows=(),
         )
         grid = begun(out, fresh)
     except UsageError as error:

@@ -22,7 +22,7 @@ import torch
 import triton
 
 import mlpfusion
-from mlpfusion import backend, device, environment
+from mlpfusion import backend, device, environment, provenance
 from mlpfusion.records import Environment
 from mlpfusion.report import controls as control_report
 from mlpfusion.report import verdict as verdict_report
@@ -100,7 +100,9 @@ class Set:
             "kind": "validation-set",
             "seed": self.seed,
             "device": msgspec.to_builtins(self.here),
-            "environment": msgspec.to_builtins(environment.collect(self.here)),
+            "environment": msgspec.to_builtins(
+                environment.collect(self.here, provenance.of_targets(self.document["verdicts"]))
+            ),
         }
         self.save()
 

@@ -40,7 +40,7 @@ def profile(*found, tokens=16, mode="inference", spec=SPEC, complete=True):
         created="2026-01-01T00:00:00+00:00",
         workload=Workload(spec=spec, batch=1, seq=tokens, mode=mode),
         device=HERE,
-        environment=api.environment.collect(HERE),
+        environment=api.environment.collect(HERE, {}),
         rows=found,
         complete=complete,
     )
@@ -93,7 +93,7 @@ def a_choice(*ranges, spec=SPEC, backends=("eager",)):
         clock="event_us",
         rounds=25,
         device=HERE,
-        environment=api.environment.collect(HERE),
+        environment=api.environment.collect(HERE, {}),
         holds=holding.conditions(HERE, backends),
         points=points,
         ranges=ranges or (part("eager"),),

@@ -154,7 +154,9 @@ def test_what_was_not_measured_is_no_verdict(rows: ModuleType, lacking: str) -> 
 
 def result(rows: ModuleType, *made: Any, name: str = "NVIDIA H200") -> Any:
     here = Device(kind="cuda", name=name, runtime="cuda", capability=(9, 0))
-    return rows.Result(device=here, environment=collect(detect("cpu")), packages={"quack-kernels": "0.6.5"}, rows=made)
+    return rows.Result(
+        device=here, environment=collect(detect("cpu"), {}), packages={"quack-kernels": "0.6.5"}, rows=made
+    )
 
 
 def full(rows: ModuleType) -> Any:
@@ -279,7 +281,7 @@ def test_a_peer_that_fails_leaves_its_reason_and_the_others_race(
     monkeypatch.setattr(peers, "bind", sometimes)
     planned = script.tiny(next(one for one in rows.ROWS if one.key == "8192x768x3072-training"))
     here, out = detect("cpu"), tmp_path / "cpu-fused.json"
-    fresh = rows.Result(device=here, environment=collect(here), packages={}, rows=())
+    fresh = rows.Result(device=here, environment=collect(here, {}), packages={}, rows=())
     options = argparse.Namespace(budget_s=float("inf"), rounds=20)
     only = frozenset((rows.PRODUCTS, "eager", "triton", "packed", "compile"))
     found = script.run([planned], fresh, out, only=only, options=options)
@@ -305,7 +307,7 @@ def test_a_run_without_time_says_what_it_left_out(
 ) -> None:
     monkeypatch.setattr(script, "time", SimpleNamespace(perf_counter=lambda: script.START))  # no time passes
     here = detect("cpu")
-    fresh = rows.Result(device=here, environment=collect(here), packages={}, rows=())
+    fresh = rows.Result(device=here, environment=collect(here, {}), packages={}, rows=())
     planned = script.tiny(rows.ROWS[0])
     # Enough for the race and the cheap peers, and not for one that compiles.
     options = argparse.Namespace(budget_s=rows.race_s(planned, 20) + 3.5, rounds=20)

@@ -59,7 +59,7 @@ def measured(grid: ModuleType, rows: ModuleType, place: int, **times: float) -> 
 
 def made(grid: ModuleType, *rows: Any) -> Any:
     here = detect("cpu")
-    return grid.Grid(device=here, environment=collect(here), packages={}, shares=grid.shares(), rows=rows)
+    return grid.Grid(device=here, environment=collect(here, {}), packages={}, shares=grid.shares(), rows=rows)
 
 
 def test_the_plan_covers_the_grid_once(grid: ModuleType) -> None:

@@ -168,6 +168,8 @@ def test_a_local_tree_is_found_without_a_network(
     hub = Hub()
     assert hub.unsupported(SPEC, H100) is None
     assert hub.origin == f"{REPO} {version}, from LOCAL_KERNELS"
+    assert list(hub.loaded) == [REPO]
+    assert hub.loaded[REPO].endswith(", from LOCAL_KERNELS")
     assert connections == []
 
 
@@ -289,6 +291,7 @@ def test_a_cached_version_needs_no_network(empty_cache: Path, connections: list[
     hub = Hub()
     assert hub.unsupported(SPEC, H100) is None
     assert hub.origin == f"{REPO} version 1, revision c0ffee, from the cache"
+    assert hub.loaded == {REPO: "version 1, revision c0ffee"}
     assert connections == []
 
 

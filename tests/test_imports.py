@@ -65,13 +65,14 @@ ALLOWED = {
     "hub_tree": LEAVES,
     "hooks": {"errors"},
     "backend": LEAVES | {"module", "hooks"},  # the module only as a type
-    "holding": LEAVES | {"backend"},
+    "provenance": LEAVES | {"backend"},
+    "holding": LEAVES | {"provenance"},
     "choice_file": LEAVES | {"files"},
-    "auto": LEAVES | {"backend", "holding", "choice_file", "module"},  # the module only as a type
+    "auto": LEAVES | {"backend", "holding", "provenance", "choice_file", "module"},  # the module only as a type
     "module": LEAVES | {"backend", "auto"},
     "backends": LEAVES | {"backend", "module", "hooks", "backends"},
     "reference": LEAVES | {"module", "exact"},
-    "measure": LEAVES | {"backend", "module", "reference", "backends.eager", "regions", "measure"},
+    "measure": LEAVES | {"backend", "provenance", "module", "reference", "backends.eager", "regions", "measure"},
     "trace": LEAVES
     | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
     # It judges with what others measure with: workers, clocks, tracer, the repair of the interpreter.
@@ -144,6 +145,7 @@ LIGHT = {
     "choice_file",
     "holding",
     "backend",
+    "provenance",
     "store",
     "files",
     "api",

@@ -13,7 +13,7 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import environment, interrupts, limits, moved, raced, store, weighing
+from mlpfusion import environment, interrupts, limits, moved, provenance, raced, store, weighing
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
@@ -105,7 +105,7 @@ def profile(
             seed=seed,
             counters=counters,
             tell=on_event or (lambda event: None),
-            environment=environment.collect(here),
+            environment=environment.collect(here, {}),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             rows={},
         )
@@ -158,7 +158,14 @@ class _Run(NamedTuple):
         assert isinstance(answer, tasks.Qualified)
         if answer.unsupported is not None:
             return Row(backend=name, status="unavailable", reason=answer.unsupported)
-        return self._emulated(name, answer) if emulate else self._qualified(name, answer)
+        row = Row(
+            backend=name,
+            status="ok",
+            accuracy=answer.accuracy,
+            notes=answer.notes,
+            distributions=answer.distributions,
+        )
+        return self._emulated(row, answer) if emulate else self._qualified(row, answer)
 
     def _ask(self, name: str, *, emulate: bool) -> tasks.Answer:
         file_name = f"qualify-{_file_name(name)}"
@@ -174,32 +181,23 @@ class _Run(NamedTuple):
         )
         return supervise.run(task, folder=self.scratch, name=file_name, time_limit_s=self.time_limit_s)
 
-    def _emulated(self, name: str, answer: tasks.Qualified) -> Row:
+    def _emulated(self, row: Row, answer: tasks.Qualified) -> Row:
         tokens = min(EMULATED_TOKENS, self.workload.tokens)
         wrong = _wrong(answer)
         nothing = dict.fromkeys(("wall_us", "event_us", "kernel_us", "graph_us"), "emulated")
-        return Row(
-            backend=name,
+        return msgspec.structs.replace(
+            row,
             status="failed" if wrong else "ok",
             reason=wrong or f"emulated: {emulation(tokens)}",
             emulated=True,
             tokens=tokens,
-            accuracy=answer.accuracy,
             clocks=Clocks(reasons=nothing),
             traffic=moved.emulated(self.workload, tokens, answer.ledger, no_ledger=answer.no_ledger),
-            notes=answer.notes,
         )
 
-    def _qualified(self, name: str, answer: tasks.Qualified) -> Row:
-        row = Row(
-            backend=name,
-            status="ok",
-            tokens=self.workload.tokens,
-            setup=answer.setup,
-            accuracy=answer.accuracy,
-            memory=answer.memory,
-            notes=answer.notes,
-        )
+    def _qualified(self, row: Row, answer: tasks.Qualified) -> Row:
+        name, tokens = row.backend, self.workload.tokens
+        row = msgspec.structs.replace(row, tokens=tokens, setup=answer.setup, memory=answer.memory)
         trace = self.scratch / f"qualify-{_file_name(name)}.trace.json"
         wrong = _wrong(answer) or _fell_back(name, answer)
         try:
@@ -279,6 +277,8 @@ class _Run(NamedTuple):
         return found
 
     def _save(self, *, complete: bool, ceilings: Ceilings | None = None) -> Profile:
+        # The clocks of a card at work: read again as soon as the race is over.
+        here = environment.collect(self.here, {}) if complete else self.environment
         result = Profile(
             schema=SCHEMA,
             kind="profile",
@@ -286,8 +286,7 @@ class _Run(NamedTuple):
             created=self.created,
             workload=self.workload,
             device=self.here,
-            # The clocks of a card at work: read again as soon as the race is over.
-            environment=environment.collect(self.here) if complete else self.environment,
+            environment=msgspec.structs.replace(here, distributions=provenance.of_rows(self.rows.values())),
             rows=tuple(self.rows.values()),
             complete=complete,
             ceilings=ceilings,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from mlpfusion import backend as registry
-from mlpfusion import choice_file, holding
+from mlpfusion import choice_file, holding, provenance
 from mlpfusion.choices import Choice
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.spec import MODES
@@ -46,6 +46,11 @@ class Auto:
         return tuple(dict.fromkeys(each.backend for each in self.choice.ranges))
 
     @property
+    def loaded(self) -> dict[str, str]:
+        """The versions of what stands behind its backends."""
+        return {name: there or "not installed" for name, there in provenance.behind(self.backends).items()}
+
+    @property
     def takes_packed(self) -> bool:
         """Whether all of them take gate and up in one layer."""
         return all(getattr(made, "takes_packed", False) for made in self._loaded().values())
@@ -67,10 +72,13 @@ class Auto:
         if not choice.ranges:
             return "the choice names no backend: none could be measured"
         loaded = self._loaded()
-        here = holding.conditions(device, self.backends)
+        here = holding.conditions(device, self.backends, also=choice.holds.versions)
         unsaid = sorted(here.versions.keys() - choice.holds.versions.keys())
         if unsaid:
-            return f"the choice holds for nothing: it does not say which {', '.join(unsaid)} it was measured with"
+            return (
+                f"the choice holds for nothing: it does not say which {', '.join(unsaid)} it was measured with; "
+                f"`mlpfusion choose --fresh` measures again"
+            )
         other = holding.differences(choice.holds, here)
         if other:
             return f"the choice was measured elsewhere: {'; '.join(other)}; `mlpfusion choose --fresh` measures again"

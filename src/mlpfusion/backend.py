@@ -45,6 +45,10 @@ class Backend(Protocol):
 
     `bind` does the one-time work; what happens inside the callable that it returns is what gets measured. One that also
     runs a `PackedGatedMLP`, whose gate and up are one layer, says so by an attribute `takes_packed = True`.
+
+    Results name the version of the package that a backend comes from, of what that requires, of every package that is
+    imported for it, and of those that an attribute `distributions`, a tuple of names, adds. After `bind` an attribute
+    `loaded` may name what was loaded from elsewhere and in which version: `{"owner/name": "revision"}`.
     """
 
     name: str
@@ -92,7 +96,7 @@ def load(name: str) -> Backend:
     """
     check_name(name)
     try:
-        made: object = _load_loose(name)() if _is_loose(name) else _entry(name).load()()
+        made: object = _load_loose(name)() if _is_loose(name) else points(name)[0].load()()
     except (Exception, SystemExit) as error:  # a stranger's plugin may raise anything; its row says what
         reason = f"cannot be loaded: {type(error).__name__}: {without_paths(first_line(error))}"
         raise BackendUnavailableError(name, reason) from error
@@ -182,11 +186,11 @@ def _is_text(name: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def _entry(name: str) -> metadata.EntryPoint:
-    """The entry point of a name. Another package cannot take the name of a built-in backend."""
-    points = list(metadata.entry_points(group=GROUP, name=name))
-    own = [point for point in points if point.dist is not None and point.dist.name == "mlpfusion"]
-    return (own if name in BUILT_IN and own else points)[0]
+def points(name: str) -> list[metadata.EntryPoint]:
+    """The entry points of a name, best first. Another package cannot take the name of a built-in backend."""
+    found = list(metadata.entry_points(group=GROUP, name=name))
+    own = [point for point in found if point.dist is not None and point.dist.name == "mlpfusion"]
+    return own if name in BUILT_IN and own else found
 
 
 def _load_loose(name: str) -> type:

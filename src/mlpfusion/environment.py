@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion.records import Environment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mlpfusion.device import Device
 
 # Variables that change what is measured. No other variable is ever read into a result.
@@ -26,8 +28,8 @@ FLAGS: Final = (
 NVIDIA_SMI_S: Final = 60.0  # it takes up to 3 s where the driver has to be woken, and longer on a busy machine
 
 
-def collect(device: Device) -> Environment:
-    """The environment of this process, as a result file keeps it."""
+def collect(device: Device, distributions: Mapping[str, str | None]) -> Environment:
+    """The environment of this process, as a result file keeps it, with what stands behind the backends that ran."""
     import torch
 
     driver, sm_clock, memory_clock = _nvidia_smi(device)
@@ -44,6 +46,7 @@ def collect(device: Device) -> Environment:
         memory_clock_mhz=memory_clock,
         float32_matmul_precision=torch.get_float32_matmul_precision(),
         flags={name: os.environ[name] for name in FLAGS if name in os.environ},
+        distributions=dict(sorted(distributions.items())),
     )
 
 

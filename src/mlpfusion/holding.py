@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion import backend as registry
+from mlpfusion import provenance
 from mlpfusion.choices import Conditions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mlpfusion.device import Device
 
-OURS: Final = "mlpfusion"
 KERNELS: Final = "mlpfusion_kernels"
-# What the built-in backends of these names run, beside torch, Triton and our own kernels.
-_PEERS: Final = {"liger": "liger-kernel", "hub": "kernels", "quack": "quack-kernels"}
 
 
-def conditions(device: Device, backends: Sequence[str]) -> Conditions:
-    """This card and the versions here of all that these backends run."""
+def conditions(device: Device, backends: Sequence[str], also: Iterable[str] = ()) -> Conditions:
+    """This card and the versions here of all that these backends run, and of the distributions that `also` names."""
     import torch
 
     versions: dict[str, str | None] = {
+        **{name: provenance.version(name) for name in also},
         "torch": str(torch.__version__),
-        "triton": _version("triton"),
-        OURS: _version(OURS),
+        "triton": provenance.version("triton"),
+        provenance.OURS: provenance.version(provenance.OURS),
         KERNELS: _kernels(),
+        **provenance.behind(backends),
     }
-    for name in backends:
-        versions.update(_of_backend(name))
     return Conditions(device=device.name, capability=device.capability, versions=dict(sorted(versions.items())))
 
 
@@ -54,35 +50,9 @@ def _card(known: Conditions) -> str:
     return f"{known.device} (sm_{known.capability[0]}{known.capability[1]})"
 
 
-def _of_backend(name: str) -> dict[str, str | None]:
-    """The version of the package that a backend comes from or wraps, or the contents of a loose file."""
-    if name in registry.BUILT_IN:
-        return {_PEERS[name]: _version(_PEERS[name])} if name in _PEERS else {}
-    path = Path(name.rpartition(":")[0])
-    if path.suffix == ".py":
-        return {name: _digest([path]) if path.is_file() else None}
-    points = [each for each in metadata.entry_points(group=registry.GROUP) if each.name == name]
-    owners = [each.dist for each in points if each.dist is not None]
-    return {owner.name: owner.version for owner in owners} or {name: None}
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _kernels() -> str | None:
     """A digest of the kernels' sources, which change more often than a version does."""
     found = util.find_spec(KERNELS)
     if found is None or found.origin is None:
         return None
-    return _digest(sorted(Path(found.origin).parent.glob("*.py")))
-
-
-def _digest(paths: Sequence[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    return provenance.digest(sorted(Path(found.origin).parent.glob("*.py")))

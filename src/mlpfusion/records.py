@@ -303,7 +303,11 @@ class Setup(Record, frozen=True, kw_only=True):
 
 
 class Row(Record, frozen=True, kw_only=True):
-    """One backend's result. `status` ok, or unavailable / failed with the reason the user reads."""
+    """One backend's result. `status` ok, or unavailable / failed with the reason the user reads.
+
+    `distributions` are the versions of what stands behind it: packages, a loose file's digest, a repository's revision;
+    None is "not installed". A row of an older file, or of a backend that did not run, has none.
+    """
 
     backend: str
     status: Status
@@ -321,10 +325,14 @@ class Row(Record, frozen=True, kw_only=True):
     memory: Memory | None = None
     trace_file: str | None = None
     notes: tuple[str, ...] = ()
+    distributions: dict[str, str | None] = {}
 
 
 class Environment(Record, frozen=True, kw_only=True):
-    """Where a result was measured: an allow-list of facts, never the whole environment."""
+    """Where a result was measured: an allow-list of facts, never the whole environment.
+
+    `distributions` are the versions of all that stands behind the backends that ran, as of their rows.
+    """
 
     python: str
     platform: str
@@ -338,6 +346,7 @@ class Environment(Record, frozen=True, kw_only=True):
     memory_clock_mhz: int | None
     float32_matmul_precision: str
     flags: dict[str, str] = {}
+    distributions: dict[str, str | None] = {}
 
 
 class Profile(Record, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from mlpfusion import backend, environment, files
+from mlpfusion import backend, environment, files, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.spread import summarise
 from mlpfusion.tunings import Answer, LeftOut, Question, Tuning
@@ -379,7 +379,7 @@ def record(answers: Iterable[Answer], device: Device, path: Path) -> Tuning:
         kind="tuning",
         created=_now(),
         device=device,
-        environment=environment.collect(device),
+        environment=environment.collect(device, provenance.behind(["fused"])),
         file=str(path),
         answers=tuple(answers),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import device as devices
-from mlpfusion import environment, files, interrupts, limits, store
+from mlpfusion import environment, files, interrupts, limits, provenance, store
 from mlpfusion.errors import UsageError
 from mlpfusion.spec import parse_activation, parse_dtype
 from mlpfusion.validate import controls, registry, run
@@ -93,7 +93,8 @@ def validate(
 
 
 def assembled(verdicts: Sequence[Verdict], here: Device, seed: int) -> Validation:
-    """Verdicts with where and when they were reached."""
+    """Verdicts with where and when they were reached, and with what."""
+    behind = [name for each in verdicts for name in (each.target, *(peer.name for peer in each.peers))]
     return Validation(
         schema=SCHEMA,
         kind="validation",
@@ -101,7 +102,7 @@ def assembled(verdicts: Sequence[Verdict], here: Device, seed: int) -> Validatio
         created=_now(),
         seed=seed,
         device=here,
-        environment=environment.collect(here),
+        environment=environment.collect(here, provenance.of_targets(behind)),
         verdicts=tuple(verdicts),
     )
 
@@ -221,7 +222,7 @@ def self_test(
         seed=used,
         seconds=round(time.monotonic() - started, 1),
         device=here,
-        environment=environment.collect(here),
+        environment=environment.collect(here, provenance.of_targets(AGAINST)),
         judged=tuple(judged),
     )
     if path is not None:

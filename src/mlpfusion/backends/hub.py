@@ -52,18 +52,20 @@ class Hub:
        `kernels` offline this trusts what was downloaded before,
     3. the Hub at HF_ENDPOINT, unless HF_HUB_OFFLINE is set. `kernels` loads from trusted publishers only.
 
-    After `bind`, `origin` says what was loaded.
+    After `bind`, `origin` says what was loaded, and `loaded` the repository's version and revision.
 
     Raises:
         UsageError: `repo` or `version`, or its variable, has no meaning.
     """
 
     name = "hub"
+    distributions = ("kernels",)
 
     def __init__(self, repo: str | None = None, version: int | None = None) -> None:
         self.repo = _check_repo(os.environ.get(REPO_VARIABLE, REPO) if repo is None else repo)
         self.version = _check_version(os.environ.get(VERSION_VARIABLE, VERSION) if version is None else version)
         self.origin: str | None = None
+        self.loaded: dict[str, str] = {}
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """The first limit that `spec`, `device` or the way to the kernel runs into.
@@ -135,6 +137,7 @@ class Hub:
         if revision is None and loaded.repo_info is not None:
             revision = loaded.repo_info.revision
         at = "" if revision is None else f", revision {revision}"
+        self.loaded = {self.repo: f"version {version}{at or f', {source}'}"}
         self.origin = f"{self.repo} version {version}{asked}{at}, {source}"
         return kernel
 

@@ -28,6 +28,7 @@ class Liger:
     """Liger's LigerGEGLUMLP (gelu_tanh) and LigerSwiGLUMLP (silu) from the installed liger-kernel."""
 
     name = "liger"
+    distributions = ("liger-kernel",)
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """The first limit that `spec`, `device` or the installation runs into; does not import Liger (2.5 s)."""

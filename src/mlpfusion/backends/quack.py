@@ -50,6 +50,7 @@ class Quack:
     """
 
     name = "quack"
+    distributions = ("quack-kernels", "nvidia-cutlass-dsl")  # its kernels, and the compiler they are for
 
     def __init__(self, *, tuned: bool = True) -> None:
         self.tuned = tuned

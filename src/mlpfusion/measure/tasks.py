@@ -94,6 +94,7 @@ class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
     graphs_compiled: int = 0
     traced: bool = False
     notes: tuple[str, ...] = ()
+    distributions: dict[str, str | None] = msgspec.field(default_factory=dict)
 
 
 class Raced(Record, frozen=True, kw_only=True, tag="raced"):

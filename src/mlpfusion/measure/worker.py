@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import backend as registry
+from mlpfusion import provenance
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError
 from mlpfusion.measure import lifetime, tasks
@@ -87,6 +88,7 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     from mlpfusion.device import detect
     from mlpfusion.measure import memory
 
+    before = frozenset(sys.modules)
     here = detect(task.device)
     made = registry.load(task.backend)
     reason = _reason(made, task.workload.spec, here)
@@ -110,8 +112,9 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     setup = Setup(bind_s=bound - started, first_call_s=first - bound)
     # The ledger has calls of its own, and the first ones: a CUDA graph is captured in the second call of all.
     ledger, no_ledger = _ledger(step, case, lambda: reference.step(made.bind(case.mlp), case))
+    behind = provenance.ran(task.backend, made, before)
     if task.emulate:
-        return tasks.Qualified(setup=None, accuracy=accuracy, ledger=ledger, no_ledger=no_ledger)
+        return tasks.Qualified(accuracy=accuracy, ledger=ledger, no_ledger=no_ledger, distributions=behind)
     for _ in range(TRACE_WARMUPS):
         step()
     notes = tuple(filter(None, (getattr(made, "origin", None),)))
@@ -131,6 +134,7 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
         graphs_compiled=_graphs_compiled(),
         traced=True,
         notes=notes,
+        distributions=behind,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import api, choice_file, holding, interrupts, limits, spec
+from mlpfusion import api, choice_file, holding, interrupts, limits, provenance, spec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion.choices import SCHEMA, Choice, ClockName, Model, Plan
@@ -130,6 +130,8 @@ def _choice(
     wrong = decide.disqualified(profiles)
     points = tuple(decide.point(profile, clock, wrong) for profile in profiles)
     found = decide.ranges(points)
+    chosen = list(dict.fromkeys(each.backend for each in found))
+    behind = provenance.of_choice((row for profile in profiles for row in profile.rows), chosen)
     return Choice(
         schema=SCHEMA,
         kind="choice",
@@ -142,7 +144,7 @@ def _choice(
         rounds=rounds,
         device=here,
         environment=profiles[-1].environment,
-        holds=holding.conditions(here, list(dict.fromkeys(each.backend for each in found))),
+        holds=holding.conditions(here, chosen, also=behind),
         points=points,
         ranges=found,
     )

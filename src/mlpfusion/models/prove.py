@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mlpfusion import environment, limits
+from mlpfusion import environment, limits, provenance
 from mlpfusion.backend import first_line
 from mlpfusion.device import describe
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
@@ -136,7 +136,7 @@ class _Proof(NamedTuple):
             mlpfusion=metadata.version("mlpfusion"),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             device=self.device,
-            environment=environment.collect(self.device),
+            environment=environment.collect(self.device, provenance.of_backend(handle.backend)),
             transformers=version or None,
             model=type(handle.model).__name__,
             parameters=sum(value.numel() for value in handle.model.parameters()),

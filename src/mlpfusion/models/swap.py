@@ -124,6 +124,13 @@ class Handle:
         return prove(self, inputs, **options)
 
     @property
+    def backend(self) -> str | registry.Backend:
+        """What runs the modules that are still swapped: a name, or the backend that was given as it is."""
+        view: Any = self._taken()[0].module._mlpfusion_view
+        backend: str | registry.Backend = view._backend
+        return backend
+
+    @property
     def modules(self) -> list[nn.Module]:
         """The modules that are still swapped, in the order of `swapped`; none once restored."""
         return [seat.module for seat in self._taken()]

@@ -145,6 +145,7 @@ def _versions(profile: Profile) -> str:
         "triton": env.triton,
         "liger-kernel": env.liger_kernel,
         "kernels": env.kernels,
+        **{name: there for name, there in env.distributions.items() if name not in ("mlpfusion", "torch", "triton")},
         "CUDA": env.cuda,
         "driver": env.driver,
         "Python": env.python,
