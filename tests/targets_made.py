@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+OWN = run.Bench  # whatever stands in its place when another bench is made
 HEAD = "import os\nimport sys\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
 
 
@@ -28,6 +29,6 @@ def written(folder: Path, text: str, name: str = "mine.py") -> str:
 @contextlib.contextmanager
 def one_bench() -> Iterator[run.Bench]:
     """Workers that whole validations get too, instead of starting some of their own."""
-    with run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
+    with OWN("cpu") as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
         yield made

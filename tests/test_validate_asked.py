@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MADE = runpy.run_path(str(Path(__file__).with_name("targets_made.py")))
 one_bench, written = MADE["one_bench"], MADE["written"]
+OVERFLOWING = runpy.run_path(str(Path(__file__).with_name("overflowing.py")))
+pytestmark = pytest.mark.values
 
 CONTROLS = Path(__file__).with_name("controls")
 GOOD = "def good(gate, up):\n    return F.gelu(gate, approximate='tanh') * up\n"
@@ -240,7 +242,10 @@ def test_a_function_is_found_by_its_name_in_another_process() -> None:
         name_of(lambda gate, up: gate * up)
 
 
-def test_assert_valid_in_a_stranger_s_pytest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("library", ["as it is", "oneDNN's under AVX-512"])
+def test_assert_valid_in_a_stranger_s_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    if library != "as it is":
+        OVERFLOWING["in_workers"](tmp_path, monkeypatch, OVERFLOWING["ONEDNN"])
     text = """
     from mlpfusion.testing import assert_valid
 

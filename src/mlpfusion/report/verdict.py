@@ -41,7 +41,7 @@ def page(verdict: Verdict, *, github: bool = False) -> str:
         f"{verdict.word.upper()}: {verdict.headline}",
         _table(verdict.checks, github=github),
     ]
-    said = [_said(check) for check in verdict.checks if check.status != "pass"]
+    said = [_said(check) for check in verdict.checks if check.status != "pass" or check.figures.get("excused")]
     if said:
         parts.append("\n".join(f"- {markdown(line)}" for line in said) if github else "\n".join(said))
     if verdict.peers:

@@ -10,8 +10,8 @@ from mlpfusion.reference import error
 from mlpfusion.spread import median_interval
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks_values import SCALES
-from mlpfusion.validate.exam import Sizes, UndecidableError, peer_target
-from mlpfusion.validate.hired import DiedError, RaisedError
+from mlpfusion.validate.exam import Sizes, peer_target
+from mlpfusion.validate.hired import DiedError, RaisedError, UndecidableError
 from mlpfusion.verdicts import Launched, Peer
 
 if TYPE_CHECKING:

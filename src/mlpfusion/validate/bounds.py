@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mlpfusion.exact import activate
-from mlpfusion.spec import ACTIVATIONS, Activation, Dtype
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Activation, Dtype
 
 # The distance of 1 to the next number; a result that is rounded once is off by at most half of it, relatively.
 EPS: Final[dict[Dtype, float]] = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23}
@@ -141,6 +143,24 @@ def is_close(a: Tensor, b: Tensor, dtype: Dtype) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and bool(close(a, b, dtype).all())
 
 
+def relative(value: Tensor, exact: Tensor) -> Tensor:
+    """|value - exact| / max(rms, |exact|) per element, fp64, rms that of the finite ones; inf where one is not finite.
+
+    Where both are the same nan or inf it is 0.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if value.shape != exact.shape:
+        raise ValueError(f"shape {tuple(value.shape)} where the reference has {tuple(exact.shape)}")
+    right = exact.double()
+    finite = right[right.isfinite()]
+    scale = right.abs().clamp_min(finite.square().mean().sqrt() if finite.numel() else 0.0)
+    off = (value.double() - right).abs()
+    off = torch.where(off.isfinite() & right.isfinite(), off / scale, torch.inf)
+    return torch.where(is_same(value.double(), right), 0.0, off)
+
+
 def spread(values: Tensor, generator: torch.Generator) -> Tensor:
     """An eighth of the values times a power of two from 1/16 to 16: a kernel may clamp what normal ones never reach.
 
@@ -176,11 +196,6 @@ def beyond(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: D
     allowed = ulp(reference, dtype) * ((1 + u.abs()) / 2).clamp(min=1.0) + 2.0**-20 * (g * u).abs()
     wrong = (y.double() - reference).abs() > allowed
     return (wrong | ~y.double().isfinite()) & is_inside(reference, dtype)
-
-
-def beyond_by_function(y: Tensor, gate: Tensor, up: Tensor, dtype: Dtype) -> dict[Activation, int]:
-    """How many values are beyond the bound, by the function that they are taken for."""
-    return {name: int(beyond(y, gate, up, name, dtype).sum()) for name in ACTIVATIONS}
 
 
 def is_near(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> bool:

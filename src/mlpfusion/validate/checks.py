@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion.backend import first_line
-from mlpfusion.validate.exam import FaultError, Found, UndecidableError, failed, is_refusal, reported, undecided
-from mlpfusion.validate.hired import DiedError, RaisedError
+from mlpfusion.validate import excuses
+from mlpfusion.validate.exam import FaultError, Found, failed, is_refusal, reported, undecided
+from mlpfusion.validate.hired import DiedError, RaisedError, UndecidableError
 from mlpfusion.verdicts import Checked
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Check(NamedTuple):
 
 def carry_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
     """The result of one check in one dtype. A worker that dies is the caller's to handle."""
+    exam.excuses.clear()
     try:
         found = check.run(exam, dtype)
     except UndecidableError as error:
@@ -66,7 +68,7 @@ def carry_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
         raise
     except Exception as error:  # a stranger's results may be of any kind; the other checks and targets go on
         found = failed(f"what it gives cannot be judged: {type(error).__name__}: {first_line(error)}")
-    return told(check, exam, dtype, found)
+    return told(check, exam, dtype, excuses.said(found, exam.excuses))
 
 
 def raised(error: RaisedError, *, is_asked: bool) -> Found:

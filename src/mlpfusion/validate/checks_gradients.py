@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import TYPE_CHECKING, Final
 
 import torch
 
-from mlpfusion.reference import error
-from mlpfusion.validate import bounds
+from mlpfusion.validate import bounds, excuses
 from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
 from mlpfusion.validate.checks_values import BIASED, LARGEST_ON_GPU, MOST_BIAS_ULP, SCALES, how
 from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, undecided
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.validate.channel import Tensors
     from mlpfusion.validate.exam import Exam
+    from mlpfusion.validate.excuses import Score
 
 # One to three dimensions: a backward may have code of its own for each. Two for kernels that take only multiples.
 SHAPES: Final = ((7, 127), (33, 97), (2, 3, 97), (1031,), (16, 256), (2, 4, 256))
@@ -60,16 +62,16 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
                     raise
                 break
             judged += 1
-            trained = bounds.forward_scores(results["y"], given["gate"], given["up"], exam.activation, dtype)
+            trained = excuses.scores(exam, _score(exam, given, "y", dtype), results["y"], given, probe="backward")
             if bool((trained > bounds.LIMIT).any()):
                 return failed("with gradients on, y itself is beyond its bound", shape)
-            at = bounds.Point(given["gate"], given["up"], given["dy"])
-            for name, score in (("gate", bounds.gate_scores), ("up", bounds.up_scores)):
-                scores = score(results[f"d:{name}"], at, exam.activation, dtype).reshape(-1)
+            for name in exam.names:
+                scores = _scores(exam, given, results, name, dtype).reshape(-1)
                 if not scores.numel():
                     continue
-                worst[name] = max(worst[name], float(scores.max()))
-                if worst[name] > bounds.LIMIT:
+                largest = float(scores.max())
+                worst[name] = max(worst[name], largest)
+                if largest > bounds.LIMIT:
                     failures.append(
                         (scores.numel(), shape, name, _worst(exam, given, results, scores, name=name, dtype=dtype))
                     )
@@ -97,11 +99,8 @@ def backward_store(exam: Exam, dtype: Dtype) -> Found:
             continue
         at = bounds.Point(given["gate"], given["up"], given["dy"])
         of = (results["d:gate"], results["d:up"])
-        scores = (
-            bounds.gate_scores(of[0], at, exam.activation, dtype),
-            bounds.up_scores(of[1], at, exam.activation, dtype),
-        )
-        beyond = [name for name, each in zip(exam.names, scores, strict=True) if bool((each > bounds.LIMIT).any())]
+        scores = {name: _scores(exam, given, results, name, dtype) for name in exam.names}
+        beyond = [name for name, each in scores.items() if bool((each > bounds.LIMIT).any())]
         if beyond:
             return failed(f"{' and '.join(f'd_{name}' for name in beyond)} is beyond its bound", shape)
         judged += 1
@@ -112,6 +111,21 @@ def backward_store(exam: Exam, dtype: Dtype) -> Found:
     if not judged:
         return undecided("it refuses every shape tried")
     return passed(f"off by d_gate {worst['gate']:+.3f}, d_up {worst['up']:+.3f} ulp on average")
+
+
+def _score(exam: Exam, given: Tensors, name: str, dtype: Dtype, activation: Activation | None = None) -> Score:
+    """What a tensor like y, or like the gradient of `name`, scores by element."""
+    activation = activation or exam.activation
+    if name == "y":
+        return lambda y: bounds.forward_scores(y, given["gate"], given["up"], activation, dtype)
+    at = bounds.Point(given["gate"], given["up"], given["dy"])
+    score = bounds.gate_scores if name == "gate" else bounds.up_scores
+    return lambda grad: score(grad, at, activation, dtype)
+
+
+def _scores(exam: Exam, given: Tensors, results: Tensors, name: str, dtype: Dtype) -> torch.Tensor:
+    of = f"d:{name}"
+    return excuses.scores(exam, _score(exam, given, name, dtype), results[of], given, of=of, probe="backward")
 
 
 def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tensors]:
@@ -140,9 +154,13 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
     which = ""
     if exam.activation in {"gelu", "gelu_tanh"} and name == "gate":
         other: Activation = "gelu" if exam.activation == "gelu_tanh" else "gelu_tanh"
-        at = bounds.Point(given["gate"], given["up"], given["dy"])
-        as_other = bounds.gate_scores(results["d:gate"], at, other, dtype)
-        which = "; it is the derivative of the other GELU" if float(as_other.max()) <= bounds.LIMIT else ""
+        score = _score(exam, given, name, dtype, other)
+        parted = excuses.part(
+            lambda grad: score(grad) > bounds.LIMIT,
+            results["d:gate"],
+            lambda: excuses.of_eager(exam, "backward", given, "d:gate", activation=other),
+        )
+        which = "" if bool(parted.wrong.any()) else "; it is the derivative of the other GELU"
     return (
         f"{count} of {scores.numel()} elements of d_{name} are beyond the bound{which}; the worst has a score of "
         f"{float(scores[index]):.3g}: gate {gate:.6g}, up {up:.6g}, dy {dy:.6g} give {found:.6g}, "
@@ -222,8 +240,7 @@ def second_backward(exam: Exam, dtype: Dtype) -> Found:
 
 def _alike(first: torch.Tensor, again: torch.Tensor | None, dtype: Dtype) -> bool:
     """Equal, or apart as two compilations of one formula may be."""
-    off = None if again is None else error(again, first.double()).maximum
-    return off is not None and off < 16 * bounds.EPS[dtype]
+    return again is not None and bool((bounds.relative(again, first) < 16 * bounds.EPS[dtype]).all())
 
 
 def double_backward(exam: Exam, dtype: Dtype) -> Found:
@@ -246,11 +263,21 @@ def double_backward(exam: Exam, dtype: Dtype) -> Found:
     limit = max(SECOND_ORDER, 16 * bounds.EPS[dtype])
     for name, right in zip((*exam.names, "dy"), expected, strict=True):
         found = results.get(f"h:{name}")
-        off = None if found is None else error(found, right).maximum
+        off = None if found is None else _off(exam, given, found, right, limit=limit, of=f"h:{name}")
         if off is None or off > limit:
-            what = "is missing" if found is None else "is not finite" if off is None else f"is off by {off:.2g}"
+            what = "is missing" if off is None else f"is off by {off:.2g}" if off < math.inf else "is not finite"
             return hazard(f"double backward is silently wrong: the second-order gradient for {name} {what}", exam.plain)
     return passed("double backward is right")
+
+
+def _off(
+    exam: Exam, given: Tensors, found: torch.Tensor, right: torch.Tensor, *, limit: float, of: str
+) -> float | None:
+    """The largest relative error of a second-order gradient; None where it has another shape."""
+    if found.shape != right.shape:
+        return None
+    relative = functools.partial(bounds.relative, exact=right)
+    return float(excuses.scores(exam, relative, found, given, limit=limit, of=of, probe="double").max())
 
 
 CHECKS: Final = (

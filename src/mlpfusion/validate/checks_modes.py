@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+import math
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch import Tensor
 
-from mlpfusion.reference import error
-from mlpfusion.validate import bounds
+from mlpfusion.validate import bounds, excuses
 from mlpfusion.validate.checks import BOTH, Check
 from mlpfusion.validate.exam import Found, failed, grad_name, hazard, is_refusal, passed, reported, undecided
 from mlpfusion.validate.hired import RaisedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlpfusion.spec import Dtype
     from mlpfusion.validate.channel import Tensors
     from mlpfusion.validate.exam import Exam
+
+    Errors = Callable[[str, Tensor], tuple[Tensor, Tensor]]
 
 
 def compiled(exam: Exam, dtype: Dtype) -> Found:
@@ -71,20 +76,27 @@ def rows_equal(equal: torch.Tensor) -> Found:
     return passed("inside torch.compile a row's largest element equals itself")
 
 
-def _differs(right: Tensors, results: Tensors, dtype: Dtype, eager: Tensors | None = None) -> str | None:
-    """Which result is missing, or further from what is right than 1%, 8 eps and twice eager's, in words, or None."""
+def _differs(right: Tensors, results: Tensors, dtype: Dtype, errors: Errors | None = None) -> str | None:
+    """Which result is missing, or further from what is right than 1%, 8 eps and twice eager's, in words, or None.
+
+    `errors` gives those of a result and of eager's by its name; without it there is no eager.
+    """
     for name, exact in right.items():
         value = results.get(name)
         if value is None:
             return f"there is no gradient for {name[2:]}"
         if value.shape != exact.shape:
             return f"{grad_name(name)} has shape {tuple(value.shape)}"
-        off = error(value, exact.double()).maximum
-        theirs = error(eager[name], exact.double()).maximum if eager and name in eager else None
-        if off is None or off > max(1e-2, 8 * bounds.EPS[dtype], 2 * (theirs or 0.0)):
-            what = "not finite" if off is None else f"off by {off:.2g}"
+        mine, theirs = errors(name, value) if errors else (bounds.relative(value, exact), None)
+        largest = _largest(mine)
+        if largest > max(1e-2, 8 * bounds.EPS[dtype], 0.0 if theirs is None else 2 * _largest(theirs)):
+            what = f"off by {largest:.2g}" if largest < math.inf else "not finite"
             return f"{grad_name(name)} is {what}"
     return None
+
+
+def _largest(errors: Tensor) -> float:
+    return float(errors.max()) if errors.numel() else 0.0
 
 
 def autocast(exam: Exam, dtype: Dtype) -> Found:
@@ -97,7 +109,7 @@ def autocast(exam: Exam, dtype: Dtype) -> Found:
     refused, other = [], []
     grad = exam.forward_only is None
     for dtypes in cases:
-        options = {"dtypes": list(dtypes), "to": to, "grad": grad}
+        options: dict[str, Any] = {"dtypes": list(dtypes), "to": to, "grad": grad}
         named = "/".join(dtypes[:2])
         try:
             results, _ = exam.ask("autocast", given, **options)
@@ -113,7 +125,13 @@ def autocast(exam: Exam, dtype: Dtype) -> Found:
         expected = right if trains else {"y": right["y"]}
         # What was computed in bfloat16 is judged as such; that eager's dtype is another is told below.
         by: Dtype = "bfloat16" if results["y"].dtype is torch.bfloat16 else to
-        wrong = _differs(expected, {name: results[name] for name in expected if name in results}, by, eager)
+
+        def errors(
+            name: str, value: Tensor, eager: Tensors = eager, expected: Tensors = expected, by: Dtype = by
+        ) -> tuple[Tensor, Tensor]:
+            return excuses.beside_eager(exam, value, eager[name], expected[name], given, of=name, dtype=by)
+
+        wrong = _differs(expected, {name: results[name] for name in expected if name in results}, by, errors)
         if wrong:
             return failed(f"under autocast to {to}, operands {named}: {wrong}", exam.plain)
         for name, value in eager.items():
@@ -152,8 +170,7 @@ def checkpointed(exam: Exam, dtype: Dtype) -> Found:
 
 def _near(plain: torch.Tensor, again: torch.Tensor, dtype: Dtype) -> bool:
     """The sums of a matrix product may come in another order."""
-    off = error(again, plain.double()).maximum
-    return off is not None and off < 8 * bounds.EPS[dtype]
+    return bool((bounds.relative(again, plain) < 8 * bounds.EPS[dtype]).all())
 
 
 def inference(exam: Exam, dtype: Dtype) -> Found:

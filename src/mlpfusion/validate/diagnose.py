@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -9,10 +10,12 @@ import torch
 from torch import Tensor
 
 from mlpfusion.exact import A_TANH, activate
-from mlpfusion.spec import Activation  # noqa: TC001  (in a value, below)
-from mlpfusion.validate import bounds
+from mlpfusion.spec import ACTIVATIONS, Activation
+from mlpfusion.validate import bounds, excuses
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlpfusion.spec import Dtype
 
 # The functions of one family, A·g·sigmoid(a·g + b·g³): tanh-GELU, SiLU and what comes of them by a wrong constant.
@@ -48,11 +51,26 @@ class Fit(NamedTuple):
     misfit: float
 
 
-def diagnose(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> Diagnosis | None:
-    """Why `y` is not act(gate)·up, or None if it is: all values of `bounds.every_value`, up constant and near 1."""
-    if not bool(bounds.beyond(y, gate, up, activation, dtype).any()):
+def diagnose(
+    y: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    activation: Activation,
+    dtype: Dtype,
+    *,
+    eager: Callable[[Activation], Tensor | None] | None = None,
+) -> Diagnosis | None:
+    """Why `y` is not act(gate)·up, or None if it is: all values of `bounds.every_value`, up constant and near 1.
+
+    What PyTorch's operators give as wrongly says nothing of `y`. `eager` gives their results by the activation, or None
+    where there are none; without it they run here.
+    """
+    parted = against_functions(y, gate, up, dtype, eager or functools.partial(excuses.pytorch, gate, up))
+    counts = {name: int(each.wrong.sum()) for name, each in parted.items()}
+    if counts[activation] == 0:
         return None
-    counts = bounds.beyond_by_function(y, gate, up, dtype)
+    kept = ~parted[activation].excused
+    y, gate, up = y[kept], gate[kept], up[kept]
     off, total = counts[activation], gate.numel()
     others = [name for name, count in counts.items() if count == 0]
     if others:
@@ -76,14 +94,9 @@ def diagnose(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype:
         low = _low_precision(values, gate.double(), activation, is_near=is_near)
         if low is not None:
             return Diagnosis("precision", low)
-    stray = ~y.double().isfinite() & bounds.is_inside(bounds.product(gate, up, activation), dtype)
-    nearest = float(gate[stray].double().abs().min()) if bool(stray.any()) else math.inf
-    if nearest < 1e3:  # beyond, squares and cubes overflow in any form that is wrong otherwise
-        return Diagnosis(
-            "function",
-            f"{int(stray.sum())} of {total} gate values give nan or inf where the result is finite, from |gate| = "
-            f"{nearest:.4g} on: an exponential overflows?",
-        )
+    overflows = _overflowing(y, gate, up, activation, dtype)
+    if overflows is not None:
+        return Diagnosis("function", overflows)
     if is_near:
         return Diagnosis(
             "precision" if dtype == "float32" else "function",
@@ -94,6 +107,29 @@ def diagnose(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype:
     best = min(counts, key=lambda name: counts[name])
     return Diagnosis(
         "function", f"an unknown function: {counts[best]} of {total} values are beyond even {NAMES[best]}, the nearest"
+    )
+
+
+def against_functions(
+    y: Tensor, gate: Tensor, up: Tensor, dtype: Dtype, eager: Callable[[Activation], Tensor | None]
+) -> dict[Activation, excuses.Parted]:
+    """The values that are beyond the bound, by the function that they are taken for."""
+
+    def parted(name: Activation) -> excuses.Parted:
+        return excuses.part(lambda value: bounds.beyond(value, gate, up, name, dtype), y, lambda: eager(name))
+
+    return {name: parted(name) for name in ACTIVATIONS}
+
+
+def _overflowing(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> str | None:
+    """What is said of values that are nan or inf from a gate on where squares and cubes are far from overflow."""
+    stray = ~y.double().isfinite() & bounds.is_inside(bounds.product(gate, up, activation), dtype)
+    nearest = float(gate[stray].double().abs().min()) if bool(stray.any()) else math.inf
+    if nearest >= 1e3:
+        return None
+    return (
+        f"{int(stray.sum())} of {gate.numel()} gate values give nan or inf where the result is finite, from |gate| = "
+        f"{nearest:.4g} on: an exponential overflows?"
     )
 
 

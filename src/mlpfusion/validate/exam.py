@@ -13,25 +13,20 @@ from mlpfusion.errors import MlpfusionError
 from mlpfusion.exact import activate
 from mlpfusion.validate import bounds
 from mlpfusion.validate.channel import Raised
-from mlpfusion.validate.diagnose import diagnose
-from mlpfusion.validate.hired import RaisedError
-from mlpfusion.validate.sweeps import Swept, WrongShapeError, rows_of, through_mlp
+from mlpfusion.validate.hired import RaisedError, UndecidableError
+from mlpfusion.validate.sweeps import Sweeps, rows_of
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.validate.channel import Facts, Loaded, Tensors
-    from mlpfusion.validate.diagnose import Diagnosis
+    from mlpfusion.validate.excuses import Excuse
     from mlpfusion.validate.hired import Hired
     from mlpfusion.verdicts import Kind, Status
 
 # Shapes of gate, or rows of x, of which one at least must be differentiable in a target that is: none is special.
 TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}
 FLAT: Final = 256  # columns of a flat tensor that is refused as such
-
-
-class UndecidableError(MlpfusionError):
-    """A check cannot be decided here; the text says why."""
 
 
 class FaultError(MlpfusionError):
@@ -141,8 +136,8 @@ class Exam:
         self.sizes = SIZES[0]
         self._worker = worker
         self._peers = peers
-        self._sweeps: dict[Dtype, list[Swept]] = {}
-        self._diagnoses: dict[Dtype, Diagnosis | None] = {}
+        self.sweeps = Sweeps(self)
+        self.excuses: list[Excuse] = []  # of the check at hand
         self._lacks: dict[Dtype, Lack | None] = {}
 
     @property
@@ -236,11 +231,16 @@ class Exam:
             )
         return tensors, facts
 
-    def ask_peer(self, peer: str, probe: str, given: Tensors, **options: Any) -> tuple[Tensors, Facts]:
-        """The same of a peer ("eager", "inductor" or a target of the user's), in a worker of its own."""
-        name = peer_target(peer, self.kind)
-        if not self._peers.holds(name, self.activation):
-            self._peers.load(name, self.activation, time_limit_s=self.asked.time_limit_s)
+    def ask_peer(
+        self, peer: str, probe: str, given: Tensors, *, activation: Activation | None = None, **options: Any
+    ) -> tuple[Tensors, Facts]:
+        """The same of a peer ("eager", "inductor" or a target of the user's), in a worker of its own.
+
+        `activation` is the exam's where it is None.
+        """
+        name, activation = peer_target(peer, self.kind), activation or self.activation
+        if not self._peers.holds(name, activation):
+            self._peers.load(name, activation, time_limit_s=self.asked.time_limit_s)
         return self._peers.ask(probe, given, time_limit_s=self.asked.time_limit_s, **options)
 
     def forward(self, given: Tensors, **options: Any) -> Tensor:
@@ -341,27 +341,10 @@ class Exam:
             raise UndecidableError(f"it returns {tuple(y.shape)} for {tuple(given['gate'].shape)}")
         return y
 
-    def sweep(self, dtype: Dtype) -> list[Swept]:
-        """y over every gate value, with up = 1 and with the next number after it; an MLP through one-hot weights."""
-        if dtype not in self._sweeps:
-            gate = bounds.every_value(dtype)
-            ups = (1.0, 1.0 + bounds.EPS[dtype])
-            if self.kind == "mlp":
-                try:
-                    self._sweeps[dtype] = [through_mlp(gate, up, self.sizes, self.forward) for up in ups]
-                except WrongShapeError as error:
-                    raise UndecidableError(str(error)) from None
-            else:
-                constants = [torch.full_like(gate, up) for up in ups]
-                self._sweeps[dtype] = [Swept(self.flat({"gate": gate, "up": up}), gate, up) for up in constants]
-        return self._sweeps[dtype]
-
-    def diagnosis(self, dtype: Dtype) -> Diagnosis | None:
-        """What the sweep says is wrong with the function, or None."""
-        if dtype not in self._diagnoses:
-            found = (diagnose(*swept, self.activation, dtype) for swept in self.sweep(dtype))
-            self._diagnoses[dtype] = next((each for each in found if each is not None), None)
-        return self._diagnoses[dtype]
+    def note(self, excuse: Excuse) -> None:
+        """Keep what a check excuses, once, until the check is over."""
+        if excuse not in self.excuses:
+            self.excuses.append(excuse)
 
     # -- words
 

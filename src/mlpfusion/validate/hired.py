@@ -46,6 +46,10 @@ class DiedError(MlpfusionError):
     """The worker crashed, hung or lost its device while a target ran; the text says which."""
 
 
+class UndecidableError(MlpfusionError):
+    """A check cannot be decided here; the text says why."""
+
+
 class Hired:
     """One worker at a time on one device. `folder` keeps its logs."""
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from mlpfusion.errors import UsageError
-from mlpfusion.spec import ACTIVATIONS, DTYPES
-from mlpfusion.validate import against, bounds
+from mlpfusion.spec import DTYPES
+from mlpfusion.validate import against
 from mlpfusion.validate.checks import carry_out, told
-from mlpfusion.validate.exam import SIZES, Asked, Exam, UndecidableError, failed
-from mlpfusion.validate.hired import DiedError, Hired, RaisedError
+from mlpfusion.validate.exam import SIZES, Asked, Exam, failed
+from mlpfusion.validate.hired import DiedError, Hired, RaisedError, UndecidableError
 from mlpfusion.validate.registry import DECISIVE, TRAINING, check_kinds, selected
 from mlpfusion.verdicts import Checked, Peer, Verdict
 
@@ -196,10 +196,9 @@ def _identify(exam: Exam) -> Activation | None:
     """The one function that all gate values agree with, or None."""
     for dtype in ("float32", "bfloat16", "float16"):
         try:
-            swept = exam.sweep(dtype)[0]
+            fitting = exam.sweeps.fitting(dtype)
         except (RaisedError, DiedError, UndecidableError):
             continue
-        fitting = [name for name in ACTIVATIONS if not bool(bounds.beyond(*swept, name, dtype).any())]
         return fitting[0] if len(fitting) == 1 else None
     return None
 
@@ -248,10 +247,21 @@ def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...]
         return "not decidable here", _said((training or differentiable or list(checks))[0])
     hazards = [check for check in checks if check.hazard]
     if hazards:
-        return "valid with hazards", "; ".join(_said(check) for check in hazards)
+        return "valid with hazards", "; ".join(_said(check) for check in hazards) + _excused(checks)
     if only is not None and all(check.status != "pass" for check in asked):
         return "not decidable here", _said(asked[-1])
-    return "valid", "every check passed; forward only" if forward_only else "every check passed"
+    return "valid", "every check passed" + "; forward only" * forward_only + _excused(checks)
+
+
+def _excused(checks: Sequence[Checked]) -> str:
+    """What is excused in all checks, most first, as a part of the headline."""
+    counts: dict[str, int] = {}
+    for check in checks:
+        count = int(check.figures.get("excused") or 0)
+        counts[check.name] = max(counts.get(check.name, 0), count)
+    taken = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
+    named = ", ".join(f"{name} {counts[name]}" for name in taken)
+    return f"; excused, since eager's own values are as wrong here: {named}" if taken else ""
 
 
 def _unasked(runs: Sequence[Checked], loaded: Loaded, only: tuple[str, ...]) -> str:

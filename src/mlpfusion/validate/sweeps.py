@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mlpfusion.errors import MlpfusionError
+from mlpfusion.validate import bounds, excuses
+from mlpfusion.validate.diagnose import against_functions, diagnose
+from mlpfusion.validate.hired import DiedError, RaisedError, UndecidableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion.spec import Activation, Dtype
     from mlpfusion.validate.channel import Tensors
-
-
-class WrongShapeError(MlpfusionError):
-    """An MLP's result has another shape than its x."""
+    from mlpfusion.validate.diagnose import Diagnosis
+    from mlpfusion.validate.exam import Exam
 
 
 class Swept(NamedTuple):
@@ -40,7 +42,7 @@ def through_mlp(gate: Tensor, up: float, sizes: tuple[int, int], run: Callable[[
     The last column carries up. `sizes` are the MLP's hidden_size and intermediate_size.
 
     Raises:
-        WrongShapeError: the result has another shape than x.
+        UndecidableError: the result has another shape than x.
     """
     d, h = sizes
     largest = torch.finfo(gate.dtype).max
@@ -57,6 +59,91 @@ def through_mlp(gate: Tensor, up: float, sizes: tuple[int, int], run: Callable[[
     ones[:, -1] = 1.0
     y = run({"x": x, "wg": passes, "wu": ones, "wd": passes.T.contiguous()})
     if y.shape != x.shape:
-        raise WrongShapeError(f"it returns {tuple(y.shape)} for x of {tuple(x.shape)}")
+        raise UndecidableError(f"it returns {tuple(y.shape)} for x of {tuple(x.shape)}")
     kept = y[:, : d - 1].reshape(-1)[: gate.numel()]
     return Swept(kept, gate, torch.full_like(gate, up))
+
+
+class Sweeps:
+    """What a target and eager give over every gate value, with up = 1 and with the next number after it, by dtype.
+
+    A whole MLP gets the gates through one-hot weights.
+    """
+
+    def __init__(self, exam: Exam) -> None:
+        self._exam = exam
+        self._own: dict[Dtype, list[Swept]] = {}
+        self._eager: dict[tuple[Dtype, Activation], list[Tensor] | None] = {}
+        self._left_out: dict[Dtype, list[Tensor]] = {}
+        self._diagnoses: dict[Dtype, Diagnosis | None] = {}
+
+    def of(self, dtype: Dtype) -> list[Swept]:
+        """The target's values, one for each up."""
+        if dtype not in self._own:
+            exam = self._exam
+            self._own[dtype] = self._through(dtype, exam.flat if exam.kind == "act_mul" else exam.forward)
+        return self._own[dtype]
+
+    def diagnosis(self, dtype: Dtype) -> Diagnosis | None:
+        """What is wrong with the target's function, or None."""
+        if dtype not in self._diagnoses:
+            activation = self._exam.activation
+            found = (
+                diagnose(*swept, activation, dtype, eager=self._eager_of(dtype, index))
+                for index, swept in enumerate(self.of(dtype))
+            )
+            self._diagnoses[dtype] = next((each for each in found if each is not None), None)
+        return self._diagnoses[dtype]
+
+    def fitting(self, dtype: Dtype) -> list[Activation]:
+        """The functions that all of the target's values with up = 1 are, but for what eager gives as wrongly."""
+        parted = against_functions(*self.of(dtype)[0], dtype, self._eager_of(dtype, 0))
+        return [name for name, each in parted.items() if not bool(each.wrong.any())]
+
+    def unexcused(self, dtype: Dtype) -> list[Swept]:
+        """The target's values without those that are excused."""
+        kept = (~excused for excused in self._excused(dtype))
+        return [Swept(*(each[mask] for each in swept)) for swept, mask in zip(self.of(dtype), kept, strict=True)]
+
+    def note(self, dtype: Dtype) -> None:
+        """Tell the exam which gate values are excused."""
+        masked = list(zip(self.of(dtype), self._excused(dtype), strict=True))
+        values, gates = (torch.cat(parts) for parts in zip(*((s.y[m], s.gate[m]) for s, m in masked), strict=True))
+        self._exam.note(excuses.of_gates(values, gates, max(swept.gate.numel() for swept, _ in masked)))
+
+    def _excused(self, dtype: Dtype) -> list[Tensor]:
+        name = self._exam.activation
+
+        def excused(index: int, swept: Swept) -> Tensor:
+            y, gate, up = swept
+            eager = functools.partial(self._eager_of(dtype, index), name)
+            return excuses.part(lambda value: bounds.beyond(value, gate, up, name, dtype), y, eager).excused
+
+        if dtype not in self._left_out:
+            self._left_out[dtype] = [excused(index, swept) for index, swept in enumerate(self.of(dtype))]
+        return self._left_out[dtype]
+
+    def _eager_of(self, dtype: Dtype, index: int) -> Callable[[Activation], Tensor | None]:
+        def eager(name: Activation) -> Tensor | None:
+            if (dtype, name) not in self._eager:
+                self._eager[dtype, name] = self._by_eager(dtype, name)
+            swept = self._eager[dtype, name]
+            return None if swept is None else swept[index]
+
+        return eager
+
+    def _by_eager(self, dtype: Dtype, activation: Activation) -> list[Tensor] | None:
+        def forward(given: Tensors) -> Tensor:
+            return self._exam.ask_peer("eager", "forward", given, activation=activation)[0]["y"]
+
+        try:
+            return [swept.y for swept in self._through(dtype, forward)]
+        except (RaisedError, DiedError, UndecidableError):  # which excuses nothing
+            return None
+
+    def _through(self, dtype: Dtype, run: Callable[[Tensors], Tensor]) -> list[Swept]:
+        gate, ups = bounds.every_value(dtype), (1.0, 1.0 + bounds.EPS[dtype])
+        if self._exam.kind == "mlp":
+            return [through_mlp(gate, up, self._exam.sizes, run) for up in ups]
+        constants = [torch.full_like(gate, up) for up in ups]
+        return [Swept(run({"gate": gate, "up": up}), gate, up) for up in constants]
