@@ -121,6 +121,23 @@ def test_what_is_wrong_is_grouped_by_its_reason() -> None:
     assert said["emulated"] == "triton: ran 8 tokens in Triton's interpreter; no times"
 
 
+def test_a_right_backend_without_a_time_is_named_with_the_reason() -> None:
+    lost = msgspec.structs.replace(COMPILE, clocks=Clocks(reasons={"event_us": "the race died"}))
+    few = timed("packed", 80)
+    few = msgspec.structs.replace(
+        few, clocks=Clocks(event_us=msgspec.structs.replace(few.clocks.event_us, n=5, p20=None, p80=None))
+    )
+    said = ended(render(profile(timed("eager", 100), lost, few)))
+    assert said["untimed"] == "compile: the race died\npacked: 5 samples of event_us, of 20 at least"
+    assert said["fastest"].startswith("eager, the baseline")
+
+
+def test_a_run_that_ended_early_is_never_certain() -> None:
+    rows = timed("eager", 100), timed("packed", 80)
+    said = ended(render(profile(*rows, complete=False)))
+    assert said["certain"].startswith("no: the run ended early; 1.25x [")
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["failed", "unavailable", "emulated", "ok"]), st.integers(0, 9)), max_size=30)
 )
@@ -170,9 +187,14 @@ def test_a_result_in_no_file_is_to_be_kept_first() -> None:
     assert rest[0] == "mlpfusion table result.json --full"
 
 
+def test_a_result_from_stdin_is_no_file_to_compare() -> None:
+    said = ended(render(profile(timed("eager", 100), timed("packed", 80)), source="-"))
+    assert said["next"].splitlines() == ["mlpfusion table - --full", "mlpfusion validate packed"]
+
+
 def test_nothing_timed_is_said() -> None:
     said = ended(render(profile(TRITON, LIGER)))
-    assert said["fastest"] == "unknown: no backend has a time with a spread"
+    assert said["fastest"] == "unknown: no backend has a time with a spread, from 20 rounds on"
     assert "mlpfusion validate triton" in said["next"]
     assert ended(render(profile(LIGER)))["unavailable"] == "liger: no GPU | and no driver"
 

@@ -11,7 +11,7 @@ from mlpfusion.report.busy import is_disturbing
 from mlpfusion.report.columns import clock_of, has_spread, tokens_of, verdict
 from mlpfusion.report.grid import clipped, markdown
 from mlpfusion.report.legend import LABEL, WIDTH
-from mlpfusion.spread import summarise
+from mlpfusion.spread import QUANTILE_SAMPLES, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MOST_LINES: Final = 10
 _NAME_WIDTH: Final = 30  # of one backend
 _NAMES_WIDTH: Final = 48  # of the backends that share a reason
+_WORST_FIRST: Final = ("failed", "untimed", "unavailable", "emulated")
 _UNSAVED: Final = "result.json"  # what a result that is in no file yet is called in commands
 
 
@@ -37,12 +38,12 @@ def conclusion(profile: Profile, clock: ClockName, *, source: str | None, github
     ranked = _ranked(profile.rows, clock)
     said = [("fastest", _fastest(ranked, clock))]
     if len(ranked) > 1:
-        said.append(("certain", _certainty(ranked, clock)))
+        said.append(("certain", _certainty(profile, ranked, clock)))
     device = _ranked(profile.rows, "graph_us")
     if clock != "graph_us" and ranked and device and device[0].row.backend != ranked[0].row.backend:
         said.append(("device", f"{_named(device[0], 'graph_us')}: the device alone, without the host"))
     commands = _commands(profile, ranked, source)
-    said += _problems(profile.rows, MOST_LINES - len(said) - len(commands))
+    said += _problems(profile.rows, clock, MOST_LINES - len(said) - len(commands))
     if github:
         lines = [f"- **{label}**: {markdown(text)}" for label, text in said]
         return "\n".join([*lines, *(f"- **next**: `{command}`" for command in commands)])
@@ -65,7 +66,11 @@ def _ranked(rows: Sequence[Row], clock: ClockName) -> list[_Timed]:
 
 
 def _fastest(ranked: Sequence[_Timed], clock: ClockName) -> str:
-    return _named(ranked[0], clock) if ranked else "unknown: no backend has a time with a spread"
+    return (
+        _named(ranked[0], clock)
+        if ranked
+        else f"unknown: no backend has a time with a spread, from {QUANTILE_SAMPLES} rounds on"
+    )
 
 
 def _named(best: _Timed, clock: ClockName) -> str:
@@ -79,8 +84,8 @@ def _named(best: _Timed, clock: ClockName) -> str:
     return f"{name} by {clock}: {against}, {time} µs"
 
 
-def _certainty(ranked: Sequence[_Timed], clock: ClockName) -> str:
-    """Whether the order of the two fastest is beyond noise and background load."""
+def _certainty(profile: Profile, ranked: Sequence[_Timed], clock: ClockName) -> str:
+    """Whether the order of the two fastest is beyond noise and background load, in a run that was finished."""
     best, second = ranked[0], ranked[1]
     name = clipped(second.row.backend, _NAME_WIDTH)
     load = best.row.clocks.neighbours if best.row.clocks is not None else None
@@ -91,6 +96,8 @@ def _certainty(ranked: Sequence[_Timed], clock: ClockName) -> str:
     ahead = f"{speedup.cell(ratio)} vs the next, {name}"
     if not speedup.of(ratio).certain:
         return f"no: {ahead}: a tie{busy}"
+    if not profile.complete:
+        return f"no: the run ended early; {ahead}{busy}"
     if is_disturbing(load) and clock != "graph_us":
         return f"no: background load {load:.0%} of the CPU, repeat on an idle host; {ahead}"
     return f"yes: {ahead}: the interval excludes 1{busy}"
@@ -112,22 +119,33 @@ def _paired(best: _Timed, second: _Timed) -> Ratio | None:
 # ---- what is wrong ---------------------------------------------------------------------------------------------------
 
 
-def _problems(rows: Sequence[Row], room: int) -> list[tuple[str, str]]:
-    """What failed, is unavailable or was emulated, grouped by reason; what has no room is named without its reason."""
+def _problems(rows: Sequence[Row], clock: ClockName, room: int) -> list[tuple[str, str]]:
+    """What has no time, grouped by reason, the worst first; what has no room is named without its reason."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        word, reason = verdict(row)
-        if word != "ok":
-            short = f"ran {tokens_of(row)} in Triton's interpreter; no times" if word == "emulated" else reason or ""
-            grouped.setdefault((word, " ".join(short.removeprefix(f"{word}: ").split())), []).append(row.backend)
-    order = {"failed": 0, "unavailable": 1, "emulated": 2}
-    groups = sorted(grouped.items(), key=lambda group: order.get(group[0][0], len(order)))
+        if (problem := _problem(row, clock)) is not None:
+            grouped.setdefault(problem, []).append(row.backend)
+    groups = sorted(grouped.items(), key=lambda group: _WORST_FIRST.index(group[0][0]))
     if len(groups) <= room:
         return [(word, f"{_listed(names)}: {reason}") for (word, reason), names in groups]
     shown, rest = groups[: room - 1], groups[room - 1 :]
     left = [f"{name} ({word})" for (word, _), names in rest for name in names]
     lines = [(word, f"{_listed(names)}: {reason}") for (word, reason), names in shown]
     return [*lines, ("and", f"{_listed(left, WIDTH - LABEL - 35)}: --full says why")]
+
+
+def _problem(row: Row, clock: ClockName) -> tuple[str, str] | None:
+    """The word for a row that has no time by `clock`, and the reason; None for one that has."""
+    word, reason = verdict(row)
+    if word == "emulated":
+        return word, f"ran {tokens_of(row)} in Triton's interpreter; no times"
+    if word != "ok":
+        return word, " ".join((reason or "").removeprefix(f"{word}: ").split())
+    found = clock_of(row, clock)
+    if found is None:
+        absent = row.clocks.reasons.get(clock) if row.clocks is not None else None
+        return "untimed", absent or f"no {clock} was read"
+    return None if has_spread(found) else ("untimed", f"{found.n} samples of {clock}, of {QUANTILE_SAMPLES} at least")
 
 
 def _listed(names: Sequence[str], width: int = _NAMES_WIDTH) -> str:
@@ -144,7 +162,7 @@ def _listed(names: Sequence[str], width: int = _NAMES_WIDTH) -> str:
 
 
 def _commands(profile: Profile, ranked: Sequence[_Timed], source: str | None) -> list[str]:
-    file = shlex.quote(_UNSAVED if source in (None, "-") else source or "")
+    file = shlex.quote(_UNSAVED if source is None else source)
     commands = [f"mlpfusion table {file} --full"]
     if source is None:
         commands.insert(0, f"mlpfusion profile --json {_UNSAVED}  # with the options of this run")
@@ -152,7 +170,7 @@ def _commands(profile: Profile, ranked: Sequence[_Timed], source: str | None) ->
     best = next((name for name in names if name != "eager"), None)
     if best is None:
         best = next((row.backend for row in profile.rows if verdict(row)[0] == "emulated"), None)
-    elif "eager" in names:
+    elif "eager" in names and file != "-":  # stdin can be read once
         commands.append(f"mlpfusion diff {file}:eager {file}:{shlex.quote(best)}")
     if best is not None:
         activation = profile.workload.spec.activation
