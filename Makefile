@@ -1,5 +1,6 @@
 # make profile   measure every backend on the GPU if there is one, else on the CPU; results go to results/
 # make test      run the CPU test suite
+# make test-isa  run the test files that judge values as on a CPU without AVX-512: libraries compute others with it
 # make gpu-test  run the tests that need CUDA
 # make lint      ruff and mypy
 # make wheel     build the wheel, and unpack it to build/wheel for machines where nothing can be installed
@@ -25,7 +26,7 @@ DEV_READY := found-dev
 export PYTHONPATH := src:kernels/torch-ext$(if $(wildcard build/wheel),:build/wheel)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: profile test gpu-test lint wheel clean found found-dev
+.PHONY: profile test test-isa gpu-test lint wheel clean found found-dev
 
 profile: $(USER_READY)
 	$(PY) -m mlpfusion profile --out results $(ARGS)
@@ -34,6 +35,10 @@ test: $(DEV_READY)
 	@$(PY) -c 'import sys; from importlib.util import find_spec as f; f("xdist") or sys.exit("make: $(PY) lacks pytest-xdist: install mlpfusion[dev] there")'
 	@# Tests start many processes: each would compile all sources again if none of them kept what it compiled.
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist loadfile --ignore=tests/gpu $(ARGS)
+
+# By name: to collect the others would take longer than to run these.
+test-isa: $(DEV_READY)
+	PYTHONDONTWRITEBYTECODE= ONEDNN_MAX_CPU_ISA=AVX2 $(PY) -m pytest -n auto --dist loadfile -m values $$(grep -l '^pytestmark = pytest.mark.values' tests/test_*.py) $(ARGS)
 
 gpu-test: $(DEV_READY)
 	@$(PY) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make: gpu-test needs a GPU; torch sees none")'

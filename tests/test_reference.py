@@ -11,6 +11,7 @@ from mlpfusion.errors import MeasurementError
 from mlpfusion.spec import ACTIVATIONS, MLPSpec, Workload
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.values
 
 
 def workload(mode="training", **changes):
