@@ -50,6 +50,8 @@ ALLOWED = {
     "proofs": {"spec", "device", "records"},
     "choices": {"errors", "limits", "spec", "device", "records"},
     "files": {"errors"},
+    "inputs": {"errors", "files"},
+    "heads": {"errors"},
     "spread": LEAVES,
     "derived": LEAVES,
     "moved": LEAVES | {"aligned", "roundtrips"},
@@ -67,19 +69,19 @@ ALLOWED = {
     "backend": LEAVES | {"module", "hooks"},  # the module only as a type
     "provenance": LEAVES | {"backend"},
     "holding": LEAVES | {"provenance"},
-    "choice_file": LEAVES | {"files"},
+    "choice_file": LEAVES | {"files", "heads"},
     "auto": LEAVES | {"backend", "holding", "provenance", "choice_file", "module"},  # the module only as a type
     "module": LEAVES | {"backend", "auto"},
     "backends": LEAVES | {"backend", "module", "hooks", "backends"},
     "reference": LEAVES | {"module", "exact"},
     "measure": LEAVES | {"backend", "provenance", "module", "reference", "backends.eager", "regions", "measure"},
     "trace": LEAVES
-    | {"files", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
+    | {"files", "inputs", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
     # It judges with what others measure with: workers, clocks, tracer, the repair of the interpreter.
     "validate": LEAVES
     | {"backend", "module", "exact", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
     "testing": {"errors", "verdicts", "report", "validating"},
-    "store": LEAVES | {"files"},
+    "store": LEAVES | {"files", "heads", "inputs"},
     "report": LEAVES
     | {"spread", "report", "store", "choice_file", "models.predict", "models.foresee"},  # as types alone
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
@@ -148,6 +150,8 @@ LIGHT = {
     "provenance",
     "store",
     "files",
+    "heads",
+    "inputs",
     "api",
     "tracing",
     "tune",

@@ -375,7 +375,7 @@ def encoded(**changes: object) -> bytes:
         (b"[1, 2]", "is not a result file of mlpfusion"),
         (b"{}", "is not a result file of mlpfusion"),
         (b'{"traceEvents": [], "schemaVersion": 1}', "is not a result file of mlpfusion"),
-        (encoded(schema=7), "has schema 7; this version reads schema 1"),
+        (encoded(schema=7), "with schema 7; this one reads up to 1"),
         (encoded(kind="verdict"), "holds a 'verdict'; valid here: 'profile'"),
         (encoded(rows=3), "is a damaged profile: .*rows"),
         (encoded(rows=[{"backend": "eager"}]), "is a damaged profile: .*status"),

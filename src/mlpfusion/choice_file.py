@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from mlpfusion import files
+from mlpfusion import files, heads
 from mlpfusion.choices import SCHEMA, Choice, Plan
 from mlpfusion.errors import UsageError
 
@@ -18,11 +18,6 @@ CHOICE: Final = "choice"
 PLAN: Final = "choice plan"
 _MOST_BYTES: Final = 2**24
 _Kept = TypeVar("_Kept", Choice, Plan)
-
-
-class _Head(msgspec.Struct):
-    schema: Any = None
-    kind: Any = None
 
 
 def encode(record: Choice | Plan) -> str:
@@ -67,31 +62,17 @@ def check_plan(path: Path) -> Path:
 def _check(what: str, path: Path, kind: str) -> Path:
     target = files.check_file(what, path)
     if target.exists() and target.stat().st_size:
-        _head(what, path, kind)
+        head = heads.read(files.read_whole(what, path, _MOST_BYTES), f"{what} {str(path)!r}")
+        if head.kind != kind:
+            raise UsageError(f"{what} {str(path)!r} holds a {heads.quoted(head.kind)}; valid here: {kind!r}")
     return path
 
 
 def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept]) -> _Kept:
-    data, head = _head(what, path, kind)
+    data = files.read_whole(what, Path(path), _MOST_BYTES)
     shown = f"{what} {str(path)!r}"
-    if head.schema != SCHEMA:
-        raise UsageError(f"{shown} has schema {head.schema!r}; this version reads schema {SCHEMA}")
+    heads.check(heads.read(data, shown), shown, kind=kind, newest=SCHEMA)
     try:
         return msgspec.json.decode(data, type=record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{shown} is damaged: {error}") from None
-
-
-def _head(what: str, path: str | os.PathLike[str], kind: str) -> tuple[bytes, _Head]:
-    """The bytes of a file and what they say of themselves, if they are of this kind."""
-    data = files.read_whole(what, Path(path), _MOST_BYTES)
-    shown = f"{what} {str(path)!r}"
-    try:
-        head = msgspec.json.decode(data, type=_Head)
-    except msgspec.ValidationError:
-        raise UsageError(f"{shown} is none of mlpfusion: no schema number and kind at its top") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{shown} is not JSON, or cut short: {error}") from None
-    if head.kind != kind:
-        raise UsageError(f"{shown} holds a {head.kind!r}; valid here: {kind!r}")
-    return data, head

@@ -174,7 +174,7 @@ def _backends(
 
 @app.command("table")
 def _table(
-    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`.")],
+    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`; - for stdin.")],
     fmt: Format = "text",
     columns: Annotated[Text, typer.Option(metavar="A,B", help="Columns to show; those that fit.")] = None,
     full: Full = False,
@@ -193,7 +193,7 @@ def _table(
 
 @app.command("predict")
 def _predict(
-    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`.")],
+    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`; - for stdin.")],
     card: Annotated[Text, typer.Option(metavar="NAME", help="One of the known cards, by its whole name.")] = None,
     fmt: Annotated[str, typer.Option("--format", metavar="text|github", help="What stdout gets.")] = "text",
 ) -> int:

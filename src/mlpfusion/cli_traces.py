@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlpfusion import files, limits
+from mlpfusion import files, inputs, limits
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, USAGE, Format, Text, complain, path_in, say, seconds, size
 from mlpfusion.errors import MlpfusionError, UsageError
@@ -56,6 +56,8 @@ def _read(
     from mlpfusion.report import reading
 
     json_file = _checked(json, fmt, "readings", traces)
+    if traces.count(inputs.STDIN) > 1:
+        raise UsageError("stdin can be read only once; give '-' once")
     options = _reading_options(call, device, max_bytes)
     from mlpfusion.trace import read_all
     from mlpfusion.trace.findings import findings
@@ -101,7 +103,9 @@ def _explain(
 
 
 def _diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A trace, or a row of a result file: RESULT.json:backend.")],
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A trace or RESULT.json:backend; - or stdin:backend for stdin.")
+    ],
     b: Annotated[str, typer.Argument(metavar="B", help="The same, to be compared with it.")],
     *,
     call: Call = None,
@@ -118,7 +122,7 @@ def _diff(
 
     json_file = _checked(json, fmt, "difference", [a, b])
     options = _reading_options(call, device, max_bytes)
-    if a == b == "-":
+    if all(side in ("-", "stdin") or side.startswith(("-:", "stdin:")) for side in (a, b)):
         raise UsageError("A and B are both stdin; only one of them can be '-'")
     from mlpfusion import tracing
 

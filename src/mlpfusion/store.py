@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion import files
+from mlpfusion import files, heads, inputs
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import SCHEMA, Profile, Record
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
+    from pathlib import Path
 
 RESULT_NAME: Final = "result.json"  # the result file inside the directory of `--out`, beside the traces
 _MOST_BYTES: Final = 2**28  # of a result file that is read; a profile of eight backends has less than 2**20
 _WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
-
-
-class _Head(msgspec.Struct):
-    schema: int | None = None
-    kind: str | None = None
 
 
 def save(profile: Profile, path: Path) -> None:
@@ -39,25 +34,14 @@ def save(profile: Profile, path: Path) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
-    """The profile in a result file.
+    """The profile in a result file, plain or gzip; `-` is stdin.
 
     Raises:
         UsageError: there is no such file, or it is not a profile of this schema; the message says which.
     """
-    text = files.read_whole("result file", Path(path), _MOST_BYTES)
-    shown = repr(str(path))
-    try:
-        head = msgspec.json.decode(text, type=_Head)
-    except msgspec.ValidationError:
-        raise UsageError(f"{shown} is not a result file of mlpfusion: no schema number and kind at its top") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{shown} is not JSON, or cut short: {error}") from None
-    if head.schema is None or head.kind is None:
-        raise UsageError(f"{shown} is not a result file of mlpfusion: no schema number and kind at its top")
-    if head.kind != "profile":
-        raise UsageError(f"{shown} holds a {head.kind!r}; valid here: 'profile'")
-    if head.schema != SCHEMA:
-        raise UsageError(f"{shown} has schema {head.schema}; this version reads schema {SCHEMA}")
+    text = inputs.read("result file", path, _MOST_BYTES)
+    shown = "stdin" if inputs.is_stdin(path) else repr(str(path))
+    heads.check(heads.read(text, shown, "result file"), shown, kind="profile", newest=SCHEMA)
     try:
         profile = msgspec.json.decode(text, type=Profile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -108,10 +92,9 @@ def check_file(path: Path, *, kind: str = "profile") -> Path:
 
 def _holds(kind: str, path: Path) -> bool:
     try:
-        head = msgspec.json.decode(files.read_whole("result file", path, _MOST_BYTES), type=_Head)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return bool(heads.read(files.read_whole("result file", path, _MOST_BYTES), "it").kind == kind)
+    except UsageError:
         return False
-    return head.schema is not None and head.kind == kind
 
 
 def check_directory(path: Path) -> Path:

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion import files, interrupts, limits, store
+from mlpfusion import files, inputs, interrupts, limits, store
 from mlpfusion.errors import UsageError
 from mlpfusion.readings import Reading
 from mlpfusion.records import Profile, Row
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CALLS: Final = 20
 OUT: Final = "trace.json.gz"
-_SCHEMA: Final = re.compile(rb'"schema"\s*:\s*\d')
+_SCHEMA: Final = re.compile(rb'"schema"\s*:')
 _KIND: Final = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 _TRACE: Final = re.compile(rb'\s*\{[^{]*"(schemaVersion|traceEvents|deviceProperties|displayTimeUnit)"\s*:')
 _PROFILER: Final = re.compile(rb"\b(torch|autograd)\.profiler\b|\bimport profiler\b")
@@ -148,6 +148,8 @@ def _row(text: str) -> Row | None:
     if kind == "profile":
         raise UsageError(f"{text!r} is a result file; name one of its rows: {_rows(store.load(text), text)}")
     path, _, name = text.rpartition(":")
+    if path in ("-", "stdin") and not Path(path).exists():  # a parser takes -:eager for an option
+        path = inputs.STDIN
     shown, kind = (text, kind) if kind else (path, _kind_of(path) if path else None)
     if kind is None:
         return None
@@ -162,20 +164,31 @@ def _row(text: str) -> Row | None:
     return row
 
 
+def _peeked() -> bytes:
+    """The first bytes of stdin, which are still there for who reads it."""
+    peek = getattr(inputs.stdin(), "peek", None)
+    return b"" if peek is None else peek(_START)
+
+
 def _rows(profile: Profile, path: str) -> str:
-    return ", ".join(f"{path}:{row.backend}" for row in profile.rows) or "it has none"
+    shown = "stdin" if inputs.is_stdin(path) else path
+    return ", ".join(f"{shown}:{row.backend}" for row in profile.rows) or "it has none"
 
 
 def _kind_of(text: str) -> str | None:
     """What the file of mlpfusion at this path holds: JSON that says so before anything long. None for any other."""
     path = Path(text)
     try:
-        if not path.is_file():
+        if inputs.is_stdin(text):
+            start = _peeked()
+        elif path.is_file():
+            with path.open("rb") as file:
+                start = file.read(_START)
+        else:
             return None
-        with path.open("rb") as file:
-            start = file.read(_START)
     except (OSError, ValueError):  # ValueError: a name with a null byte
         return None
+    start = inputs.start(start, _START)
     if start.lstrip()[:1] != b"{" or b'"traceEvents"' in start or not _SCHEMA.search(start):
         return None
     kind = _KIND.search(start)

@@ -207,9 +207,13 @@ def parse(data: bytes) -> list[object]:
         raise ValueError(f"it is no JSON: {_why(error)}") from None
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise ValueError(f"it has no kind {KIND!r} at its top")
-    if document.get("schema") != SCHEMA or not isinstance(document.get("entries"), list):
-        raise ValueError(f"its schema is {_short(document.get('schema'))}, not {SCHEMA}, or it has no list of entries")
-    entries: list[object] = document["entries"]
+    schema, entries = document.get("schema"), document.get("entries")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise ValueError(
+            f"its schema is {_short(schema)} and these kernels read up to {SCHEMA}: upgrade them to read it"
+        )
+    if isinstance(schema, bool) or schema != SCHEMA or not isinstance(entries, list):
+        raise ValueError(f"its schema is {_short(schema)}, not {SCHEMA}, or it has no list of entries")
     return entries
 
 

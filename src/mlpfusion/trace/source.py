@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import queue
-import sys
 import tarfile
 import threading
 import zipfile
@@ -14,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from mlpfusion import limits
+from mlpfusion import inputs, limits
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def texts(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Text]:
     if isinstance(source, bytes):
         return _opened("the given bytes", io.BytesIO(source), None, max_bytes)
     if str(source) == "-":
-        return _opened("stdin", sys.stdin.buffer, None, max_bytes)
+        return _opened("stdin", inputs.stdin(), None, max_bytes)
     if not str(source):
         raise UsageError("a trace's name is empty: ''")
     path, member = _split(str(source))

@@ -1,0 +1,90 @@
+"""Reads a file that a verb is given, plain or gzip, or stdin in its place."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from mlpfusion import files
+from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    import os
+
+STDIN: Final = "-"
+_GZIP: Final = b"\x1f\x8b"
+
+
+def is_stdin(name: str | os.PathLike[str]) -> bool:
+    """Whether a name stands for stdin; a file of that name is `./-`."""
+    return str(name) == STDIN
+
+
+def stdin() -> IO[bytes]:
+    """The bytes of stdin.
+
+    Raises:
+        UsageError: nobody has put anything there: it is a terminal.
+    """
+    stream = sys.stdin.buffer
+    if stream.isatty():
+        raise UsageError("stdin is a terminal; pipe a file into it, or name one")
+    return stream
+
+
+def read(what: str, name: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """The bytes of a file, or of stdin for `-`; what is gzip is decompressed.
+
+    Raises:
+        UsageError: there is no such file, it is damaged gzip, holds more than `most_bytes`, or stdin is empty.
+    """
+    shown = "stdin" if is_stdin(name) else f"{what} {str(name)!r}"
+    if is_stdin(name):
+        try:
+            data = stdin().read(most_bytes + 1)
+        except OSError as error:
+            raise UsageError(f"stdin cannot be read: {error.strerror or error}") from None
+        if not data:
+            raise UsageError(f"stdin is empty; pipe a {what} into it, or name one")
+    else:
+        data = files.read_whole(what, Path(name), most_bytes)
+    if data.startswith(_GZIP):
+        data = _inflated(data, shown, most_bytes)
+    if len(data) > most_bytes:
+        raise UsageError(f"{shown} is larger than {most_bytes // 2**20} MiB; that is none of ours")
+    return data
+
+
+def start(data: bytes, size: int) -> bytes:
+    """The first bytes of a file whose own first bytes are `data`, decompressed if they are gzip."""
+    if not data.startswith(_GZIP):
+        return data[:size]
+    text = b""
+    while data.startswith(_GZIP) and len(text) < size:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            text += member.decompress(data, size - len(text))
+        except zlib.error:
+            break
+        data = member.unused_data
+    return text
+
+
+def _inflated(data: bytes, shown: str, most_bytes: int) -> bytes:
+    """What all members of a gzip file hold, one byte more than allowed at most."""
+    parts: list[bytes] = []
+    left = most_bytes + 1
+    while data and left > 0:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            part = member.decompress(data, left)
+        except zlib.error as error:
+            raise UsageError(f"{shown} is damaged gzip: {error}") from None
+        parts.append(part)
+        left -= len(part)
+        if not member.eof and left > 0:
+            raise UsageError(f"{shown} is damaged gzip: it is cut short")
+        data = member.unused_data.lstrip(b"\0")  # padding is allowed between and after members
+    return b"".join(parts)

@@ -1,0 +1,121 @@
+"""inputs: `-` is stdin for every verb that reads a file, plain or gzip."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlpfusion import cli, inputs
+from mlpfusion.errors import UsageError
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "bench" / "results" / "h200-traffic.json"
+PROFILE = json.dumps(next(iter(json.loads(RESULT.read_text(encoding="utf-8"))["profiles"].values()))).encode()
+TRACE = gzip.decompress((ROOT / "tests" / "data" / "h200_compile.json.gz").read_bytes())
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, data: bytes, *args: str
+) -> tuple[int, str, str]:
+    stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stdin", stream)
+    code = cli.main(args)
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    result, trace = tmp_path / "r.json", tmp_path / "t.json"
+    result.write_bytes(PROFILE)
+    trace.write_bytes(TRACE)
+    return str(result), str(trace)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])])
+@pytest.mark.parametrize("verb", ["table", "predict", "read", "diff of rows", "diff of traces"])
+def test_stdin_gives_what_the_file_gives(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, files: tuple[str, str], verb: str, pack
+) -> None:
+    result, trace = files
+    data, by_file, by_stdin = {
+        "table": (PROFILE, ["table", result], ["table", "-"]),
+        "predict": (PROFILE, ["predict", result], ["predict", "-"]),
+        "read": (TRACE, ["read", trace], ["read", "-"]),
+        "diff of rows": (
+            PROFILE,
+            ["diff", f"{result}:eager", f"{result}:triton"],
+            ["diff", "stdin:eager", f"{result}:triton"],
+        ),
+        "diff of traces": (TRACE, ["diff", trace, trace], ["diff", trace, "-"]),
+    }[verb]
+    code, wanted, err = run(capsys, monkeypatch, b"", *by_file)
+    assert code == 0, err
+    code, out, err = run(capsys, monkeypatch, pack(data), *by_stdin)
+    assert (code, err) == (0, "")
+
+    def unnamed(text: str) -> str:
+        for name in (f"{result}:eager", "result.json:eager", trace, result, "stdin:eager", "stdin", "result.json"):
+            text = text.replace(name, "-")
+        return text
+
+    assert unnamed(out).split() == unnamed(wanted).split()
+
+
+@pytest.mark.parametrize(
+    "args", [["table", "-"], ["predict", "-"], ["read", "-"], ["diff", "-", "x.json"], ["diff", "stdin:a", "x"]]
+)
+def test_an_empty_stdin_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    code, out, err = run(capsys, monkeypatch, b"", *args)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "stdin" in err
+
+
+@pytest.mark.parametrize("args", [["table", "-"], ["predict", "-"], ["read", "-"], ["diff", "-", str(RESULT)]])
+def test_a_terminal_as_stdin_is_one_line(args: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        command = [sys.executable, "-m", "mlpfusion", *args]
+        done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "mlpfusion: stdin is a terminal; pipe a file into it, or name one\n"
+
+
+@pytest.mark.parametrize("args", [["read", "-", "-"], ["diff", "-", "-"], ["diff", "stdin:eager", "-"]])
+def test_stdin_is_read_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    code, out, err = run(capsys, monkeypatch, PROFILE, *args)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "stdin; only one" in err or "stdin can be read only once" in err
+
+
+def test_a_result_on_stdin_names_its_rows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, files: tuple[str, str]
+) -> None:
+    code, _, err = run(capsys, monkeypatch, PROFILE, "diff", "-", files[1])
+    assert code == 2
+    assert "stdin:eager, stdin:compile" in err
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x1f\x8b", b"\x1f\x8bnothing", gzip.compress(PROFILE)[:-9], gzip.compress(b"x" * 4096)]
+)
+def test_damaged_or_too_large_gzip_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "r.json.gz"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=r"damaged gzip|larger than"):
+        inputs.read("result file", path, 2048)
