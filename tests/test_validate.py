@@ -267,6 +267,16 @@ def test_a_backward_may_refuse_a_shape_or_a_dtype(bench: run.Bench, tmp_path: Pa
     assert "no gradient can be had: its backward raises ValueError: 16 bits" in never.headline
 
 
+def test_the_shape_that_is_named_is_one_whose_gradients_are_wrong(bench: run.Bench, tmp_path: Path) -> None:
+    text = """
+    def wrong_in_one_shape(gate, up):
+        y = F.gelu(gate, approximate="tanh") * up
+        return y + (gate - gate.detach()) if gate.shape == (33, 97) else y
+    """
+    found = examine(bench, written(tmp_path, text) + ":wrong_in_one_shape", only=("backward",), dtypes=("float32",))
+    assert check(found, "backward").shape == (33, 97)  # smaller ones are right
+
+
 def test_a_shape_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_path: Path) -> None:
     path = written(
         tmp_path,

@@ -123,7 +123,6 @@ EAGER = {
 def test_the_defect_is_simulated_as_it_was_seen(dtype: Dtype) -> None:
     gate = bounds.every_value(dtype)
     up = torch.full_like(gate, 1.0 + bounds.EPS[dtype])
-    assert F.gelu(torch.full((64,), 3e38)).isfinite().all() or "AVX512" in torch.backends.cpu.get_cpu_capability()
     with overflowing(ONEDNN):
         y = F.gelu(gate) * up
         assert torch.nn.GELU()(gate).isinf().sum() == 128
