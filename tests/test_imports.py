@@ -42,13 +42,15 @@ ALLOWED = {
     "spec": {"errors", "limits"},
     "exact": {"spec"},
     "device": {"errors"},
-    "ledgers": set(),
-    "records": {"errors", "spec", "device", "ledgers"},
+    "quantities": set(),
+    "ledgers": {"quantities"},
+    "records": {"errors", "spec", "device", "ledgers", "quantities"},
     "readings": {"ledgers", "records"},
     "tunings": {"spec", "device", "records"},
     "verdicts": {"spec", "device", "records"},
     "proofs": {"spec", "device", "records"},
-    "choices": {"errors", "limits", "spec", "device", "records"},
+    "choices": {"errors", "limits", "quantities", "spec", "device", "records"},
+    "invariants": {"choices", "ledgers", "records"},
     "files": {"errors"},
     "inputs": {"errors", "files"},
     "heads": {"errors"},
@@ -69,7 +71,7 @@ ALLOWED = {
     "backend": LEAVES | {"module", "hooks"},  # the module only as a type
     "provenance": LEAVES | {"backend"},
     "holding": LEAVES | {"provenance"},
-    "choice_file": LEAVES | {"files", "heads"},
+    "choice_file": LEAVES | {"files", "heads", "invariants"},
     "auto": LEAVES | {"backend", "holding", "provenance", "choice_file", "module"},  # the module only as a type
     "module": LEAVES | {"backend", "auto"},
     "backends": LEAVES | {"backend", "module", "hooks", "backends"},
@@ -81,7 +83,7 @@ ALLOWED = {
     "validate": LEAVES
     | {"backend", "module", "exact", "reference", "backends.eager", "hub_tree", "measure", "spread", "validate"},
     "testing": {"errors", "verdicts", "report", "validating"},
-    "store": LEAVES | {"files", "heads", "inputs"},
+    "store": LEAVES | {"files", "heads", "inputs", "invariants"},
     "report": LEAVES
     | {"spread", "report", "store", "choice_file", "models.predict", "models.foresee"},  # as types alone
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type

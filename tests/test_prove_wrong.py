@@ -76,7 +76,8 @@ def test_weights_that_cannot_be_read(damage: str, saved: Path, tmp_path: Path, c
 
 
 def test_inputs_that_do_not_fit_and_bad_rounds(saved: Path, capsys: Any) -> None:
-    assert "cannot be made" in said(saved, capsys, "--seq", "99999999999999")
+    assert "--seq must be an integer from 1 to 2147483647" in said(saved, capsys, "--seq", "99999999999999")
+    assert "batch 1 x seq 2147483647 with a vocabulary of" in said(saved, capsys, "--seq", "2147483647")
     assert "--rounds must be an integer from 0 to 100000, got '-1'" in said(saved, capsys, "--rounds", "-1")
 
 

@@ -38,9 +38,10 @@ from mlpfusion.records import (
 from mlpfusion.spec import ACTIVATIONS, DTYPES, MODES, MLPSpec, Workload
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)  # no lone surrogates: JSON has no place for them
-TIMES = st.floats(allow_nan=False, allow_infinity=False)
+TIMES = st.floats(1e-9, 1e12)
 COUNTS = st.integers(0, 2**53)
-SIZES = st.integers(1, 2**31)
+SOME = st.integers(1, 2**53)
+SIZES = st.integers(1, 2**15)  # batch and seq of it are less than 2**31 tokens
 REASONS = st.dictionaries(WORDS, WORDS, max_size=2)
 
 
@@ -77,13 +78,21 @@ PRE_OPS = st.builds(
     profiler_inflation=maybe(TIMES),
     **PARTS,
 )
-RATIOS = st.builds(Ratio, baseline=WORDS, median=TIMES, low=TIMES, high=TIMES, confidence=TIMES, n=COUNTS)
+THREE = st.tuples(TIMES, TIMES, TIMES).map(sorted)
+RATIOS = st.builds(
+    lambda three, **others: Ratio(low=three[0], median=three[1], high=three[2], **others),
+    THREE,
+    baseline=WORDS,
+    confidence=st.floats(0, 1),
+    n=SOME,
+)
 CLOCK = st.builds(
-    Clock,
-    n=COUNTS,
-    median=TIMES,
-    p20=maybe(TIMES),
-    p80=maybe(TIMES),
+    lambda three, few, **others: Clock(
+        p20=None if few else three[0], median=three[1], p80=None if few else three[2], **others
+    ),
+    THREE,
+    st.booleans(),
+    n=SOME,
     l2=st.sampled_from(["cold", "warm", "unknown"]),
     dropped=COUNTS,
     ratio_to_eager=maybe(RATIOS),
@@ -96,7 +105,7 @@ INTERMEDIATES = st.builds(
     bytes=COUNTS,
     moved_bytes=COUNTS,
     written_by=WORDS,
-    read_by=some(WORDS),
+    read_by=st.lists(WORDS, min_size=1, max_size=2).map(tuple),
     saved=st.booleans(),
 )
 STEPS = st.builds(
@@ -113,8 +122,14 @@ STEPS = st.builds(
 CEILINGS = st.builds(
     Ceilings,
     dtype=WORDS,
-    copies=some(st.builds(CopyRate, bytes=COUNTS, bytes_per_second=TIMES, n=COUNTS)),
-    products=some(st.builds(ProductRate, m=SIZES, n=SIZES, k=SIZES, flops_per_second=TIMES, samples=COUNTS)),
+    copies=st.lists(SOME, min_size=1, max_size=2, unique=True).flatmap(
+        lambda sizes: st.tuples(
+            *(st.builds(CopyRate, bytes=st.just(size), bytes_per_second=TIMES, n=SOME) for size in sorted(sizes))
+        )
+    ),
+    products=st.lists(
+        st.builds(ProductRate, m=SIZES, n=SIZES, k=SIZES, flops_per_second=TIMES, samples=SOME), min_size=1, max_size=2
+    ).map(tuple),
 )
 ROWS = st.builds(
     Row,
@@ -131,8 +146,8 @@ ROWS = st.builds(
             rms_error=TIMES,
             eager_max_error=TIMES,
             eager_rms_error=TIMES,
-            rows=COUNTS,
-            elements=COUNTS,
+            rows=SOME,
+            elements=SOME,
         )
     ),
     kernels=st.lists(KERNELS, min_size=1, max_size=2).map(tuple),
@@ -195,7 +210,8 @@ PROFILES = st.builds(
         float32_matmul_precision=WORDS,
         flags=st.dictionaries(WORDS, WORDS, max_size=2),
     ),
-    rows=some(ROWS, 3),
+    rows=st.lists(ROWS, max_size=3, unique_by=lambda row: row.backend).map(tuple),
+    ceilings=maybe(CEILINGS),
     complete=st.booleans(),
 )
 

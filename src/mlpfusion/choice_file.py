@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from mlpfusion import files, heads
+from mlpfusion import files, heads, invariants
 from mlpfusion.choices import SCHEMA, Choice, Plan
 from mlpfusion.errors import UsageError
 
@@ -73,6 +73,9 @@ def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept
     shown = f"{what} {str(path)!r}"
     heads.check(heads.read(data, shown), shown, kind=kind, newest=SCHEMA)
     try:
-        return msgspec.json.decode(data, type=record)
+        found = msgspec.json.decode(data, type=record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{shown} is damaged: {error}") from None
+    for wrong in invariants.broken(found):
+        raise UsageError(f"{shown} is damaged: {wrong}")
+    return found

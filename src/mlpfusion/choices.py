@@ -8,6 +8,7 @@ from typing import Final, Literal
 from mlpfusion import limits
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
+from mlpfusion.quantities import Share, Some
 from mlpfusion.records import Clock, Environment, Memory, Ratio, Record
 from mlpfusion.spec import MODES, MLPSpec, Mode
 
@@ -45,7 +46,7 @@ class Plan(Record, frozen=True, kw_only=True):
     schema: int
     kind: Literal["choice plan"]
     spec: MLPSpec
-    rounds: int
+    rounds: Some
     holds: Conditions
 
 
@@ -72,14 +73,14 @@ class Point(Record, frozen=True, kw_only=True):
     """
 
     mode: Mode
-    tokens: int
+    tokens: Some
     chosen: str | None
     winner: str | None
     runner_up: str | None
     tied: tuple[str, ...]
     contenders: tuple[Contender, ...]
     reason: str | None = None
-    neighbours: float | None = None
+    neighbours: Share | None = None
 
 
 class Range(Record, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
+from mlpfusion.quantities import Count, Rate, Some, Time
+
 Role = Literal[
     "gate_gemm",
     "up_gemm",
@@ -22,8 +24,6 @@ Role = Literal[
     "other",
 ]
 Source = Literal["operator", "triton", "inductor", "interpreter", "declared"]
-# How many, of bytes, operations or kernels: a file that says less than none is damaged.
-Count = Annotated[int, msgspec.Meta(ge=0)]
 IntermediateRole = Literal["gate", "up", "gate_up", "act", "product", "other"]
 # Operators that bring the input of a CUDA graph's replay and take its output away.
 COPIES: Final = frozenset({"aten::copy_", "aten::_foreach_copy_"})
@@ -103,8 +103,8 @@ class ScheduledGraph(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     code: str
-    kernels: int = 0
-    intermediates: tuple[int, ...] = ()
+    kernels: Count = 0
+    intermediates: tuple[Count, ...] = ()
     unknown: str | None = None
 
 
@@ -118,7 +118,7 @@ class Intermediate(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Count
     moved_bytes: Count
     written_by: str
-    read_by: tuple[str, ...]
+    read_by: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     saved: bool = False
 
 
@@ -139,11 +139,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     flops: Count | None = None
     backward: bool = False
     kernels: tuple[Count, ...] = ()
-    time_us: float | None = None
+    time_us: Time | None = None
     measured_read_bytes: Count | None = None
     measured_write_bytes: Count | None = None
     alone_bytes: Count | None = None
-    limit_us: float | None = None
+    limit_us: Time | None = None
     bound: Literal["memory", "compute"] | None = None
     above: str | None = None
     values_read: tuple[Count, ...] = ()
@@ -158,27 +158,27 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class CopyRate(msgspec.Struct, frozen=True, kw_only=True):
     """What copies of one size reach: `bytes` are those read and written together, the rate is of the median of `n`."""
 
-    bytes: int
-    bytes_per_second: float
-    n: int
+    bytes: Some
+    bytes_per_second: Rate
+    n: Some
 
 
 class ProductRate(msgspec.Struct, frozen=True, kw_only=True):
     """What a matrix product [m, k] x [k, n] reaches, by the median of `samples`."""
 
-    m: int
-    n: int
-    k: int
-    flops_per_second: float
-    samples: int
+    m: Some
+    n: Some
+    k: Some
+    flops_per_second: Rate
+    samples: Some
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     """What one card was measured to reach in one dtype, from a cold L2: copies by ascending size, matrix products."""
 
     dtype: str
-    copies: tuple[CopyRate, ...]
-    products: tuple[ProductRate, ...]
+    copies: Annotated[tuple[CopyRate, ...], msgspec.Meta(min_length=1)]
+    products: Annotated[tuple[ProductRate, ...], msgspec.Meta(min_length=1)]
 
 
 class DeviceWork(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,10 @@ def before_the_race(backend: str, analysis: Analysis, device: Device, *, failed:
     l2: L2 = "cold" if device.kind == "cuda" else "unknown"
     reason = "not raced: the row failed" if failed else "not raced yet"
     kernel = summarise(Samples(backend=backend, clock="kernel_us", l2=l2, values=analysis.kernel_us))
-    return Clocks(kernel_us=kernel, reasons=dict.fromkeys(RACED, reason))
+    reasons = dict.fromkeys(RACED, reason)
+    if kernel.median == 0:  # nothing can be said in proportion to it
+        return Clocks(reasons={**reasons, "kernel_us": "in the trace its kernels take no time"})
+    return Clocks(kernel_us=kernel, reasons=reasons)
 
 
 def after_the_race(row: Row, raced: Raced, device: Device) -> Row:

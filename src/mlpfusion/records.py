@@ -10,7 +10,8 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.ledgers import Ceilings, Count, Intermediate, Role, ScheduledGraph, Step
+from mlpfusion.ledgers import Ceilings, Intermediate, Role, ScheduledGraph, Step
+from mlpfusion.quantities import Count, Error, Factor, PositiveTime, Share, Some, Time
 from mlpfusion.spec import Workload
 
 SCHEMA: Final = 1
@@ -41,12 +42,12 @@ class Decoded(Record, frozen=True, kw_only=True):
     dtype: str | None = None
     tile: str | None = None
     layout: str | None = None
-    stages: int | None = None
+    stages: Count | None = None
     fused_ops: tuple[str, ...] = ()
     instruction: str | None = None
     cluster: str | None = None
-    alignment: int | None = None
-    vector: int | None = None
+    alignment: Count | None = None
+    vector: Count | None = None
     split_k: bool | None = None
     epilogue: tuple[str, ...] = ()
 
@@ -78,9 +79,9 @@ class Kernel(Record, frozen=True, kw_only=True):
     name: str
     role: Role
     decoded: Decoded
-    time_us: float | None
-    p20_us: float | None = None
-    p80_us: float | None = None
+    time_us: Time | None
+    p20_us: Time | None = None
+    p80_us: Time | None = None
     op: str | None = None
     launched_by: str | None = None
 
@@ -88,12 +89,12 @@ class Kernel(Record, frozen=True, kw_only=True):
 class Launches(Record, frozen=True, kw_only=True):
     """Work handed to the device by one call. `runtime_launches` counts API calls by name, such as cuLaunchKernelEx."""
 
-    kernels: int
-    memcpys: int
-    memsets: int
-    runtime_launches: dict[str, int]
-    occupancy_queries: int
-    syncs: int
+    kernels: Count
+    memcpys: Count
+    memsets: Count
+    runtime_launches: dict[str, Count]
+    occupancy_queries: Count
+    syncs: Count
 
 
 class PreOpParts(Record, frozen=True, kw_only=True):
@@ -102,16 +103,16 @@ class PreOpParts(Record, frozen=True, kw_only=True):
     `dispatch` is aten::* and other operators, `runtime` the CUDA/HIP API calls.
     """
 
-    dynamo_cache_lookup: float | None = None
-    compiled_region_self: float | None = None
-    pregraph: float | None = None
-    aot_prologue: float | None = None
-    compiled_graph_entry: float | None = None
-    autograd_function: float | None = None
-    triton_launcher: float | None = None
-    dispatch: float | None = None
-    runtime: float | None = None
-    unattributed: float | None = None
+    dynamo_cache_lookup: Time | None = None
+    compiled_region_self: Time | None = None
+    pregraph: Time | None = None
+    aot_prologue: Time | None = None
+    compiled_graph_entry: Time | None = None
+    autograd_function: Time | None = None
+    triton_launcher: Time | None = None
+    dispatch: Time | None = None
+    runtime: Time | None = None
+    unattributed: Time | None = None
 
 
 class PreOps(PreOpParts, frozen=True, kw_only=True):
@@ -121,13 +122,13 @@ class PreOps(PreOpParts, frozen=True, kw_only=True):
     host time of the same call.
     """
 
-    n: int
-    time_to_first_launch: float | None = None
+    n: Count
+    time_to_first_launch: Time | None = None
     first_launch: str | None = None
-    time_to_first_kernel: float | None = None
+    time_to_first_kernel: Time | None = None
     between_launches: PreOpParts | None = None
-    host_us: float | None = None
-    profiler_inflation: float | None = None
+    host_us: Time | None = None
+    profiler_inflation: Factor | None = None
 
 
 class Analysis(Record, frozen=True, kw_only=True):
@@ -153,11 +154,11 @@ class Ratio(Record, frozen=True, kw_only=True):
     """Median of paired per-round ratios to a baseline and its distribution-free confidence interval."""
 
     baseline: str
-    median: float
-    low: float
-    high: float
-    confidence: float
-    n: int
+    median: Factor
+    low: Factor
+    high: Factor
+    confidence: Share
+    n: Some
 
 
 class Clock(Record, frozen=True, kw_only=True):
@@ -166,14 +167,14 @@ class Clock(Record, frozen=True, kw_only=True):
     `l2` says whether the last-level cache was flushed before each sample; `dropped` counts discarded samples.
     """
 
-    n: int
-    median: float
-    p20: float | None
-    p80: float | None
+    n: Some
+    median: PositiveTime
+    p20: PositiveTime | None
+    p80: PositiveTime | None
     l2: L2
-    dropped: int = 0
+    dropped: Count = 0
     ratio_to_eager: Ratio | None = None
-    samples: tuple[float, ...] = ()
+    samples: tuple[Time, ...] = ()
 
 
 class Clocks(Record, frozen=True, kw_only=True):
@@ -189,7 +190,7 @@ class Clocks(Record, frozen=True, kw_only=True):
     kernel_us: Clock | None = None
     graph_us: Clock | None = None
     reasons: dict[str, str] = {}
-    neighbours: float | None = None
+    neighbours: Share | None = None
 
 
 class Samples(Record, frozen=True, kw_only=True):
@@ -198,7 +199,7 @@ class Samples(Record, frozen=True, kw_only=True):
     backend: str
     clock: str
     l2: L2
-    values: tuple[float | None, ...]
+    values: tuple[Time | None, ...]
 
 
 class Bound(Record, frozen=True, kw_only=True):
@@ -209,12 +210,12 @@ class Bound(Record, frozen=True, kw_only=True):
     """
 
     by: Literal["cpu", "gpu"]
-    margin: float
-    host_us: float
-    device_us: float
-    n: int = 0
-    host_p20_us: float | None = None
-    host_p80_us: float | None = None
+    margin: Factor
+    host_us: PositiveTime
+    device_us: PositiveTime
+    n: Count = 0
+    host_p20_us: Time | None = None
+    host_p80_us: Time | None = None
 
 
 # ---- bytes, memory, accuracy -----------------------------------------------------------------------------------------
@@ -246,7 +247,7 @@ class Traffic(Record, frozen=True, kw_only=True):
     measured_bytes: Count | None = None
     alone_bytes: Count | None = None
     explained: str | None = None
-    limit_us: float | None = None
+    limit_us: PositiveTime | None = None
     scheduled: tuple[ScheduledGraph, ...] = ()
     reasons: dict[str, str] = {}
 
@@ -254,8 +255,8 @@ class Traffic(Record, frozen=True, kw_only=True):
 class Memory(Record, frozen=True, kw_only=True):
     """Bytes that one call keeps for backward (unique storages, parameters excluded) and its peak above the weights."""
 
-    saved_for_backward_bytes: int | None = None
-    peak_bytes: int | None = None
+    saved_for_backward_bytes: Count | None = None
+    peak_bytes: Count | None = None
     reasons: dict[str, str] = {}
 
 
@@ -265,12 +266,12 @@ class Accuracy(Record, frozen=True, kw_only=True):
     None says that an element is nan or inf. In training the figures are the worst over the output and all gradients.
     """
 
-    max_error: float | None
-    rms_error: float | None
-    eager_max_error: float
-    eager_rms_error: float
-    rows: int
-    elements: int
+    max_error: Error | None
+    rms_error: Error | None
+    eager_max_error: Error
+    eager_rms_error: Error
+    rows: Some
+    elements: Some
 
     @property
     def ratio(self) -> float:
@@ -298,8 +299,8 @@ def _over(error: float | None, eager: float) -> float:
 class Setup(Record, frozen=True, kw_only=True):
     """One-time costs in seconds: binding the backend, and its first call (compilation and autotuning are in it)."""
 
-    bind_s: float
-    first_call_s: float
+    bind_s: Time
+    first_call_s: Time
 
 
 class Row(Record, frozen=True, kw_only=True):
@@ -313,7 +314,7 @@ class Row(Record, frozen=True, kw_only=True):
     status: Status
     reason: str | None = None
     emulated: bool = False
-    tokens: int | None = None
+    tokens: Some | None = None
     setup: Setup | None = None
     accuracy: Accuracy | None = None
     kernels: tuple[Kernel, ...] = ()
@@ -342,8 +343,8 @@ class Environment(Record, frozen=True, kw_only=True):
     kernels: str | None
     cuda: str | None
     driver: str | None
-    sm_clock_mhz: int | None
-    memory_clock_mhz: int | None
+    sm_clock_mhz: Count | None
+    memory_clock_mhz: Count | None
     float32_matmul_precision: str
     flags: dict[str, str] = {}
     distributions: dict[str, str | None] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion import files, heads, inputs
+from mlpfusion import files, heads, inputs, invariants
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import SCHEMA, Profile, Record
 
@@ -46,25 +46,9 @@ def load(path: str | os.PathLike[str]) -> Profile:
         profile = msgspec.json.decode(text, type=Profile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{shown} is a damaged profile: {error}") from None
-    for wrong in _beyond(profile):
+    for wrong in invariants.broken(profile):
         raise UsageError(f"{shown} is a damaged profile: {wrong}")
     return profile
-
-
-def _beyond(profile: Profile) -> Iterator[str]:
-    """Where a launch names a kernel or a value that its row does not have."""
-    for place, row in enumerate(profile.rows):
-        for number, step in enumerate(() if row.traffic is None else row.traffic.steps):
-            values = len(row.traffic.intermediates) if row.traffic is not None else 0
-            for field, last, what in (
-                ("kernels", len(row.kernels), "kernels"),
-                ("values_read", values, "intermediates"),
-                ("values_written", values, "intermediates"),
-            ):
-                for index in getattr(step, field):
-                    if index >= last:
-                        where = f"$.rows[{place}].traffic.steps[{number}].{field}"
-                        yield f"{index} where its row has {last} {what} - at `{where}`"
 
 
 def encode(result: Record) -> str:
