@@ -132,6 +132,14 @@ def test_what_cannot_be_served(tmp_path: Path, trace: Path) -> None:
             perfetto.serve(trace, timeout_s=1, ready=print, port=port)
 
 
+@pytest.fixture
+def _a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
+    for name in ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("_a_display")
 def test_the_verb(trace: Path) -> None:
     command = [sys.executable, "-m", "mlpfusion", "open", str(trace), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -145,6 +153,7 @@ def test_the_verb(trace: Path) -> None:
         assert (running.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.usefixtures("_a_display")
 def test_the_verb_gives_up(trace: Path) -> None:
     command = [sys.executable, "-m", "mlpfusion", "open", str(trace), "--port", "0", "--timeout", "0.5"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -43,6 +43,16 @@ if TYPE_CHECKING:
     from mlpfusion.records import Profile
     from mlpfusion.spec import MLPSpec, Workload
 
+_FIRST: Final = """\
+Try first:
+  mlpfusion backends                    what runs on this machine
+  mlpfusion profile --json result.json  measure it all, minutes
+  mlpfusion table result.json           the figures again
+  mlpfusion choose gemma-2b             which backend for a model
+  mlpfusion read trace.json.gz          what a profiler trace says
+  mlpfusion validate kernel.py:gelu_mul judge a kernel of your own
+
+"""
 
 app = typer.Typer(
     rich_markup_mode=None,  # plain help: rich alone takes as long to import as the rest of `--help`
@@ -231,9 +241,12 @@ cli_choose.add_to(app)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on `argv` (default: what was typed) and return the exit code."""
-    args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    given = list(sys.argv[1:] if argv is None else argv)
+    args = given or ["--help"]
     try:
         cli_streams.prepare()
+        if not given:
+            cli_streams.write_out(_FIRST)
         code = app(args, prog_name="mlpfusion", standalone_mode=False)
         cli_streams.write_out("")  # what the parser wrote may still be held back
     except cli_streams.ReaderGoneError:  # `mlpfusion table … | head`: the reader has what it wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -171,13 +172,17 @@ def _open(
 ) -> int:
     """Show a trace in the Perfetto UI.
 
-    Prints the link and serves the trace from this machine until the UI has fetched it.
+    Prints the link and serves the trace from this machine until the UI has fetched it. Without a display it prints the
+    `ssh -L` command that brings the port to the machine with the browser.
     """
     limit = seconds("--timeout", timeout)
     number = size("--port", port, limits.PORT)
     from mlpfusion import perfetto
 
     def ready(served: Served) -> None:
+        command = perfetto.tunnel(served.port)
+        if command is not None:
+            say(f"no display here: run this on your own machine first, then open the link there: {command}", sys.stderr)
         say(served.link)
         if browser:
             import webbrowser

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import shlex
+import socket
+import sys
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +19,7 @@ from mlpfusion import limits
 from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 9001  # the one port of loopback from which the UI's content security policy lets it fetch
@@ -22,6 +27,26 @@ UI: Final = "https://ui.perfetto.dev"
 _CHUNK: Final = 1 << 20
 _POLL_S: Final = 0.2
 _IDLE_S: Final = 30.0  # for a client that connects and then says nothing
+
+
+_BY_SSH: Final = ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY")
+_DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+def tunnel(port: int, environment: Mapping[str, str] | None = None) -> str | None:
+    """The `ssh -L` command that brings a port of this machine to the user's, or None where a browser can run here.
+
+    No browser can where the session came by SSH or, on Linux, there is no display.
+    """
+    given = os.environ if environment is None else environment
+    by_ssh = any(given.get(name) for name in _BY_SSH)
+    if not by_ssh and (sys.platform != "linux" or any(given.get(name) for name in _DISPLAYS)):
+        return None
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a user number without a name, as in some containers
+        user = "USER"
+    return f"ssh -L {port}:{HOST}:{port} {shlex.quote(f'{user}@{socket.gethostname()}')}"
 
 
 class Served(NamedTuple):
