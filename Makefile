@@ -38,7 +38,7 @@ test: $(DEV_READY)
 
 # By name: to collect the others would take longer than to run these.
 test-isa: $(DEV_READY)
-	PYTHONDONTWRITEBYTECODE= ONEDNN_MAX_CPU_ISA=AVX2 $(PY) -m pytest -n auto --dist loadfile -m values $$(grep -l '^pytestmark = pytest.mark.values' tests/test_*.py) $(ARGS)
+	PYTHONDONTWRITEBYTECODE= ONEDNN_MAX_CPU_ISA=AVX2 $(PY) -m pytest -n auto --dist loadfile -m values $$(grep -lE '^(pytestmark = |@)pytest.mark.values' tests/test_*.py) $(ARGS)
 
 gpu-test: $(DEV_READY)
 	@$(PY) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make: gpu-test needs a GPU; torch sees none")'

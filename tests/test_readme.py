@@ -124,12 +124,13 @@ def test_what_judges_values_runs_under_both_instruction_sets_and_the_whole_suite
     assert re.findall(r"^make (\S+)", run, re.MULTILINE) == ["lint", "test-isa", "test"]
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\ntest-isa:", 1)[1].split("\n\n", 1)[0]
     assert "ONEDNN_MAX_CPU_ISA=AVX2" in recipe
-    assert "-m values $$(grep -l '^pytestmark = pytest.mark.values' tests/test_*.py)" in recipe
+    assert "-m values $$(grep -lE '^(pytestmark = |@)pytest.mark.values' tests/test_*.py)" in recipe
 
 
 def test_a_file_that_judges_values_by_functions_of_pytorch_has_the_marker() -> None:
     files = (ROOT / "tests").glob("test_*.py")
-    marked = {path.name for path in files if "\npytestmark = pytest.mark.values\n" in path.read_text(encoding="utf-8")}
+    pattern = re.compile(r"^(pytestmark = |@)pytest\.mark\.values$", re.MULTILINE)
+    marked = {path.name for path in files if pattern.search(path.read_text(encoding="utf-8"))}
     named = {"test_exact.py", "test_reference.py", "test_validate_bounds.py", "test_validate_asked.py"}
     assert marked >= named | {"test_validate_excuses.py"}
     assert "test_validate_self.py" not in marked  # which takes minutes
