@@ -10,6 +10,7 @@ import torch
 from mlpfusion import limits
 from mlpfusion.device import describe
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.models import trusted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,10 +44,22 @@ def load_model(path: Path, *, device: str, dtype: Dtype | None, layers: int | No
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise UsageError(f"model {str(path)!r} has no config.json")
+    trusted.check_configs(folder, file)
+    read = layers is None and path.is_dir()
+    if read:
+        trusted.check_weights(folder)
+    with trusted.offline():
+        return _built(path, file, device=device, dtype=dtype, layers=layers, seed=seed, read=read)
+
+
+def _built(
+    path: Path, file: Path, *, device: str, dtype: Dtype | None, layers: int | None, seed: int, read: bool
+) -> nn.Module:
+    """The model, once its folder is known to run nothing; with the weights in it if `read` and there are some."""
     import transformers
 
     try:
-        config = transformers.AutoConfig.from_pretrained(file, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each configuration class has checks, and mistakes, of its own
         raise UsageError(f"model {str(path)!r}: its config cannot be read: {_said(error)}") from None
     config = config.get_text_config()
@@ -61,7 +74,8 @@ def load_model(path: Path, *, device: str, dtype: Dtype | None, layers: int | No
     if auto is None:
         raise UsageError(f"model {str(path)!r} is a {config.model_type!r}, which is no language model")
     wanted = None if dtype is None else getattr(torch, dtype)
-    read = layers is None and path.is_dir() and any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
+    folder = file.parent
+    read = read and any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
     torch.manual_seed(seed)
     made = _read(auto, folder, config, wanted) if read else _random(auto, path, config, wanted, device)
     return made.to(device).eval()
@@ -71,7 +85,13 @@ def _read(auto: Any, folder: Path, config: Any, dtype: torch.dtype | None) -> nn
     """The model with the weights in a folder, all of them."""
     try:
         made: tuple[nn.Module, dict[str, Any]] = auto.from_pretrained(
-            folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+            folder,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
         )
     except Exception as error:  # damaged files, packages that are missing, too little memory
         raise UsageError(f"model {str(folder)!r}: its weights cannot be read: {_said(error)}") from None
@@ -88,7 +108,9 @@ def _random(auto: Any, path: Path, config: Any, dtype: torch.dtype | None, devic
         raise UsageError(f"model {str(path)!r}: its weights are quantised (quantization_config); random ones are not")
     try:
         with torch.device(device):
-            made: nn.Module = auto.from_config(config, dtype=dtype or config.dtype or torch.float32)
+            made: nn.Module = auto.from_config(
+                config, dtype=dtype or config.dtype or torch.float32, trust_remote_code=False
+            )
     except Exception as error:  # an activation that is not known, sizes that do not go together, too little memory
         raise UsageError(f"model {str(path)!r} cannot be built: {_said(error)}") from None
     return made
