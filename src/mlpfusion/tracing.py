@@ -8,6 +8,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from mlpfusion import files, inputs, interrupts, limits, store
 from mlpfusion.errors import UsageError
 from mlpfusion.readings import Reading
@@ -18,7 +20,7 @@ from mlpfusion.trace.diff import diff as _diff
 from mlpfusion.trace.source import MAX_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mlpfusion.device import DeviceKind
     from mlpfusion.readings import Difference
@@ -29,6 +31,9 @@ _SCHEMA: Final = re.compile(rb'"schema"\s*:')
 _KIND: Final = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 _TRACE: Final = re.compile(rb'\s*\{[^{]*"(schemaVersion|traceEvents|deviceProperties|displayTimeUnit)"\s*:')
 _PROFILER: Final = re.compile(rb"\b(torch|autograd)\.profiler\b|\bimport profiler\b")
+_RUNS: Final = (
+    "each side was measured in a process of its own: an interval holds the spread within a run, not from run to run"
+)
 _START: Final = 4096  # bytes that tell a result file from a trace
 
 
@@ -130,18 +135,42 @@ def diff(
     """
     sides: list[Any] = []
     labels: list[str] = []
+    facts: list[dict[str, object]] = []
     for side in (a, b):
         if isinstance(side, Reading | Row):
             sides.append(side)
             labels.append(side.source if isinstance(side, Reading) else side.backend)
+            facts.append({})
         else:
-            sides.append(_row(str(side)) or read_trace(side, call=call, device=device, max_bytes=max_bytes))
+            row, profile = _row(str(side)) or (None, None)
+            sides.append(row or read_trace(side, call=call, device=device, max_bytes=max_bytes))
             labels.append(str(side))
-    return _diff(sides[0], sides[1], labels=(labels[0], labels[1]))
+            facts.append({} if profile is None else _facts(profile))
+        if isinstance(sides[-1], Reading):
+            facts[-1] = {"GPU": sides[-1].gpu}
+    found = _diff(sides[0], sides[1], labels=(labels[0], labels[1]))
+    if labels[0] == labels[1]:
+        return found
+    return msgspec.structs.replace(found, reasons=(*found.reasons, _RUNS, *_apart(*facts)))
 
 
-def _row(text: str) -> Row | None:
-    """The row that `RESULT.json:backend` names, or None if `text` names no result file."""
+def _facts(profile: Profile) -> dict[str, object]:
+    """What a result records of where it was measured."""
+    there = msgspec.to_builtins(profile.environment)
+    names = {"liger_kernel": "liger-kernel", "sm_clock_mhz": "SM clock MHz", "memory_clock_mhz": "memory clock MHz"}
+    facts = {names.get(name, name): value for name, value in there.items() if not isinstance(value, dict)}
+    return {"GPU": profile.device.name, "mlpfusion": profile.mlpfusion, **facts, **profile.environment.distributions}
+
+
+def _apart(a: dict[str, object], b: dict[str, object]) -> Iterator[str]:
+    """What both sides record and what differs, in one sentence if anything does."""
+    both = [name for name in a if a[name] is not None and b.get(name) is not None and a[name] != b[name]]
+    if both:
+        yield f"they were measured in different environments: {', '.join(f'{n} {a[n]} and {b[n]}' for n in both)}"
+
+
+def _row(text: str) -> tuple[Row, Profile] | None:
+    """The row that `RESULT.json:backend` names with its profile, or None if `text` names no result file."""
     if not text:
         raise UsageError("a trace's name is empty: ''")
     kind = _kind_of(text)
@@ -161,7 +190,7 @@ def _row(text: str) -> Row | None:
         raise UsageError(f"{path!r} has no row {name!r}; valid: {_rows(profile, path)}")
     if not row.kernels:
         raise UsageError(f"row {name!r} of {path!r} has no kernels: it is {row.status}: {row.reason}")
-    return row
+    return row, profile
 
 
 def _peeked() -> bytes:
