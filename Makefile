@@ -1,4 +1,4 @@
-# make profile   measure every backend on the GPU if there is one, else on the CPU; results go to results/
+# make profile   measure every backend on the GPU if there is one, else on the CPU; results go to a new folder in results/
 # make test      run the CPU test suite
 # make test-isa  run the test files that judge values as on a CPU without AVX-512: libraries compute others with it
 # make gpu-test  run the tests that need CUDA
@@ -28,8 +28,11 @@ endif
 
 .PHONY: profile test test-isa gpu-test lint wheel clean found found-dev
 
+# Each run has a folder of its own, named by the time in UTC: a second one keeps the first.
+RESULTS := results/$(shell date -u +%Y-%m-%d-%H%M%S)
+
 profile: $(USER_READY)
-	$(PY) -m mlpfusion profile --out results $(ARGS)
+	$(PY) -m mlpfusion profile --out $(RESULTS) $(ARGS)
 
 test: $(DEV_READY)
 	@$(PY) -c 'import sys; from importlib.util import find_spec as f; f("xdist") or sys.exit("make: $(PY) lacks pytest-xdist: install mlpfusion[dev] there")'

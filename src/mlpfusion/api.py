@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import tempfile
@@ -15,6 +16,7 @@ from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import environment, interrupts, limits, moved, provenance, raced, store, weighing
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.files import alone
 from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
@@ -23,7 +25,7 @@ from mlpfusion.trace import analyse_work, kineto
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mlpfusion.device import Device
     from mlpfusion.ledgers import Ceilings
@@ -93,11 +95,11 @@ def profile(
     if file is not None:
         store.check_file(file)
     files = [path for path in (file, folder / store.RESULT_NAME if folder else None) if path is not None]
-    with interrupts.stoppable(), forking.kept(), tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+    with _running(folder) as scratch:
         run = _Run(
             workload=workload,
             here=here,
-            scratch=Path(scratch),
+            scratch=scratch,
             out=folder,
             files=files,
             rounds=rounds,
@@ -110,6 +112,18 @@ def profile(
             rows={},
         )
         return run.profile(names, {row.backend: row for row in finished})
+
+
+@contextlib.contextmanager
+def _running(out: Path | None) -> Iterator[Path]:
+    """A folder for the workers' files, while nobody else writes to `out` and an interrupt ends the workers."""
+    with (
+        alone(out),
+        interrupts.stoppable(),
+        forking.kept(),
+        tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch,
+    ):
+        yield Path(scratch)
 
 
 class _Run(NamedTuple):

@@ -109,6 +109,39 @@ def check_directory(what: str, path: Path) -> Path:
 
 
 @contextlib.contextmanager
+def alone(folder: Path | None) -> Iterator[None]:
+    """Hold a folder, which is made, so that no other run writes into it meanwhile; nothing without one, or POSIX locks.
+
+    The system frees what a process held once that has ended, however it ended.
+
+    Raises:
+        UsageError: another run holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        folder = None
+    if folder is None:
+        yield
+        return
+    with _refusals(f"output directory {str(folder)!r}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"output directory {str(folder)!r}: another run is writing there; name another folder or wait for it"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(held)
+
+
+@contextlib.contextmanager
 def _refusals(shown: str) -> Iterator[None]:
     """What the system says of a path, as a `UsageError`."""
     try:
