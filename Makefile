@@ -3,9 +3,10 @@
 # make test-isa  run the test files that judge values as on a CPU without AVX-512: libraries compute others with it
 # make gpu-test  run the tests that need CUDA
 # make lint      ruff and mypy
-# make wheel     build the wheel, and unpack it to build/wheel for machines where nothing can be installed
+# make wheel     build both wheels, and unpack them to build/wheel for machines where nothing can be installed
 # make clean     remove what the above have made, results/ excepted
 #
+# hub and liger are installed always, quack where torch is built for CUDA 13 and sees a GPU.
 # PYTHON=...  use this interpreter as it is and install nothing; else .venv is made and filled on first use
 # TORCH=...   more arguments for pip, for example TORCH="--extra-index-url https://download.pytorch.org/whl/cpu"
 # ARGS=...    more arguments for the program that a target runs, for example ARGS="--mode training"
@@ -54,8 +55,8 @@ lint: $(DEV_READY)
 
 wheel: $(DEV_READY)
 	rm -rf build/wheel dist
-	$(PY) -m pip wheel . --no-deps --wheel-dir dist --quiet
-	$(PY) -m zipfile -e dist/*.whl build/wheel
+	$(PY) -m pip wheel packages/read . --no-deps --wheel-dir dist --quiet
+	for each in dist/*.whl; do $(PY) -m zipfile -e $$each build/wheel || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -66,13 +67,18 @@ $(VENV)/made:
 	$(BASE_PYTHON) -m venv $(VENV)
 	@touch $@
 
-# Installed editable, so that only a change of the dependencies needs another go.
-$(VENV)/installed: pyproject.toml | $(VENV)/made
-	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH) -e .
+# Installed editable, so that only a change of the dependencies needs another go. All extras that can run here.
+INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH) -e packages/read -e
+WANTS_QUACK = $(PY) -c 'import sys, torch; sys.exit(not ((torch.version.cuda or "").startswith("13.") and torch.cuda.is_available()))'
+
+$(VENV)/installed: pyproject.toml packages/read/pyproject.toml | $(VENV)/made
+	$(INSTALL) '.[hub,liger]'
+	if $(WANTS_QUACK); then $(INSTALL) '.[hub,liger,quack]'; fi
 	@touch $@
 
-$(VENV)/installed-dev: pyproject.toml | $(VENV)/made
-	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH) -e '.[dev]'
+$(VENV)/installed-dev: pyproject.toml packages/read/pyproject.toml | $(VENV)/made
+	$(INSTALL) '.[dev]'
+	if $(WANTS_QUACK); then $(INSTALL) '.[dev,quack]'; fi
 	@touch $@ $(VENV)/installed
 
 found:

@@ -119,7 +119,7 @@ def test_ligers_limits_come_first(
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module.util, "find_spec", lambda _: None)
-    assert Hub().unsupported(SPEC, H100) == "kernels is not installed (pip install 'kernels>=0.17,<0.18')"
+    assert Hub().unsupported(SPEC, H100) == "kernels is not installed (pip install 'mlpfusion[hub]')"
     with pytest.raises(BackendUnavailableError, match=r"'hub'.*kernels is not installed"):
         Hub().bind(GatedMLP(SPEC))
 

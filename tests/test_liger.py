@@ -124,7 +124,7 @@ def test_other_versions_are_named(monkeypatch: pytest.MonkeyPatch, version: str,
 @pytest.mark.usefixtures("untouched")
 def test_a_missing_package_is_named_as_pip_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(util, "find_spec", lambda _: None)
-    assert Liger().unsupported(spec(), H100) == "liger-kernel is not installed (pip install 'liger-kernel>=0.8.2,<0.9')"
+    assert Liger().unsupported(spec(), H100) == "liger-kernel is not installed (pip install 'mlpfusion[liger]')"
     with pytest.raises(BackendUnavailableError, match=r"'liger'.*not installed"):
         Liger().bind(GatedMLP(spec()))
 

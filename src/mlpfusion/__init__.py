@@ -163,7 +163,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        found: object = version("mlpfusion")
+        found: object = version("mlpfusion-read")
     elif name in _HOME_OF:
         from importlib import import_module
 

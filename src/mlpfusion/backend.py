@@ -118,6 +118,11 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def both(device: str | None, absent: Callable[[], str | None]) -> str | None:
+    """The reason of a device that is none for a backend, and with it what would not be installed either; or None."""
+    return device and "; ".join(filter(None, (device, absent())))
+
+
 def not_captured(error: RuntimeError) -> str:
     """Why there is no CUDA graph of a call: the error inside it, not the one that ending its capture raised over it."""
     inside = error.__context__

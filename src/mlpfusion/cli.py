@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -71,15 +72,25 @@ Counters = Annotated[
 Full = Annotated[bool, typer.Option("--full", help="Every column, kernel and note, not one table.")]
 
 
+# What `mlpfusion-read` alone runs. Every other verb needs PyTorch and the modules that `mlpfusion` adds.
+READERS: Final = ("read", "table", "diff", "explain", "open", "predict")
+
+
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as version_of
 
-        say(f"mlpfusion {version_of('mlpfusion')}")
+        say(f"mlpfusion {version_of('mlpfusion-read')}")
         raise typer.Exit(OK)
+    verb = context.invoked_subcommand
+    if verb is not None and verb not in READERS:
+        absent = [name for name in ("torch", "mlpfusion.module") if util.find_spec(name) is None]
+        if absent:
+            raise UsageError(f"`mlpfusion {verb}` needs {absent[0]}, which is not installed: pip install mlpfusion")
 
 
 @app.command("profile")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from mlpfusion import limits
+from mlpfusion.backend import both
 from mlpfusion.backends.liger_layer import LAYERS, beyond_liger, borrow, no_gpu
 from mlpfusion.errors import BackendUnavailableError, UsageError
 
@@ -73,7 +74,8 @@ class Hub:
         A local or cached kernel is loaded for this; on the Hub it is looked up, not downloaded.
         """
         deadline = time.monotonic() + ANSWER_S
-        reason = no_gpu(device) or beyond_liger(spec, device, tiles_wide_rows=False) or _not_installed()
+        here = both(no_gpu(device), _not_installed)
+        reason = here or beyond_liger(spec, device, tiles_wide_rows=False) or _not_installed()
         if reason is not None:
             return reason
         try:
@@ -213,7 +215,7 @@ def _check_version(version: object) -> int:
 
 
 def _not_installed() -> str | None:
-    return None if util.find_spec("kernels") else "kernels is not installed (pip install 'kernels>=0.17,<0.18')"
+    return None if util.find_spec("kernels") else "kernels is not installed (pip install 'mlpfusion[hub]')"
 
 
 def _not_current(device: torch.device) -> str | None:

@@ -6,7 +6,7 @@ import re
 from importlib import metadata, util
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.backend import first_line
+from mlpfusion.backend import both, first_line
 from mlpfusion.backends.liger_layer import beyond_liger, borrow, no_gpu
 from mlpfusion.errors import BackendUnavailableError
 
@@ -32,7 +32,8 @@ class Liger:
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """The first limit that `spec`, `device` or the installation runs into; does not import Liger (2.5 s)."""
-        return no_gpu(device) or beyond_liger(spec, device, tiles_wide_rows=True) or _not_installed()
+        here = both(no_gpu(device), _not_installed)
+        return here or beyond_liger(spec, device, tiles_wide_rows=True) or _not_installed()
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
         """Liger's forward on `mlp`: x [..., hidden_size] -> y [..., hidden_size], in the dtype of the weights.
@@ -55,7 +56,7 @@ class Liger:
 def _not_installed() -> str | None:
     """Why liger-kernel cannot be used as it is installed, or None; reads metadata only."""
     if util.find_spec("liger_kernel") is None:
-        return f"liger-kernel is not installed (pip install '{REQUIREMENT}')"
+        return "liger-kernel is not installed (pip install 'mlpfusion[liger]')"
     try:
         version = metadata.version("liger-kernel")
     except metadata.PackageNotFoundError:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlpfusion.backend import first_line, plain_linears
+from mlpfusion.backend import both, first_line, plain_linears
 from mlpfusion.backends.adjacent import Pair, joined, joined_biases
 from mlpfusion.backends.autocast import autocast_dtype
 from mlpfusion.errors import BackendUnavailableError
@@ -57,7 +57,7 @@ class Quack:
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """The first limit that `spec`, `device` or the installation runs into; does not import quack (7 s)."""
-        return _no_kernel_for(device) or _beyond_quack(spec) or _not_installed()
+        return both(_no_kernel_for(device), _not_installed) or _beyond_quack(spec) or _not_installed()
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
         """Moves gate and up next to each other, as `packed` does; both parameters keep their identity.
@@ -124,7 +124,7 @@ def _beyond_quack(spec: MLPSpec) -> str | None:
 def _not_installed() -> str | None:
     """Why quack-kernels cannot be used as it is installed, or None; reads metadata only."""
     if util.find_spec("quack") is None:
-        return f"quack-kernels is not installed (pip install 'mlpfusion[quack]', or '{REQUIREMENT}')"
+        return "quack-kernels is not installed (pip install 'mlpfusion[quack]')"
     try:
         version = metadata.version("quack-kernels")
     except metadata.PackageNotFoundError:
