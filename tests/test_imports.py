@@ -91,6 +91,7 @@ ALLOWED = {
     "cli_streams": {"errors"},
     "cli_text": {"errors", "limits", "cli_streams"},
     "cli_renamed": {"errors", "cli_text"},
+    "cli_needs": {"errors"},
     "interrupts": set(),
     "__main__": {"cli", "interrupts"},
 }
@@ -163,6 +164,7 @@ LIGHT = {
     "cli_streams",
     "cli_text",
     "cli_renamed",
+    "cli_needs",
     "cli_traces",
     "cli_tune",
     "cli_validate",

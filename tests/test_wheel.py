@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from mlpfusion import provenance
-from mlpfusion.cli import READERS, app
+from mlpfusion.cli import app
+from mlpfusion.cli_needs import READERS
 
 try:
     import tomllib

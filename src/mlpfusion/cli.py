@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from mlpfusion import cli_choose, cli_prove, cli_streams, cli_traces, cli_tune, cli_validate, limits
+from mlpfusion.cli_needs import check_installed
 from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_text import (
     ACTIVATIONS,
@@ -72,10 +72,6 @@ Counters = Annotated[
 Full = Annotated[bool, typer.Option("--full", help="Every column, kernel and note, not one table.")]
 
 
-# What `mlpfusion-read` alone runs. Every other verb needs PyTorch and the modules that `mlpfusion` adds.
-READERS: Final = ("read", "table", "diff", "explain", "open", "predict")
-
-
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
@@ -86,11 +82,8 @@ def _root(
 
         say(f"mlpfusion {version_of('mlpfusion-read')}")
         raise typer.Exit(OK)
-    verb = context.invoked_subcommand
-    if verb is not None and verb not in READERS:
-        absent = [name for name in ("torch", "mlpfusion.module") if util.find_spec(name) is None]
-        if absent:
-            raise UsageError(f"`mlpfusion {verb}` needs {absent[0]}, which is not installed: pip install mlpfusion")
+    if context.invoked_subcommand is not None:
+        check_installed(context.invoked_subcommand)
 
 
 @app.command("profile")
