@@ -10,6 +10,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import hypothesis  # noqa: F401  # installed, and required by nothing of ours
 import msgspec
 import pytest
 
@@ -190,6 +191,13 @@ def test_attributes_that_name_nothing_are_refused_in_one_line(attributes: str) -
     with pytest.raises(MeasurementError, match=r"backend 'mine': its `(distributions|loaded)` is ") as caught:
         provenance.of_backend(space["Mine"]())  # type: ignore[operator]
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("name", "more"), [("eager", set()), ("./mine.py:Mine", {"hypothesis"})])
+def test_imports_count_for_third_parties_alone(name: str, more: set[str]) -> None:
+    assert "hypothesis" in sys.modules
+    found = provenance.ran(name, object(), set(sys.modules) - {"hypothesis"})
+    assert found.keys() == provenance.installed(name).keys() | more
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------

@@ -46,12 +46,16 @@ def installed(name: str) -> Versions:
 def ran(name: str, made: object, before: Set[str]) -> Versions:
     """What stands behind a backend that ran in this process, whose modules were `before` when it was not yet loaded.
 
-    Of the distributions whose modules were imported since, those are named that nothing named already requires.
+    Of a third party's, the distributions whose modules were imported since are named too, where nothing named already
+    requires them. Ours declare theirs, as a test sees to: what those import by the way (transformers tries a dozen) is
+    not behind them, and would make a choice stale for nothing.
 
     Raises:
         MeasurementError: its `distributions` or `loaded` is none.
     """
     found = {**installed(name), **of_object(made, name)}
+    if name in registry.BUILT_IN:
+        return found
     covered = _closure([*found, OURS])
     imported = [each for key, each in sys.modules.copy().items() if key not in before]
     new = _owners([file for each in imported if (file := getattr(each, "__file__", None))]) - covered
