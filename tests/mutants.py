@@ -76,7 +76,8 @@ def _changed(inside: Any, key: Any, seed: random.Random) -> str:
     elif how == "duplicate" and isinstance(inside, list):
         inside.insert(seed.randrange(len(inside) + 1), copy.deepcopy(old))
     elif how == "rename" and isinstance(inside, dict):
-        inside[seed.choice(sorted(map(str, inside)))] = inside.pop(key)
+        name = seed.choice(sorted(map(str, inside)))
+        inside[name] = inside.pop(key)
     elif how == "order" and isinstance(old, list):
         seed.shuffle(old)
     elif how == "empty" and isinstance(old, list | dict | str):

@@ -1,4 +1,4 @@
-"""Two runs into one folder: the second is refused in one line while the first runs, and `make profile` keeps both."""
+"""Two runs into one folder: the second is refused in one line, at once or later, and no run leaves an empty one."""
 
 from __future__ import annotations
 
@@ -6,25 +6,85 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion import api
+from mlpfusion import api, store
 from mlpfusion.cli import main
 from mlpfusion.files import alone
+from mlpfusion.models import choose
 from mlpfusion.spec import MLPSpec, Workload
+
+SPEC = MLPSpec(hidden_size=8, intermediate_size=8)
+WORK = Workload(spec=SPEC, batch=1, seq=1)
+RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-choose-article" / "inference-1.json"
 
 
 def test_a_second_run_into_a_folder_is_refused_while_the_first_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    work = Workload(spec=MLPSpec(hidden_size=8, intermediate_size=8), batch=1, seq=1)
     with alone(tmp_path):
         with pytest.raises(api.UsageError, match="another run is writing there"):
-            api.profile(work, backends=["eager"], device="cpu", out=tmp_path)
+            api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path)
         assert main(["profile", "--backends", "eager", "--device", "cpu", "--out", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert list(tmp_path.iterdir()) == []
     with alone(tmp_path):  # it is free again
         pass
+
+
+def test_a_second_choice_in_a_folder_is_refused_while_the_first_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with alone(tmp_path):
+        with pytest.raises(api.UsageError, match="another run is writing there"):
+            choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=tmp_path)
+        assert main(["choose", "article", "--backends", "eager", "--device", "cpu", "--out", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", [["result.json"], ["eager.trace.json.gz"], ["result.json", "eager.trace.json.gz"]])
+def test_what_an_earlier_run_left_is_not_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], left: list[str]
+) -> None:
+    for name in left:
+        (tmp_path / name).write_bytes(RESULT.read_bytes())
+    with pytest.raises(api.UsageError, match=f"holds '{left[0]}' of an earlier run"):
+        api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path)
+    assert main(["profile", "--backends", "eager", "--device", "cpu", "--out", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert repr(str(tmp_path)) in err
+    assert "name another directory, or --overwrite" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left)
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {RESULT.read_bytes()}
+    assert store.check_directory(tmp_path, overwrite=True) == tmp_path
+
+
+def test_a_run_that_asks_replaces_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / store.RESULT_NAME).write_bytes(RESULT.read_bytes())
+    made = api.profile(WORK, backends=["eager"], device="cpu", rounds=2, out=tmp_path, overwrite=True)
+    assert store.load(tmp_path / store.RESULT_NAME) == made
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, api.UsageError])
+def test_a_run_that_ends_before_it_wrote_leaves_no_folder(tmp_path: Path, error: type[BaseException]) -> None:
+    def ends(event: object) -> None:
+        raise error
+
+    with pytest.raises(error):
+        api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path / "new" / "deep", on_event=ends)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(error):
+        api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path / "mine" / "new", on_event=ends)
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+
+
+def test_a_folder_that_holds_something_stays(tmp_path: Path) -> None:
+    with alone(tmp_path / "new" / "deep"):
+        (tmp_path / "new" / "note").touch()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["note"]
 
 
 def test_make_profile_has_a_folder_for_each_run() -> None:

@@ -230,6 +230,7 @@ def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: Simp
         "device": "cpu",
         "out": tmp_path / "out",
         "json": tmp_path / "r.json",
+        "overwrite": False,
         "rounds": 7,
         "time_limit_s": 2.5,
         "counters": True,

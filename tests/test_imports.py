@@ -92,6 +92,7 @@ ALLOWED = {
     "cli_text": {"errors", "limits", "cli_streams"},
     "cli_renamed": {"errors", "cli_text"},
     "cli_needs": {"errors"},
+    "cli_saved": {"store"},
     "interrupts": set(),
     "__main__": {"cli", "interrupts"},
 }

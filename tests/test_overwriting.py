@@ -99,5 +99,5 @@ def test_a_trace_may_only_take_the_place_of_a_trace(folder: Path) -> None:
 def test_an_output_folder_keeps_a_result_that_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / store.RESULT_NAME).write_text("{}")
     with pytest.raises(UsageError, match="holds no 'profile'"):
-        store.check_directory(tmp_path)
+        store.check_directory(tmp_path, overwrite=True)
     assert os.listdir(tmp_path) == [store.RESULT_NAME]

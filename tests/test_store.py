@@ -330,11 +330,11 @@ def test_where_no_output_directory_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UsageError, match="is a file, not a directory"):
-            store.check_directory(path)
+            store.check_directory(path, overwrite=True)
     (tmp_path / "out" / store.RESULT_NAME).mkdir(parents=True)
     with pytest.raises(UsageError, match="is a directory"):
-        store.check_directory(tmp_path / "out")
-    assert store.check_directory(tmp_path / "new" / "deep") == tmp_path / "new" / "deep"
+        store.check_directory(tmp_path / "out", overwrite=True)
+    assert store.check_directory(tmp_path / "new" / "deep", overwrite=True) == tmp_path / "new" / "deep"
     assert sorted(os.listdir(tmp_path)) == ["file", "out"]
 
 
@@ -344,7 +344,7 @@ def test_where_the_system_would_refuse_an_output_directory(tmp_path: Path) -> No
     names = ["loop", "dangling", "n" * 300, f"new/{'n' * 300}", "null\0byte"]
     for path in (*(tmp_path / name for name in names), Path("/proc/foo"), Path("/proc/foo/deep")):
         with pytest.raises(UsageError, match="output directory") as caught:
-            store.check_directory(path)
+            store.check_directory(path, overwrite=True)
         assert "\n" not in str(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["dangling", "loop"]
 
@@ -352,7 +352,7 @@ def test_where_the_system_would_refuse_an_output_directory(tmp_path: Path) -> No
 def test_a_folder_in_the_place_of_a_trace(tmp_path: Path) -> None:
     (tmp_path / "eager.trace.json.gz").mkdir()
     with pytest.raises(UsageError, match=r"'eager\.trace\.json\.gz' in it is not a regular file"):
-        store.check_directory(tmp_path)
+        store.check_directory(tmp_path, overwrite=True)
 
 
 def test_the_longest_name_that_a_file_may_have(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_a_directory_without_write_permission(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not writable"):
         store.check_file(tmp_path / "r.json")
     with pytest.raises(UsageError, match="is not writable"):
-        store.check_directory(tmp_path / "out")
+        store.check_directory(tmp_path / "out", overwrite=True)
 
 
 def encoded(**changes: object) -> bytes:

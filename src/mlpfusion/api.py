@@ -63,6 +63,7 @@ def profile(
     device: str | None = None,
     out: str | os.PathLike[str] | None = None,
     json: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     rounds: int = 60,
     time_limit_s: float = 600.0,
     seed: int = 0,
@@ -77,11 +78,14 @@ def profile(
     `finished` are rows of an earlier run of this workload here; their backends are raced, not qualified again.
 
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
-    goes. An interrupt ends the workers; what is finished stays in the files. With `counters` each backend runs twice
+    goes; a folder that holds an earlier run's is refused unless it may `overwrite` that.
+
+    An interrupt ends the workers; what is finished stays in the files. With `counters` each backend runs twice
     more under Nsight Compute, and a compiled one is compiled once more; where that cannot be, the rows say why.
 
     Raises:
-        UsageError: a bad name or number, a duplicate, or a workload that does not fit into memory.
+        UsageError: a bad name or number, a duplicate, a workload that does not fit into memory, or a place that cannot
+            be written to, where another run writes, or whose files would be lost.
     """
     names = _checked_names(registry.names() if backends is None else backends)
     limits.whole("rounds", rounds, limits.ROUNDS)
@@ -90,12 +94,12 @@ def profile(
     folder, file = (None if path is None else Path(path) for path in (out, json))
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     check_memory(workload, here, len(names))
-    if folder is not None:
-        store.check_directory(folder)
     if file is not None:
         store.check_file(file)
     files = [path for path in (file, folder / store.RESULT_NAME if folder else None) if path is not None]
     with _running(folder) as scratch:
+        if folder is not None:
+            store.check_directory(folder, overwrite=overwrite)
         run = _Run(
             workload=workload,
             here=here,
@@ -118,8 +122,8 @@ def profile(
 def _running(out: Path | None) -> Iterator[Path]:
     """A folder for the workers' files, while nobody else writes to `out` and an interrupt ends the workers."""
     with (
-        alone(out),
         interrupts.stoppable(),
+        alone(out),
         forking.kept(),
         tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch,
     ):
@@ -219,7 +223,7 @@ class _Run(NamedTuple):
             file_name = None
             if self.out is not None:
                 self.out.mkdir(parents=True, exist_ok=True)
-                file_name = f"{_file_name(name)}.trace.json.gz"
+                file_name = f"{_file_name(name)}{store.TRACE_SUFFIX}"
                 kineto.scrub(trace, self.out / file_name)
         except MlpfusionError as error:
             reason = wrong or f"its trace cannot be used: {error}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import cli_choose, cli_prove, cli_streams, cli_traces, cli_tune, cli_validate, limits
+from mlpfusion import cli_choose, cli_prove, cli_saved, cli_streams, cli_traces, cli_tune, cli_validate, limits
 from mlpfusion.cli_needs import check_installed
 from mlpfusion.cli_renamed import with_old_names
 from mlpfusion.cli_text import (
@@ -102,6 +102,7 @@ def _profile(
     device: DeviceKind = None,
     out: Annotated[Text, typer.Option(metavar="DIR", help="Folder for the result file and the traces.")] = None,
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run's files in DIR.")] = False,
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race.")] = "60",
     time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
     counters: Counters = False,
@@ -115,20 +116,18 @@ def _profile(
 
     sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
     spec_changes = _spec_changes(hidden_size, intermediate_size, activation, dtype, bias=bias)
-    if mode is not None:
-        spec.one_of("mode", mode, spec.MODES)
+    asked_mode = None if mode is None else spec.one_of("mode", mode, spec.MODES)
     names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
     spec.one_of("format", fmt, grid.FORMATS)
-    number_of_rounds = size("--rounds", rounds, limits.ROUNDS)
-    limit = seconds("--time-limit", time_limit)
+    number_of_rounds, limit = size("--rounds", rounds, limits.ROUNDS), seconds("--time-limit", time_limit)
     json_file = None if json is None else store.check_file(path_in("--json", json)) and Path(json)
-    out_folder = None if out is None else store.check_directory(path_in("--out", out))
+    out_folder = None if out is None else store.check_directory(path_in("--out", out), overwrite=overwrite)
     found = _device(device)
     from mlpfusion import api
 
-    workload = _changed(api.default_workload(found), sizes, spec_changes, mode)
+    workload = _changed(api.default_workload(found), sizes, spec_changes, asked_mode)
     saved = [path for path in (json_file, out_folder and out_folder / store.RESULT_NAME) if path is not None]
-    before = _stamps(saved)
+    before = cli_saved.stamps(saved)
     try:
         with _progress() as on_event:
             result = api.profile(
@@ -137,15 +136,16 @@ def _profile(
                 device=found.kind,
                 out=out_folder,
                 json=json_file,
+                overwrite=overwrite,
                 rounds=number_of_rounds,
                 time_limit_s=limit,
                 counters=counters,
                 on_event=on_event,
             )
     except KeyboardInterrupt:
-        raise InterruptedRunError(_what_was_saved(saved, before)) from None
+        raise InterruptedRunError(cli_saved.what_was_saved(saved, before)) from None
     if saved:
-        say(f"saved in {_joined(saved)}", sys.stderr)
+        say(f"saved in {cli_saved.joined(saved)}", sys.stderr)
     cli_streams.write_out(table.render(result, fmt, full=full, source=str(saved[0]) if saved else None))
     return _judge(result)
 
@@ -350,33 +350,6 @@ def _judge(result: Profile) -> int:
 
     words = {verdict(row)[0] for row in result.rows}
     return FAILED if "failed" in words or not words & {"ok", "emulated"} else OK
-
-
-def _stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
-    stamps = {}
-    for path in paths:
-        with contextlib.suppress(OSError):
-            found = path.stat()
-            stamps[path] = (found.st_ino, found.st_mtime_ns)
-    return stamps
-
-
-def _what_was_saved(paths: Sequence[Path], before: dict[Path, tuple[int, int]]) -> str:
-    """One phrase on the result files that this run wrote; one left from an earlier run does not count."""
-    from mlpfusion import store
-
-    if not paths:
-        return "nothing was saved: neither --json nor --out was given"
-    now = _stamps(paths)
-    written = [path for path in paths if path in now and now[path] != before.get(path)]
-    if not written:
-        return "nothing was saved: no backend had finished"
-    rows = len(store.load(written[0]).rows)
-    return f"{rows} finished row{'' if rows == 1 else 's'} saved in {_joined(written)}"
-
-
-def _joined(paths: Sequence[Path]) -> str:
-    return " and ".join(str(path) for path in paths)
 
 
 # ---- the parser's own errors -----------------------------------------------------------------------------------------

@@ -112,10 +112,11 @@ def check_directory(what: str, path: Path) -> Path:
 def alone(folder: Path | None) -> Iterator[None]:
     """Hold a folder, which is made, so that no other run writes into it meanwhile; nothing without one, or POSIX locks.
 
-    The system frees what a process held once that has ended, however it ended.
+    The system frees what a process held once that has ended, however it ended. A folder that was made here and is
+    still empty goes again.
 
     Raises:
-        UsageError: another run holds it.
+        UsageError: another run holds it, or it cannot be a folder that is written into.
     """
     try:
         import fcntl
@@ -124,6 +125,8 @@ def alone(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
+    check_directory("output directory", folder)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     with _refusals(f"output directory {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
         held = os.open(folder, os.O_RDONLY)
@@ -138,6 +141,9 @@ def alone(folder: Path | None) -> Iterator[None]:
             pass
         yield
     finally:
+        with contextlib.suppress(OSError):  # there is something in it
+            for path in made:
+                path.rmdir()
         os.close(held)
 
 

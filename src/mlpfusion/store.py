@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RESULT_NAME: Final = "result.json"  # the result file inside the directory of `--out`, beside the traces
+TRACE_SUFFIX: Final = ".trace.json.gz"  # of a backend's trace in that directory
 _MOST_BYTES: Final = 2**28  # of a result file that is read; a profile of eight backends has less than 2**20
 _WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
 
@@ -81,14 +82,23 @@ def _holds(kind: str, path: Path) -> bool:
         return False
 
 
-def check_directory(path: Path) -> Path:
-    """`path` if result file and traces can be written into it, made if need be, else a `UsageError`."""
+def check_directory(path: Path, *, overwrite: bool) -> Path:
+    """`path` if result file and traces can be written into it, made if need be, else a `UsageError`.
+
+    What an earlier run left there is lost only where the caller asked to `overwrite` it.
+    """
     files.check_directory("output directory", path)
     if path.is_dir():
         check_file(path / RESULT_NAME)
-        for trace in path.glob("*.trace.json.gz"):
-            if not trace.is_file():
-                raise UsageError(f"output directory {str(path)!r}: {trace.name!r} in it is not a regular file")
+        found = [each for each in (path / RESULT_NAME, *sorted(path.glob(f"*{TRACE_SUFFIX}"))) if each.exists()]
+        for each in found:
+            if not each.is_file():
+                raise UsageError(f"output directory {str(path)!r}: {each.name!r} in it is not a regular file")
+        if found and not overwrite:
+            raise UsageError(
+                f"output directory {str(path)!r} holds {found[0].name!r} of an earlier run; name another directory, or "
+                "--overwrite to replace what is there"
+            )
     return path
 
 

@@ -13,6 +13,7 @@ from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion.choices import SCHEMA, Choice, ClockName, Model, Plan
 from mlpfusion.errors import UsageError
+from mlpfusion.files import alone
 from mlpfusion.measure import forking
 from mlpfusion.models import decide, known, rows
 from mlpfusion.models.time_left import TimeLeft
@@ -53,19 +54,21 @@ def choose(
     choice.json at the end, and a later call goes on where this one ended; `fresh` measures everything again.
 
     Raises:
-        UsageError: a bad value, a refused model, a workload that does not fit, or rows in `out` of something else.
+        UsageError: a bad value, a refused model, a workload that does not fit, rows in `out` of something else, or
+            another run that writes there.
     """
     asked = model_asked(model, dtype)
     here = device_of(device)
     names = [registry.check_name(name) for name in (registry.names() if backends is None else backends)]
     work = workloads(asked, tokens, modes, tp)
     judged_by, folder = _clock(clock, here), None if out is None else Path(out)
-    found = measure(
-        work, names, here, folder=folder, rounds=rounds, time_limit_s=time_limit_s, fresh=fresh, on_event=on_event
-    )
-    choice = _choice(found, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
-    if folder is not None:
-        choice_file.save(choice, folder / rows.CHOICE_NAME)
+    with alone(folder):
+        found = measure(
+            work, names, here, folder=folder, rounds=rounds, time_limit_s=time_limit_s, fresh=fresh, on_event=on_event
+        )
+        choice = _choice(found, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
+        if folder is not None:
+            choice_file.save(choice, folder / rows.CHOICE_NAME)
     return choice
 
 

@@ -13,6 +13,7 @@ from mlpfusion import limits
 from mlpfusion.choices import Model
 from mlpfusion.device import Peaks
 from mlpfusion.errors import UsageError
+from mlpfusion.files import alone
 from mlpfusion.models import choose, decide, predict, rows
 from mlpfusion.models.predict import Efficiency
 from mlpfusion.records import Record
@@ -113,16 +114,17 @@ def foresee(
         if here.kind == "cpu":
             where = "" if folder is None else f" in {str(folder)!r}"
             raise UsageError(f"nothing to predict {card} from: no GPU is here to measure, and no whole rows are{where}")
-        found = choose.measure(
-            work,
-            registry.names() if names is None else names,
-            here,
-            folder=folder,
-            rounds=rounds,
-            time_limit_s=time_limit_s,
-            fresh=fresh,
-            on_event=on_event,
-        )
+        with alone(folder):
+            found = choose.measure(
+                work,
+                registry.names() if names is None else names,
+                here,
+                folder=folder,
+                rounds=rounds,
+                time_limit_s=time_limit_s,
+                fresh=fresh,
+                on_event=on_event,
+            )
     points = foresee_points(found, card)
     if all(point.least is None for point in points):
         raise UsageError(f"no row can be predicted for {card}: {_first_reason(points)}")
