@@ -1,6 +1,7 @@
 # make profile   measure every backend on the GPU if there is one, else on the CPU; results go to a new folder in results/
 # make test      run the CPU test suite
 # make test-isa  run the test files that judge values as on a CPU without AVX-512: libraries compute others with it
+# make test-range  run the suite on the oldest and the newest torch of the range; hours, and some 5 GB of downloads each
 # make gpu-test  run the tests that need CUDA
 # make lint      ruff and mypy
 # make wheel     build both wheels, and unpack them to build/wheel for machines where nothing can be installed
@@ -27,7 +28,7 @@ DEV_READY := found-dev
 export PYTHONPATH := src:kernels/torch-ext$(if $(wildcard build/wheel),:build/wheel)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: profile test test-isa gpu-test lint wheel clean found found-dev
+.PHONY: profile test test-isa gpu-test test-range lint wheel clean found found-dev
 
 # Each run has a folder of its own, named by the time in UTC: a second one keeps the first.
 RESULTS := results/$(shell date -u +%Y-%m-%d-%H%M%S)
@@ -43,6 +44,9 @@ test: $(DEV_READY)
 # By name: to collect the others would take longer than to run these.
 test-isa: $(DEV_READY)
 	PYTHONDONTWRITEBYTECODE= ONEDNN_MAX_CPU_ISA=AVX2 $(PY) -m pytest -n auto --dist loadfile -m values $$(grep -lE '^(pytestmark = |@)pytest.mark.values' tests/test_*.py) $(ARGS)
+
+test-range: $(DEV_READY)
+	$(PY) bench/version_range.py $(ARGS)
 
 gpu-test: $(DEV_READY)
 	@$(PY) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make: gpu-test needs a GPU; torch sees none")'
