@@ -7,15 +7,18 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from mlpfusion.report import controls as report
 from mlpfusion.spec import DTYPES
-from mlpfusion.validate import controls, registry
+from mlpfusion.validate import controls, registry, run
 from mlpfusion.validating import self_test
 
 if TYPE_CHECKING:
-    from mlpfusion.verdicts import SelfTest, Verdict
+    from collections.abc import Iterator
+
+    from mlpfusion.verdicts import Control, Judged, Verdict
 
 TABLE = controls.controls()
 # One for each check that a hazard of a kernel can run into.
@@ -45,7 +48,7 @@ def test_there_are_enough_controls() -> None:
 
 
 @pytest.mark.parametrize("control", TABLE, ids=lambda control: control.name)
-def test_a_control_is_described(control: controls.Control) -> None:
+def test_a_control_is_described(control: Control) -> None:
     names = {check.name for check in registry.ALL} | {"loads"}
     assert control.why
     assert set(control.hazards) <= names
@@ -64,29 +67,39 @@ def test_no_control_file_is_left_out_of_the_table() -> None:
     assert {path.name for path in Path(controls.folder()).glob("*.py")} <= used
 
 
+class Judge:
+    """Judges each control once."""
+
+    def __init__(self, bench: run.Bench) -> None:
+        self._bench = bench
+        self._judged: dict[str, Judged] = {}
+
+    def __call__(self, control: Control) -> Judged:
+        if control.name not in self._judged:
+            self._judged[control.name] = controls.judge(
+                self._bench, control, seed=run.new_seed(), tell=lambda target, text: None
+            )
+        return self._judged[control.name]
+
+    def verdict(self, name: str) -> Verdict:
+        (control,) = (one for one in TABLE if one.name == name)
+        judged = self(control)
+        assert judged.verdict is not None
+        return judged.verdict
+
+
 @pytest.fixture(scope="module")
-def found() -> SelfTest:
-    return self_test(device="cpu")
+def judge() -> Iterator[Judge]:
+    with run.Bench("cpu") as bench:
+        yield Judge(bench)
 
 
-def verdict(found: SelfTest, name: str) -> Verdict:
-    (judged,) = (one for one in found.judged if one.control.name == name)
-    assert judged.verdict is not None
-    return judged.verdict
-
-
-def test_every_control_gets_the_verdict_that_it_should(found: SelfTest) -> None:
-    wrong = {one.control.name: one.wrong for one in found.judged if one.wrong is not None}
-    assert wrong == {}
-    assert found.passed
-    skipped = {one.control.name for one in found.judged if one.skipped is not None}
-    expected = {control.name for control in TABLE if control.device == "cuda"}
-    if importlib.util.find_spec("liger_kernel") is None:
-        expected |= {"liger"}
-    assert skipped == expected
-    text = report.render(found)
-    assert report.summary(found) in text
-    assert "WRONG" not in text
+@pytest.mark.parametrize("control", TABLE, ids=lambda control: control.name)
+def test_every_control_gets_the_verdict_that_it_should(control: Control, judge: Judge) -> None:
+    judged = judge(control)
+    assert judged.wrong is None
+    lacking = control.needs is not None and importlib.util.find_spec(control.needs) is None
+    assert (judged.skipped is not None) == (control.device == "cuda" or lacking)
 
 
 @pytest.mark.parametrize(
@@ -100,14 +113,32 @@ def test_every_control_gets_the_verdict_that_it_should(found: SelfTest) -> None:
         ("anything", "ModuleNotFoundError"),
     ],
 )
-def test_what_a_target_did_to_its_worker_is_said_in_words(found: SelfTest, name: str, words: str) -> None:
-    assert verdict(found, name).word == "not valid"
-    assert words in verdict(found, name).headline
+def test_what_a_target_did_to_its_worker_is_said_in_words(judge: Judge, name: str, words: str) -> None:
+    assert judge.verdict(name).word == "not valid"
+    assert words in judge.verdict(name).headline
 
 
-def test_forward_only_is_named_and_not_failed(found: SelfTest) -> None:
-    exact = verdict(found, "exact_exp")
+def test_forward_only_is_named_and_not_failed(judge: Judge) -> None:
+    exact = judge.verdict("exact_exp")
     assert (exact.word, exact.headline) == ("valid", "every check passed; forward only")
     said = {each.name: each for each in exact.checks}
     assert said["differentiable"].sentence.startswith("forward only")
     assert said["backward"].status == "not decidable here"
+
+
+def test_the_self_test_judges_all_of_them_and_says_what_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = next(one for one in TABLE if one.rejected_by is None)
+    rejected = next(one for one in TABLE if one.name == "exits")
+    skipped = next(one for one in TABLE if one.device == "cuda")
+    monkeypatch.setattr(controls, "controls", lambda: (rejected, skipped))
+    found = self_test(device="cpu")
+    assert [one.control.name for one in found.judged] == [rejected.name, skipped.name]
+    assert [one.skipped is not None for one in found.judged] == [False, True]
+    assert found.passed
+    assert report.summary(found) in report.render(found)
+    assert "WRONG" not in report.render(found)
+    wrong = msgspec.structs.replace(accepted, name="wrong", target=rejected.target)
+    monkeypatch.setattr(controls, "controls", lambda: (wrong,))
+    found = self_test(device="cpu")
+    assert not found.passed
+    assert "WRONG" in report.render(found)
