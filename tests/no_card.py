@@ -92,22 +92,47 @@ def spills(code: list[str]) -> int:
     return sum(opcode(each).partition(".")[0] in {"STL", "LDL"} for each in code)
 
 
-def compile_for(script: str, cases: dict[int, list[Any]]) -> dict[int, list[dict[str, Any]]]:
-    """What `script`, run without the interpreter, prints as JSON for the cases of each architecture on its stdin."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    run = subprocess.run(
-        [sys.executable, script],
-        input=json.dumps(cases),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return {int(arch): found for arch, found in json.loads(run.stdout).items()}
+class Compiler:
+    """A process that runs a script of ours without the interpreter, and compiles one list of cases after the other."""
+
+    def __init__(self, script: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            text=True,
+        )
+
+    def __enter__(self) -> Compiler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def compile(self, arch: int, cases: list[Any]) -> list[dict[str, Any]]:
+        """What the script's `probe` finds for these cases on sm_<arch>."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([arch, cases]) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise AssertionError(self._errors.read())
+        found: list[dict[str, Any]] = json.loads(line)
+        return found
 
 
 def answer(probe: Any) -> None:
-    """What such a script does: `probe(arch, cases)` for each architecture."""
-    print(json.dumps({arch: probe(int(arch), cases) for arch, cases in json.load(sys.stdin).items()}))
+    """What such a script does: `probe(arch, cases)` for every line that comes."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what compilers print is no answer
+    for line in sys.stdin:
+        print(json.dumps(probe(*json.loads(line))), file=answers, flush=True)

@@ -1,7 +1,7 @@
 """What the kernels compile to for cards that are not here: wide accesses, 64-bit offsets, no spills.
 
 Run as a script, without TRITON_INTERPRET, it compiles the cases of its standard input and prints what the assembly
-contains; the tests start it once.
+contains; the tests start it once a module.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NO_CARD = runpy.run_path(str(Path(__file__).with_name("no_card.py")))
 ARCHITECTURES = (80, 90, 100)
@@ -79,16 +82,14 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = NO_CARD["compile_for"](__file__, dict.fromkeys(ARCHITECTURES, CASES))
-    return found
+def compiler() -> Iterator[Any]:
+    with NO_CARD["Compiler"](__file__) as running:
+        yield running
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_accesses_are_128_bits_wide_offsets_64_and_nothing_spills(
-    arch: int, compiled: dict[int, list[dict[str, Any]]]
-) -> None:
-    for case, found in zip(CASES, compiled[arch], strict=True):
+def test_accesses_are_128_bits_wide_offsets_64_and_nothing_spills(arch: int, compiler: Any) -> None:
+    for case, found in zip(CASES, compiler.compile(arch, CASES), strict=True):
         inputs = 3 if "backward" in case["kernel"] else 2
         outputs = 2 if "backward" in case["kernel"] else 1
         per_tensor = (

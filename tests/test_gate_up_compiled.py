@@ -1,7 +1,7 @@
 """What the portable gate/up kernels compile to for cards that are not here: tensor cores, wide accesses, no spills.
 
 Run as a script, without TRITON_INTERPRET, it compiles the cases of its standard input and prints what the machine code
-contains; the tests start it twice, each time for some of the architectures.
+contains; each test has it compile one kernel.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import itertools
 import re
 import runpy
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -234,51 +233,45 @@ def faults(arch: int, case: Case, found: dict[str, Any]) -> list[str]:
 # Not shipped. Compiled for a card without TMA, descriptors become plain loads that nothing overlaps.
 SPILLED = Case("forward", configs.Config("pointer", 128, 128, 32, 1, 4, 3))
 WITHOUT_TMA = Case("forward", configs.Config("wide", 128, 64, 64, 1, 8, 3, 1), bias=False, preact=False)
-BAD = {80: [SPILLED, WITHOUT_TMA]}
-
-if TYPE_CHECKING:
-    Compiled = dict[int, dict[Case, dict[str, Any]]]
-
-
-def compile_for(architectures: tuple[int, ...]) -> Compiled:
-    cases = {arch: [*cases_of(arch), *BAD.get(arch, [])] for arch in architectures}
-    plain = {arch: [case._asdict() for case in of_arch] for arch, of_arch in cases.items()}
-    found = NO_CARD["compile_for"](__file__, plain)
-    return {arch: dict(zip(of_arch, found[arch], strict=True)) for arch, of_arch in cases.items()}
 
 
 @pytest.fixture(scope="module")
-def compiling() -> Iterator[dict[int, Future[Compiled]]]:
-    """All architectures' cases on their way, in two processes that take about as long."""
-    with ThreadPoolExecutor(2) as pool:
-        found = {}
-        for architectures in ((90,), (80, 86, 100)):
-            found |= dict.fromkeys(architectures, pool.submit(compile_for, architectures))
-        yield found
+def compiler() -> Iterator[Any]:
+    with NO_CARD["Compiler"](__file__) as running:
+        yield running
 
 
-@pytest.mark.parametrize(
-    ("arch", "form"),
-    [
-        *((80, "pointer"), (86, "pointer"), (90, "pointer"), (90, "wide"), (90, "hopper")),
-        *((100, "pointer"), (100, "wide")),
-    ],
-)
-def test_every_shipped_configuration_compiles_well(
-    arch: int, form: str, compiling: dict[int, Future[Compiled]]
-) -> None:
-    found = compiling[arch].result()[arch]
-    wrong = {case: faults(arch, case, found[case]) for case in cases_of(arch) if case.config.form == form}
-    assert wrong, "no such configuration"
-    assert not {case: which for case, which in wrong.items() if which}
+def named(arch: int, case: Case) -> str:
+    """The id of its test: what tells it from the others."""
+    flags = [name for name in ("bias", "preact", "swapped") if getattr(case, name)]
+    config = "-".join(map(str, case.config))
+    return "-".join([f"sm_{arch}", case.kernel, config, case.dtype, case.precision, case.activation, *flags])
 
 
-def test_configurations_known_to_be_bad_fail_the_same_check(compiling: dict[int, Future[Compiled]]) -> None:
-    found = compiling[80].result()[80]
-    assert any("bytes of stack" in fault for fault in faults(80, SPILLED, found[SPILLED]))
-    assert any("spills" in fault for fault in faults(80, SPILLED, found[SPILLED]))
-    assert "no TMA" in faults(80, WITHOUT_TMA, found[WITHOUT_TMA])
-    assert found[WITHOUT_TMA]["async_copies"] == 0
+SHIPPED = [(arch, case) for arch in ARCHITECTURES for case in cases_of(arch)]
+
+
+@pytest.mark.parametrize(("arch", "case"), SHIPPED, ids=[named(*each) for each in SHIPPED])
+def test_every_shipped_configuration_compiles_well(arch: int, case: Case, compiler: Any) -> None:
+    (found,) = compiler.compile(arch, [case._asdict()])
+    assert faults(arch, case, found) == []
+
+
+def test_every_form_is_shipped_where_its_instructions_are() -> None:
+    tma = {(arch, form) for arch in (90, 100) for form in ("pointer", "wide")}
+    assert {(arch, case.config.form) for arch, case in SHIPPED} == {
+        (80, "pointer"),
+        (86, "pointer"),
+        (90, "hopper"),
+    } | tma
+
+
+def test_configurations_known_to_be_bad_fail_the_same_check(compiler: Any) -> None:
+    spilled, without_tma = compiler.compile(80, [each._asdict() for each in (SPILLED, WITHOUT_TMA)])
+    assert any("bytes of stack" in fault for fault in faults(80, SPILLED, spilled))
+    assert any("spills" in fault for fault in faults(80, SPILLED, spilled))
+    assert "no TMA" in faults(80, WITHOUT_TMA, without_tma)
+    assert without_tma["async_copies"] == 0
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NO_CARD = runpy.run_path(str(Path(__file__).with_name("no_card.py")))
 # Compute capability -> multiprocessors and the most shared memory per program of a card.
@@ -97,19 +100,17 @@ SPILLING, SPILLING_ON = case((16, 768, 3072), "float32", gate_up=(128, 64, 2, 1)
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[int, list[dict[str, Any]]]:
-    cases = {arch: [*CASES, SPILLING] if arch == SPILLING_ON else CASES for arch in CARDS}
-    found: dict[int, list[dict[str, Any]]] = NO_CARD["compile_for"](__file__, cases)
-    return found
+def compiler() -> Iterator[Any]:
+    with NO_CARD["Compiler"](__file__) as running:
+        yield running
 
 
+@pytest.mark.parametrize("one", CASES, ids=lambda one: f"{one['shape']}-{one['dtype']}-{one['activation']}")
 @pytest.mark.parametrize("arch", CARDS)
-def test_weights_are_copied_128_bits_wide_and_nothing_spills(
-    arch: int, compiled: dict[int, list[dict[str, Any]]]
-) -> None:
+def test_weights_are_copied_128_bits_wide_and_nothing_spills(arch: int, one: dict[str, Any], compiler: Any) -> None:
     _, shared_bytes = CARDS[arch]
-    right = [found for found in compiled[arch] if "gate_up" not in found]
-    assert len(right) >= len(CASES)
+    right = compiler.compile(arch, [one])
+    assert right
     for found in right:
         assert found["spills"] == 0, found
         assert found["instructions"] >= found["copies"] > 0, found  # the assembly was there to be read
@@ -127,6 +128,6 @@ def test_weights_are_copied_128_bits_wide_and_nothing_spills(
             assert found["products"] in ([wide], ["mma.sync"]), found
 
 
-def test_the_same_look_finds_a_tile_that_spills(compiled: dict[int, list[dict[str, Any]]]) -> None:
-    (gate_up,) = (found for found in compiled[SPILLING_ON] if "gate_up" in found)
+def test_the_same_look_finds_a_tile_that_spills(compiler: Any) -> None:
+    (gate_up,) = (found for found in compiler.compile(SPILLING_ON, [SPILLING]) if "gate_up" in found)
     assert gate_up["spills"] > 0
