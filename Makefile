@@ -39,7 +39,7 @@ profile: $(USER_READY)
 test: $(DEV_READY)
 	@$(PY) -c 'import sys; from importlib.util import find_spec as f; f("xdist") or sys.exit("make: $(PY) lacks pytest-xdist: install mlpfusion[dev] there")'
 	@# Tests start many processes: each would compile all sources again if none of them kept what it compiled.
-	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist loadfile --ignore=tests/gpu $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist worksteal --ignore=tests/gpu $(ARGS)
 
 # By name: to collect the others would take longer than to run these.
 test-isa: $(DEV_READY)
