@@ -20,6 +20,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("device", "l2_bytes"), 10**59), (("device", "memory_bytes"), -1), (("rows", 0, "clocks"), None)],
+)
+def test_a_profile_with_one_damaged_value(tmp_path: Path, place: tuple[str | int, ...], value: object) -> None:
+    whole = mutants.RESULTS / "h200-choose-article" / "inference-1.json"
+    changed = _with(json.loads(whole.read_text()), place, value)
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(changed))
+    mutants.read_profile(path, whole, [row["backend"] for row in changed["rows"]])
+
+
+@pytest.mark.parametrize(("place", "value", "taken"), [(("holds", "versions"), {"": ""}, 1), (("points",), [], 0)])
+def test_a_choice_with_one_damaged_value(
+    tmp_path: Path, place: tuple[str | int, ...], value: object, taken: int
+) -> None:
+    path = tmp_path / "choice.json"
+    whole = json.loads((mutants.RESULTS / "h200-choose-article" / "choice.json").read_text())
+    path.write_text(json.dumps(_with(whole, place, value)))
+    assert mutants.read_choice(path) == taken
+
+
+def _with(document: Any, place: tuple[str | int, ...], value: object) -> Any:
+    inside = document
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = value
+    return document
+
+
 def test_every_recorded_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "whole.json"
     found = list(mutants.profiles())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from mlpfusion.errors import UsageError
+from mlpfusion.quantities import Count
 
 if TYPE_CHECKING:
     import torch
@@ -35,10 +36,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
     runtime: Literal["cuda", "rocm", "cpu"] = "cpu"
     capability: tuple[int, int] | None = None
-    multiprocessors: int | None = None
-    memory_bytes: int | None = None
-    free_bytes: int | None = None
-    l2_bytes: int | None = None
+    multiprocessors: Count | None = None
+    memory_bytes: Count | None = None
+    free_bytes: Count | None = None
+    l2_bytes: Count | None = None
     interpreted: bool = False
 
     @property

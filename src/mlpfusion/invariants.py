@@ -45,6 +45,8 @@ def _own(record: Any) -> Iterator[str]:
         if any(one >= other for one, other in itertools.pairwise(sizes)):
             yield f"copies are not in the order of their sizes: {sizes}"
     elif isinstance(record, Choice):
+        if not record.points:
+            yield "there is no point in it"
         yield from _once("point", [f"{point.mode} {point.tokens}" for point in record.points])
     elif isinstance(record, Point):
         names = [one.backend for one in record.contenders]

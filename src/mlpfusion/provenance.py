@@ -129,7 +129,7 @@ def version(distribution: str) -> str | None:
     """The version of an installed distribution, or None."""
     try:
         return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
+    except (metadata.PackageNotFoundError, ValueError):  # no distribution has an empty name
         return None
 
 

@@ -97,7 +97,8 @@ def diff(a: Side, b: Side, *, labels: tuple[str, str] | None = None) -> Differen
 def _side(side: Side, label: str | None) -> _Side:
     if isinstance(side, Reading):
         return _read_side(side, label or side.source)
-    clocks = {name: _samples(getattr(side.clocks, name)) for name in ("wall_us", "event_us", "kernel_us", "graph_us")}
+    names = ("wall_us", "event_us", "kernel_us", "graph_us")
+    clocks = {name: _samples(getattr(side.clocks, name)) for name in names} if side.clocks is not None else {}
     return _Side(
         label or side.backend,
         side.kernels,
