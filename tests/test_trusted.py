@@ -71,9 +71,9 @@ OWN = {"auto_map": {"AutoConfig": "evil.Config"}}
                 ("generation_config.json", {"attn_implementation": kernel}),
             )
         ],
-        (changed("config.json", **OWN), "auto_map"),
-        (changed("config.json", text_config=OWN), "auto_map"),
-        (changed("generation_config.json", **OWN), "auto_map"),
+        (changed("config.json", **OWN), "give a copy of the model without this key"),
+        (changed("config.json", text_config=OWN), "give a copy of the model without this key"),
+        (changed("generation_config.json", **OWN), "give a copy of the model without this key"),
         (changed("config.json", transformers_weights="evil.bin"), "evil.bin"),
         *[
             ((lambda folder, n=name: (folder / n).write_bytes(b"\x80\x04.")), name)

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 2**26
 _CONFIGS: Final = ("config.json", "generation_config.json")
+_WITHOUT: Final = "where transformers knows the model_type itself, give a copy of the model without this key"
 # Keys by which a configuration has the library run code or read weights that are not the folder's own.
 _CODE: Final = {
-    "auto_map": "names code of the model's own, which is not run",
-    "custom_pipelines": "names code of the model's own, which is not run",
+    "auto_map": f"names code of the model's own, which is not run; {_WITHOUT}",
+    "custom_pipelines": f"names code of the model's own, which is not run; {_WITHOUT}",
     "transformers_weights": "names a file of weights of its own; valid: those that safetensors call model",
 }
 _PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
