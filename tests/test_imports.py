@@ -41,7 +41,7 @@ ALLOWED = {
     "limits": {"errors"},
     "spec": {"errors", "limits"},
     "exact": {"spec"},
-    "device": {"errors"},
+    "device": {"errors", "quantities"},
     "quantities": set(),
     "ledgers": {"quantities"},
     "records": {"errors", "spec", "device", "ledgers", "quantities"},
@@ -76,7 +76,8 @@ ALLOWED = {
     "module": LEAVES | {"backend", "auto"},
     "backends": LEAVES | {"backend", "module", "hooks", "backends"},
     "reference": LEAVES | {"module", "exact"},
-    "measure": LEAVES | {"backend", "provenance", "module", "reference", "backends.eager", "regions", "measure"},
+    "measure": LEAVES
+    | {"files", "backend", "provenance", "module", "reference", "backends.eager", "regions", "measure"},
     "trace": LEAVES
     | {"files", "inputs", "spread", "trace", "__init__"},  # called as a function, the package is `mlpfusion.record`
     # It judges with what others measure with: workers, clocks, tracer, the repair of the interpreter.

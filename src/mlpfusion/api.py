@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,7 +15,7 @@ from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import environment, interrupts, limits, moved, provenance, raced, store, weighing
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.files import alone
+from mlpfusion.files import alone, scratch
 from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.records import SCHEMA, Clocks, Profile, Row
@@ -97,13 +96,13 @@ def profile(
     if file is not None:
         store.check_file(file)
     files = [path for path in (file, folder / store.RESULT_NAME if folder else None) if path is not None]
-    with _running(folder) as scratch:
+    with _running(folder) as working:
         if folder is not None:
             store.check_directory(folder, overwrite=overwrite)
         run = _Run(
             workload=workload,
             here=here,
-            scratch=scratch,
+            scratch=working,
             out=folder,
             files=files,
             rounds=rounds,
@@ -125,9 +124,9 @@ def _running(out: Path | None) -> Iterator[Path]:
         interrupts.stoppable(),
         alone(out),
         forking.kept(),
-        tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch,
+        scratch() as folder,
     ):
-        yield Path(scratch)
+        yield folder
 
 
 class _Run(NamedTuple):
@@ -226,7 +225,7 @@ class _Run(NamedTuple):
                 file_name = f"{_file_name(name)}{store.TRACE_SUFFIX}"
                 kineto.scrub(trace, self.out / file_name)
         except MlpfusionError as error:
-            reason = wrong or f"its trace cannot be used: {error}"
+            reason = wrong or f"its trace cannot be used: {registry.without_paths(str(error))}"
             return msgspec.structs.replace(row, status="failed", reason=reason)
         finally:
             trace.unlink(missing_ok=True)

@@ -9,12 +9,15 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_BLOCK: Final = 2**16
+_PROBE: Final = 2**20  # bytes, more than a small trace has
 
 
 def write_whole(what: str, path: Path, data: bytes) -> None:
@@ -77,6 +80,38 @@ def check_file(what: str, path: Path) -> Path:
             raise UsageError(f"{shown}: directory {str(parent)!r} is not writable")
         with tempfile.TemporaryFile(dir=parent):  # /proc says yes to root, and still takes no file
             return target
+
+
+def refusal(folder: Path, size: int = _PROBE) -> str | None:
+    """Why the system takes no file of `size` bytes in a folder; None if it does. Leaves nothing behind."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+            for _ in range(0, size, _BLOCK):
+                probe.write(bytes(_BLOCK))
+    except OSError as error:
+        return _why(error)
+    return None
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A temporary folder, which goes at the end; what the system says of a file in it comes without its path.
+
+    Raises:
+        MlpfusionError: none can be made, or a file in it cannot be.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(prefix="mlpfusion-")
+    except OSError as error:  # tempfile tries several places, and says what it tried but not why it failed
+        reason = refusal(Path(os.environ.get("TMPDIR", "/tmp"))) or _why(error)
+        raise MlpfusionError(f"no temporary file can be written: {reason}; TMPDIR may name another folder") from error
+    with made as name:
+        try:
+            yield Path(name)
+        except OSError as error:
+            if not str(error.filename).startswith(name):
+                raise
+            raise MlpfusionError(f"a temporary file cannot be written: {_why(error)}") from error
 
 
 def is_same(a: Path, b: Path) -> bool:

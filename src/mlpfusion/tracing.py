@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -52,8 +51,8 @@ def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: st
     target = _check_trace(Path(out))
     from mlpfusion.measure import recorder
 
-    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
-        raw = Path(scratch) / "raw.json"
+    with files.scratch() as scratch:
+        raw = scratch / "raw.json"
         recorder.record(lambda: fn(*args), raw, calls=calls)
         kineto.scrub(raw, target)
     return Path(out)
@@ -76,10 +75,10 @@ def record_script(
     target = _check_trace(out)
     from mlpfusion.measure import supervise, tasks
 
-    with interrupts.stoppable(), tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
-        raw = Path(scratch) / "raw.json"
+    with interrupts.stoppable(), files.scratch() as scratch:
+        raw = scratch / "raw.json"
         task = tasks.Trace(script=str(Path(script).resolve()), function=function, trace=str(raw), calls=calls)
-        answer = supervise.run(task, folder=Path(scratch), name="trace", time_limit_s=time_limit_s)
+        answer = supervise.run(task, folder=scratch, name="trace", time_limit_s=time_limit_s)
         if isinstance(answer, tasks.Broken):
             return answer.reason + _hint(answer.reason, Path(script))
         assert isinstance(answer, tasks.Traced)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from mlpfusion.measure.tracer import CALL
+from mlpfusion.measure.tracer import CALL, export
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,4 +43,4 @@ def record(call: Callable[[], object], path: Path, *, calls: int, warmups: int =
                 torch.cuda.synchronize()
             del held
             profiler.step()
-    profiler.export_chrome_trace(str(path))
+    export(profiler, path)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mlpfusion import files
 from mlpfusion.backend import without_paths
 from mlpfusion.measure import forking, lifetime, tasks
 
@@ -93,8 +94,10 @@ def death(code: int, log: Path) -> str:
     if code < 0:
         names = {number.value: number.name for number in signal.Signals}
         how = f"was killed by {names.get(-code, f'signal {-code}')}"
-    with log.open("rb") as lines:
+    text = b""
+    with contextlib.suppress(FileNotFoundError), log.open("rb") as lines:  # it is not there where a disk is full
         lines.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-        printed = [line.strip() for line in lines.read().decode(errors="replace").splitlines() if line.strip()]
-    last = without_paths(printed[-1]) if printed else ""
+        text = lines.read()
+    printed = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
+    last = without_paths(printed[-1]) if printed else files.refusal(log.parent) or ""
     return f"the worker {how}" + (f": {last[:LINE_LENGTH]}{'…' * (len(last) > LINE_LENGTH)}" if last else "")

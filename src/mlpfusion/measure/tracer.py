@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from mlpfusion import files
+from mlpfusion.errors import MeasurementError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 # The annotations that delimit a call, and the calls before them that are wider than the rest.
 CALL: Final = "mlpfusion.call"
 WARMUP: Final = "mlpfusion.warmup"
+_END: Final = 16  # bytes in which a whole trace has its last brace
 
 
 def record(
@@ -36,4 +40,23 @@ def record(
             if flush is not None:
                 torch.cuda.synchronize()
             del held
+    export(profiler, path)
+
+
+def export(profiler: profile, path: Path) -> None:
+    """Write what was recorded to `path`; the profiler itself says nothing where the disk refuses.
+
+    Raises:
+        MeasurementError: it is not there, or cut short.
+    """
     profiler.export_chrome_trace(str(path))
+    end = b""
+    if path.exists():
+        with path.open("rb") as written:
+            written.seek(max(0, path.stat().st_size - _END))
+            end = written.read()
+    if not end.rstrip().endswith(b"}"):
+        path.unlink(missing_ok=True)
+        raise MeasurementError(
+            f"its trace cannot be written: {files.refusal(path.parent) or 'the profiler wrote none'}"
+        )
