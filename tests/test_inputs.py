@@ -112,7 +112,14 @@ def test_a_result_on_stdin_names_its_rows(
 
 
 @pytest.mark.parametrize(
-    "data", [b"\x1f\x8b", b"\x1f\x8bnothing", gzip.compress(PROFILE)[:-9], gzip.compress(b"x" * 4096)]
+    "data",
+    [b"\x1f\x8b", b"\x1f\x8bnothing", gzip.compress(PROFILE)[:-9], gzip.compress(b"x" * 4096)],
+    ids=[
+        "two bytes",
+        "no gzip",
+        "cut off",
+        "too large",
+    ],
 )
 def test_damaged_or_too_large_gzip_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "r.json.gz"
