@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mlpfusion import backend as registry
-from mlpfusion import spread
+from mlpfusion import files, spread
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.measure import clocks, recorder, tracer
 from mlpfusion.measure.memory import peak_bytes
@@ -122,8 +120,8 @@ def kernels(handle: Handle, call: Callable[[], object], is_emulated: bool) -> tu
 
 
 def _traced(call: Callable[[], object]) -> Counter[str]:
-    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as folder:
-        path = Path(folder) / "trace.json"
+    with files.scratch() as folder:
+        path = folder / "trace.json"
         recorder.record(call, path, calls=_TRACED, warmups=1)
         return Counter(kernel.name for kernel in read(path, call=tracer.CALL).analysis.kernels)
 
