@@ -261,10 +261,15 @@ def test_a_script_that_profiles_itself_is_told_so(script: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "reason", ["the worker was killed by SIGSEGV", "RuntimeError: Can't disable Kineto profiler when it's not running"]
+    "reason",
+    [
+        "the worker was killed by SIGSEGV",
+        "RuntimeError: Can't disable Kineto profiler when it's not running",
+        "RuntimeError: Profiler is already enabled on this thread.",
+    ],
 )
 def test_a_script_without_a_profiler_is_not_told_of_one(script: Path, tmp_path: Path, reason: str) -> None:
-    """Kineto crashes (PyTorch 2.13) or raises (2.11) where two of them run."""
+    """Kineto crashes (PyTorch 2.13) or raises (2.11 and 2.15) where two of them run."""
     assert "a profiler of its own" in tracing._hint(reason, script)
     plain = tmp_path / "plain.py"
     plain.write_text("def f():\n    pass\n", encoding="utf-8")

@@ -91,9 +91,9 @@ def record_script(
 def _hint(reason: str, script: Path) -> str:
     """What most likely ended the worker of a script that profiles itself.
 
-    Kineto crashes (PyTorch 2.13), or says that it cannot stop a profiler which does not run (2.11).
+    Kineto crashes (PyTorch 2.13), or says that a profiler does not run (2.11) or that one runs already (2.15).
     """
-    ended = reason.startswith("the worker was killed") or "profiler" in reason
+    ended = reason.startswith("the worker was killed") or "profiler" in reason.lower()
     if not ended or not _PROFILER.search(script.read_bytes()):
         return ""
     return "; the script uses a profiler of its own, and only one can run at a time: leave it out of what is traced"
