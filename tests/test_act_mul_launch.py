@@ -45,6 +45,7 @@ class Kernel:
             self.by_jit.append((grid, arguments, num_warps))
             compiled: CompiledKernel = object.__new__(CompiledKernel)
             compiled.function, compiled.packed_metadata = "function", "packed"
+            compiled.module = None  # nothing to unload
             compiled._run = self.run
             return compiled
 

@@ -71,12 +71,14 @@ def test_the_copies_of_the_interpreter_itself_do_not_count():
 
 
 def compiled(code: str | None = CODE, name: str = "mul") -> CompiledKernel:
-    made: CompiledKernel = object.__new__(CompiledKernel)
+    made: Any = object.__new__(CompiledKernel)
     made.asm = {} if code is None else {"ttir": code}
     made.name = name
     made.src = SimpleNamespace()
     made.function, made.packed_metadata, made.module = "function", "packed", "loaded"
-    return made
+    made._module_pid = None  # of no process: nothing to unload
+    kernel: CompiledKernel = made
+    return kernel
 
 
 def tensors():
