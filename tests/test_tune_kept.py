@@ -101,6 +101,9 @@ def test_the_most_that_the_command_takes_fits_the_file() -> None:
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 WRITERS, WRITES = 3, 12
+# Python 3.12 and later say of every fork beside a thread that it may deadlock. The threads here are those of PyTorch's
+# pools, idle, and the forks compute nothing by PyTorch.
+forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 def _write(which: int, file: Path, barrier: Any) -> None:
@@ -117,6 +120,7 @@ def _hold(file: Path, ready: Any) -> None:
         signal.pause()
 
 
+@forks
 def test_searches_of_several_processes_keep_all_they_find(file: Path) -> None:
     file.parent.mkdir()
     forking = multiprocessing.get_context("fork")
@@ -131,6 +135,7 @@ def test_searches_of_several_processes_keep_all_they_find(file: Path) -> None:
     assert sorted(each.name for each in file.parent.iterdir()) == ["tuned.json", "tuned.json.lock"]
 
 
+@forks
 def test_a_killed_process_leaves_no_lock_and_one_that_keeps_it_is_named(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
