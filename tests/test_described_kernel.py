@@ -18,7 +18,7 @@ from triton.backends.nvidia import driver
 from triton.compiler import CompiledKernel
 from triton.runtime import driver as drivers
 
-# From Triton 3.8 on a descriptor is encoded for a launch: there every launch is Triton's own, as in each unread release.
+# From Triton 3.8 on a descriptor is encoded for a launch. There, as in any unread release, each is Triton's own.
 ENCODES_ALONE = len(inspect.signature(driver.make_tensordesc_arg).parameters) == 2
 direct = pytest.mark.skipif(not ENCODES_ALONE, reason="in this Triton every launch is its own")
 

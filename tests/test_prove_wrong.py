@@ -87,7 +87,7 @@ def test_inputs_that_do_not_fit_and_bad_rounds(saved: Path, capsys: Any) -> None
 
 def test_a_model_that_does_not_run_as_it_was() -> None:
     handle = swap(nn.Sequential(Plain(), nn.Linear(5, 5)), "eager")
-    with pytest.raises(UsageError, match="the model does not run on these inputs: RuntimeError: .*mat1 and mat2"):
+    with pytest.raises(UsageError, match=r"the model does not run on these inputs: RuntimeError: .*mat1 and mat2"):
         handle.prove(torch.randn(2, 32))
 
 
