@@ -20,6 +20,7 @@ from .activations import activate_and_slope
 from .gate_up_backward_kernels import gate_up_backward_cost
 from .gate_up_hopper import eighths, halves, joined, pack_pairs, unpack_pairs, zero_from_here
 from .gate_up_kernels import tile_of
+from .gluon_names import load_box, store_box
 
 # The epilogue's steps: each takes an eighth of a tile's columns.
 PIECES = gl.constexpr(8)
@@ -32,8 +33,8 @@ def _fetch(piece, gate, up, inputs, arrived, free, row, column, ROWS: gl.constex
     ready = arrived.index(slot)
     mbarrier.wait(free.index(slot), ((piece // 2) & 1) ^ 1)
     mbarrier.expect(ready, 2 * ROWS * BOX * 2)
-    tma.async_copy_global_to_shared(gate, [row, column], ready, inputs.index(2 * slot))
-    tma.async_copy_global_to_shared(up, [row, column], ready, inputs.index(2 * slot + 1))
+    load_box(gate, [row, column], ready, inputs.index(2 * slot))
+    load_box(up, [row, column], ready, inputs.index(2 * slot + 1))
 
 
 @gluon.jit
@@ -76,8 +77,8 @@ def _produce(
             ready = full.index(s)
             mbarrier.wait(empty.index(s), ((i // STAGES) & 1) ^ 1)
             mbarrier.expect(ready, stage_bytes)
-            tma.async_copy_global_to_shared(down_weight, [k * DEPTH, column], ready, weight_ring.index(s))
-            tma.async_copy_global_to_shared(dy, [row, k * DEPTH], ready, dy_ring.index(s))
+            load_box(down_weight, [k * DEPTH, column], ready, weight_ring.index(s))
+            load_box(dy, [row, k * DEPTH], ready, dy_ring.index(s))
             i += 1
             if k < PIECES:
                 _fetch(k, gate, up, inputs, arrived, free, last_row, last_column + k * box, ROWS, box)
@@ -141,9 +142,9 @@ def _finish_piece(
     staging.index(3 * SLOT + 1).store(joined(du0, du1))
     staging.index(3 * SLOT + 2).store(joined(y0, y1))
     fence_async_shared()
-    tma.async_copy_shared_to_global(dgate, [row, column], staging.index(3 * SLOT))
-    tma.async_copy_shared_to_global(dup, [row, column], staging.index(3 * SLOT + 1))
-    tma.async_copy_shared_to_global(product, [row, column], staging.index(3 * SLOT + 2))
+    store_box(dgate, [row, column], staging.index(3 * SLOT))
+    store_box(dup, [row, column], staging.index(3 * SLOT + 1))
+    store_box(product, [row, column], staging.index(3 * SLOT + 2))
 
 
 @gluon.jit

@@ -18,6 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .activations import activate
 from .gate_up_kernels import gate_up_cost, tile_of
+from .gluon_names import load_box, reinterpreted, store_box
 
 
 @gluon.jit
@@ -108,12 +109,10 @@ def _produce(
             ready = full.index(s)
             mbarrier.wait(empty.index(s), ((i // STAGES) & 1) ^ 1)
             mbarrier.expect(ready, stage_bytes)
-            tma.async_copy_global_to_shared(gate_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s))
-            tma.async_copy_global_to_shared(
-                up_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s + 1)
-            )
+            load_box(gate_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s))
+            load_box(up_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s + 1))
             for w in gl.static_range(2):
-                tma.async_copy_global_to_shared(x, [(row * 2 + w) * ROWS, k * DEPTH], ready, x_ring.index(2 * s + w))
+                load_box(x, [(row * 2 + w) * ROWS, k * DEPTH], ready, x_ring.index(2 * s + w))
             i += 1
 
 
@@ -190,10 +189,10 @@ def _store_box(
         staging.index(FIRST + 1).store((both & 0xFFFF).to(gl.int16).to(dtype, bitcast=True))
         staging.index(FIRST + 2).store((both >> 16).to(gl.int16).to(dtype, bitcast=True))
     fence_async_shared()
-    tma.async_copy_shared_to_global(product, [row, column], staging.index(FIRST))
+    store_box(product, [row, column], staging.index(FIRST))
     if STORE_PREACT:
-        tma.async_copy_shared_to_global(gate, [row, column], staging.index(FIRST + 1))
-        tma.async_copy_shared_to_global(up, [row, column], staging.index(FIRST + 2))
+        store_box(gate, [row, column], staging.index(FIRST + 1))
+        store_box(up, [row, column], staging.index(FIRST + 2))
 
 
 @gluon.jit
@@ -344,7 +343,7 @@ def gate_up_hopper_kernel(
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     # The same bytes, seen as one operand of gate rows above up rows.
-    wide_ring = weight_ring._reinterpret(dtype, [STAGES, 2 * COLUMNS, DEPTH], gate_weight.layout)
+    wide_ring = reinterpreted(weight_ring, dtype, [STAGES, 2 * COLUMNS, DEPTH], gate_weight.layout)
     for s in gl.static_range(STAGES):
         mbarrier.init(full.index(s), count=1)
         mbarrier.init(empty.index(s), count=2)
