@@ -92,6 +92,20 @@ def spills(code: list[str]) -> int:
     return sum(opcode(each).partition(".")[0] in {"STL", "LDL"} for each in code)
 
 
+# What the shipped configurations were chosen with. Of some of them other releases make code that is right and slower.
+CHOSEN_WITH = ((3, 6), (3, 7))
+
+
+def expect_no_slower(slower: list[str]) -> None:
+    """Fail for what makes machine code slow; with a Triton that nothing was chosen with, expect the failure."""
+    import pytest
+    import triton
+
+    if slower and tuple(map(int, triton.__version__.split(".")[:2])) not in CHOSEN_WITH:
+        pytest.xfail(f"not chosen with Triton {triton.__version__}: {', '.join(slower)}")
+    assert slower == []
+
+
 class Compiler:
     """A process that runs a script of ours without the interpreter, and compiles one list of cases after the other."""
 

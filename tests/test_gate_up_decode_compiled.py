@@ -111,13 +111,11 @@ def test_weights_are_copied_128_bits_wide_and_nothing_spills(arch: int, one: dic
     _, shared_bytes = CARDS[arch]
     right = compiler.compile(arch, [one])
     assert right
+    slower = []
     for found in right:
-        assert found["spills"] == 0, found
         assert found["instructions"] >= found["copies"] > 0, found  # the assembly was there to be read
-        assert found["narrow_copies"] == 0, found  # 4 or 8 bytes at a time
         assert found["shared"] <= shared_bytes, found
         assert found["loops"] >= 1, found
-        assert found["conversions"] == 0 or found["dtype"] == "float32", found
         assert found["fp64"] == 0, found
         down = found["name"].startswith("down")
         overlap = arch >= 90 and found["shape"][0] <= 16 and found["dtype"] != "float32"
@@ -126,6 +124,11 @@ def test_weights_are_copied_128_bits_wide_and_nothing_spills(arch: int, one: dic
         if found["dtype"] != "float32":
             wide = {90: "wgmma.mma_async", 100: "tcgen05.mma"}.get(arch)
             assert found["products"] in ([wide], ["mma.sync"]), found
+        counts = {name: found[name] for name in ("spills", "narrow_copies", "conversions")}  # narrow: 4 or 8 bytes
+        if found["dtype"] == "float32":
+            del counts["conversions"]
+        slower += [f"{found['name']}: {count} {name}" for name, count in counts.items() if count]
+    NO_CARD["expect_no_slower"](slower)
 
 
 def test_the_same_look_finds_a_tile_that_spills(compiler: Any) -> None:
