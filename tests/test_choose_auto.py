@@ -36,9 +36,12 @@ def test_a_choice_comes_back_from_its_file(tmp_path):
     [
         (lambda text: text[:300], "is not JSON, or cut short"),
         (lambda text: "", "is not JSON, or cut short"),
-        (lambda text: "[]", "is none of mlpfusion"),
-        (lambda text: "{}", "holds a None; valid here: 'choice'"),
-        (lambda text: text.replace('"schema": 1', '"schema": 99', 1), "has schema 99; this version reads schema 1"),
+        (lambda text: "[]", "is not a file of mlpfusion: no schema number and kind at its top"),
+        (lambda text: "{}", "is not a file of mlpfusion: no schema number and kind at its top"),
+        (
+            lambda text: text.replace('"schema": 1', '"schema": 99', 1),
+            "with schema 99; this one reads up to 1: pip install -U",
+        ),
         (lambda text: text.replace('"rounds": 25', '"rounds": "many"'), "is damaged: Expected `int`"),
         (
             lambda text: text.replace('"last": 8', '"last": 0'),

@@ -121,7 +121,7 @@ runpy.run_module("mlpfusion", run_name="__main__")
 
 
 def test_the_installed_command_starts_where_the_interrupt_is_caught() -> None:
-    project = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    project = (Path(__file__).parents[1] / "packages" / "read" / "pyproject.toml").read_text(encoding="utf-8")
     assert 'mlpfusion = "mlpfusion.__main__:main"' in project
 
 

@@ -122,4 +122,4 @@ def test_the_share_is_what_others_worked_of_all_there_was(passed, mine, others, 
 def test_only_what_disturbs_is_told():
     assert disturbed(None) is None
     assert disturbed(DISTURBING / 2) is None
-    assert "took 37% of the host's CPU time" in (disturbed(0.37) or "")
+    assert "background load was 37% of the CPU" in (disturbed(0.37) or "")
