@@ -75,8 +75,8 @@ def compiled(code: str | None = CODE, name: str = "mul") -> CompiledKernel:
     made.asm = {} if code is None else {"ttir": code}
     made.name = name
     made.src = SimpleNamespace()
-    made.function, made.packed_metadata, made.module = "function", "packed", "loaded"
-    made._module_pid = None  # of no process: nothing to unload
+    made.function, made.packed_metadata = "function", "packed"
+    made._init_handles, made.module = lambda: None, None  # nothing to load, and nothing to unload
     kernel: CompiledKernel = made
     return kernel
 
