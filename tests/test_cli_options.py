@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from mlpfusion import cli, spec
-from mlpfusion.cli_renamed import LAST, RENAMED
+from mlpfusion.cli_renamed import LAST, OLD_LIMIT, OLD_SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ WITH_SIZES = sorted(
     name for name, command in COMMANDS.items() if any("--hidden-size" in param.opts for param in command.params)
 )
 FIELDS = {*spec.MLPSpec.__struct_fields__, *spec.Workload.__struct_fields__}
-ONE_LETTER_LESS = [name[:-1] for name in RENAMED.values()]
+ONE_LETTER_LESS = [name[:-1] for name in OLD_SIZES.values()]
 SIZES = ("--hidden-size", "32", "--intermediate-size", "64")
 
 
@@ -62,7 +62,7 @@ def test_the_verbs_that_take_sizes_are_known() -> None:
 @pytest.mark.parametrize("param", VISIBLE)
 def test_an_option_has_the_name_of_what_it_sets(param: Any) -> None:
     assert param.opts[0] == "--" + {"fmt": "format"}.get(param.name, param.name).replace("_", "-")
-    assert not set(param.opts) & set(RENAMED)
+    assert not set(param.opts) & {*OLD_SIZES, *OLD_LIMIT}
     first = (param.help or "").replace(",", " ").split()[:1]
     assert not set(first) & (FIELDS - {param.name}), "its help begins with another field"
 
@@ -90,12 +90,12 @@ def test_old_names_mean_what_they_meant_and_say_so(
     _, out, err = run(capsys, verb, *form)
     assert seen == [{"hidden_size": 32, "intermediate_size": 64}]
     assert out == ""
-    for old, new in RENAMED.items():
+    for old, new in OLD_SIZES.items():
         assert f"mlpfusion: {old} is now {new}; {old} is gone after version {LAST}\n" in err
     assert err.count("is now") == 2
 
 
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+@pytest.mark.parametrize(("old", "new"), OLD_SIZES.items())
 @pytest.mark.parametrize("verb", WITH_SIZES)
 def test_both_names_of_one_option_are_refused(
     capsys: pytest.CaptureFixture[str], seen: list[dict[str, int]], verb: str, old: str, new: str
@@ -107,7 +107,7 @@ def test_both_names_of_one_option_are_refused(
     assert seen == []
 
 
-@pytest.mark.parametrize("old", RENAMED)
+@pytest.mark.parametrize("old", OLD_SIZES)
 @pytest.mark.parametrize("verb", WITH_SIZES)
 def test_a_bad_value_of_an_old_name_is_one_line(capsys: pytest.CaptureFixture[str], verb: str, old: str) -> None:
     code, out, err = run(capsys, verb, old, "0")
@@ -124,7 +124,7 @@ def test_no_option_is_abbreviated(
     code, out, err = run(capsys, verb, short, "32")
     assert (code, out, seen) == (2, "", [])
     assert err.count("\n") == 1
-    assert all(f"{old}," not in err and f"'{old}'" not in err for old in RENAMED), "an old name is offered"
+    assert all(f"{old}," not in err and f"'{old}'" not in err for old in OLD_SIZES), "an old name is offered"
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
@@ -132,7 +132,7 @@ def test_help_shows_no_old_name(capsys: pytest.CaptureFixture[str], verb: str) -
     code, out, err = run(capsys, verb, "--help")
     assert (code, err) == (0, "")
     words = out.replace(",", " ").split()
-    assert not set(words) & set(RENAMED)
+    assert not set(words) & {*OLD_SIZES, *OLD_LIMIT}
     assert ("--hidden-size" in words) == (verb in WITH_SIZES)
 
 
@@ -142,3 +142,59 @@ def test_an_old_name_leaves_stdout_to_the_result(capsys: pytest.CaptureFixture[s
     assert code == 0, err
     made = json.loads(out)["workload"]["spec"]
     assert (made["hidden_size"], made["intermediate_size"]) == (16, 32)
+
+
+@pytest.fixture
+def limit_given(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time limits that reach the search of `tune`."""
+    found: list[float] = []
+
+    def search(*_: object, limit_s: float, **__: object) -> list[object]:
+        found.append(limit_s)
+        return []
+
+    for name in ("check_device", "questions", "check_file"):
+        monkeypatch.setattr(f"mlpfusion.tune.{name}", lambda *_: [])
+    monkeypatch.setattr("mlpfusion.tune.search", search)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("args", "limit", "said"),
+    [
+        ((), 600.0, ""),
+        (("--time-limit", "7.5"), 7.5, ""),
+        (("--limit", "7.5"), 7.5, f"mlpfusion: --limit is now --time-limit; --limit is gone after version {LAST}\n"),
+    ],
+)
+def test_the_time_limit_of_tune(
+    capsys: pytest.CaptureFixture[str], limit_given: list[float], args: tuple[str, ...], limit: float, said: str
+) -> None:
+    code, _, err = run(capsys, "tune", *args)
+    assert (code, limit_given) == (0, [limit])
+    assert err.startswith(said)
+    assert ("is now" in err) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--limit", "0"), "--limit must be a number of seconds from 0.001 to 604800, got '0'"),
+        (("--limit", "1e7"), "--limit must be a number of seconds from 0.001 to 604800, got '1e7'"),
+        (
+            ("--limit", "5", "--time-limit", "5"),
+            "--limit is the old name of --time-limit, which is given too; give --time-limit alone",
+        ),
+    ],
+)
+def test_a_bad_time_limit_of_tune_is_one_line(
+    capsys: pytest.CaptureFixture[str], limit_given: list[float], args: tuple[str, ...], said: str
+) -> None:
+    assert run(capsys, "tune", *args) == (2, "", f"mlpfusion: {said}\n")
+    assert limit_given == []
+
+
+def test_the_seconds_of_a_run_have_one_name_in_every_verb() -> None:
+    names = {param.opts[0] for _, param in options() if not param.hidden and (param.help or "").startswith("Seconds")}
+    assert names == {"--time-limit", "--timeout"}  # the second is of waiting for another program, not of work
+    assert [name for name, param in options() if "--timeout" in param.opts] == ["open"]

@@ -126,7 +126,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
         ),
         (["--tokens", "256,256"], "--tokens names '256' twice"),
         (["--mode", "both"], "unknown mode 'both'; valid: inference, training"),
-        (["--limit", "0"], "--limit must be a number of seconds from 0.001 to 604800, got '0'"),
+        (["--time-limit", "0"], "--time-limit must be a number of seconds from 0.001 to 604800, got '0'"),
         (["--format", "pdf"], "unknown format 'pdf'"),
     ],
     ids=lambda value: str(value)[:40],

@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion.cli_text import Text, say, size
+from mlpfusion.cli_text import Text, say, seconds, size
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 # Old and new names of the two sizes. `--hidden` was never hidden_size, which is why both are spelled out now.
-RENAMED: Final = {"--dim": "--hidden-size", "--hidden": "--intermediate-size"}
+OLD_SIZES: Final = {"--dim": "--hidden-size", "--hidden": "--intermediate-size"}
+# That of `tune` alone: every other verb had the new name from the start.
+OLD_LIMIT: Final = {"--limit": "--time-limit"}
 LAST: Final = "0.1"  # the last release that takes the old names
 
 
-def with_old_names(verb: Callable[..., int]) -> Callable[..., int]:
-    """`verb` with a hidden option for the old name of each of its options.
+def with_old_names(verb: Callable[..., int], renamed: Mapping[str, str] = OLD_SIZES) -> Callable[..., int]:
+    """`verb` with a hidden option for the old name of each option in `renamed`, which has no default.
 
-    The wrapped verb raises a UsageError where an option is given by both of its names, or an old one has no size.
+    The wrapped verb raises a UsageError where an option is given by both of its names, or an old one has a bad value.
     """
     signature = inspect.signature(verb, eval_str=True)
-    renamed = {old: new for old, new in RENAMED.items() if _parameter(new) in signature.parameters}
 
     @functools.wraps(verb)
     def accepting(**values: Any) -> int:
@@ -36,7 +37,7 @@ def with_old_names(verb: Callable[..., int]) -> Callable[..., int]:
                 continue
             if values[_parameter(new)] is not None:
                 raise UsageError(f"{old} is the old name of {new}, which is given too; give {new} alone")
-            size(old, given)
+            (seconds if new == "--time-limit" else size)(old, given)
             values[_parameter(new)] = given
             say(f"mlpfusion: {old} is now {new}; {old} is gone after version {LAST}", sys.stderr)
         return verb(**values)

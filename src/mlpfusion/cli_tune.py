@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlpfusion import limits
-from mlpfusion.cli_renamed import with_old_names
+from mlpfusion.cli_renamed import OLD_LIMIT, OLD_SIZES, with_old_names
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import (
     ACTIVATIONS,
@@ -34,7 +34,7 @@ _TOKENS = "1,256,8192"
 
 def add_to(app: typer.Typer) -> None:
     """Give the command line this verb."""
-    app.command("tune")(with_old_names(_tune))
+    app.command("tune")(with_old_names(_tune, {**OLD_SIZES, **OLD_LIMIT}))
 
 
 def _tune(
@@ -46,7 +46,7 @@ def _tune(
     tokens: Annotated[str, typer.Option(metavar="N,N", help="Numbers of tokens, one for each power of two.")] = _TOKENS,
     mode: Annotated[str, typer.Option(metavar="inference|training", help="Which kernels.")] = "inference",
     device: Annotated[Text, typer.Option(metavar="cuda", help="Where to run; only a GPU will do.")] = None,
-    limit: Annotated[str, typer.Option(metavar="S", help="Seconds that all of it may take, about.")] = "600",
+    time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that all of it may take, about; 600.")] = None,
     fmt: Format = "text",
 ) -> int:
     """Tune the fused kernels for this GPU.
@@ -65,7 +65,7 @@ def _tune(
     )
     counts = [size("--tokens", text, limits.TUNED_TOKENS) for text in names_in("--tokens", tokens)]
     asked_mode: spec.Mode = spec.one_of("mode", mode, spec.MODES)
-    limit_s = seconds("--limit", limit)
+    limit_s = seconds("--time-limit", "600" if time_limit is None else time_limit)
     from mlpfusion import device as devices
     from mlpfusion import interrupts, tune
     from mlpfusion.report import tuning

@@ -132,7 +132,7 @@ def test_the_command_searches_and_keeps_what_is_faster(file, capsys, mode):
         "4,300",
         "--mode",
         mode,
-        "--limit",
+        "--time-limit",
         "60",
     )
     assert cli.main(args) == 0
