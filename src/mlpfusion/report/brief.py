@@ -24,10 +24,12 @@ def ran(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def brief(rows: Sequence[Row], clock: ClockName, *, github: bool) -> tuple[str, tuple[str, ...]]:
-    """The table of the rows that ran, at most `WIDTH` columns wide, and the names of its columns."""
+    """The table of the rows that ran, and the names of its columns: those that fit into `WIDTH` as plain text.
+
+    Markdown has the same columns, though it is wider.
+    """
     shown = ran(rows)
     chosen: list[Column] = []
-    text = _table(shown, chosen, github=github)
     by_name = {column.key: column for column in all_columns(clock)}
     # What comes first is wanted most; the table keeps the order of `all_columns`.
     wanted: tuple[str, ...] = (
@@ -46,10 +48,9 @@ def brief(rows: Sequence[Row], clock: ClockName, *, github: bool) -> tuple[str, 
         if all(column.text(row) == ABSENT for row in shown):
             continue
         more = [each for each in by_name.values() if each in (*chosen, column)]
-        wider = _table(shown, more, github=github)
-        if max(map(len, wider.splitlines()), default=0) <= WIDTH:
-            chosen, text = more, wider
-    return text, tuple(column.key for column in chosen)
+        if max(map(len, _table(shown, more, github=False).splitlines()), default=0) <= WIDTH:
+            chosen = more
+    return _table(shown, chosen, github=github), tuple(column.key for column in chosen)
 
 
 def _table(rows: Sequence[Row], columns: Sequence[Column], *, github: bool) -> str:
