@@ -155,9 +155,27 @@ def test_an_interrupted_run_says_so() -> None:
     assert "incomplete" not in render(profile(), full=True)
 
 
-def test_an_error_that_is_not_a_number_reads_as_infinite() -> None:
-    worst = Accuracy(max_error=None, rms_error=None, eager_max_error=0.1, eager_rms_error=0.1, rows=1, elements=8)
-    assert "inf / inf" in render(profile(msgspec.structs.replace(EAGER, accuracy=worst)), full=True)
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        ((None, None, 0.1, 0.1), "nan or inf / nan or inf"),
+        ((None, 0.2, 0.1, 0.1), "nan or inf / 2.00"),
+        ((0.003, 0.0, 0.0, 0.0), "3.00e-03 over 0 / 0"),
+        ((0.003, 1e-300, 0.0, 1e-300), "3.00e-03 over 0 / 1.00"),
+        ((1e300, 0.1, 1e-300, 0.0), "1.00e+300 over 1.00e-300 / 1.00e-01 over 0"),
+        ((0.0, 0.0, 0.1, 0.0), "0 / 0"),
+    ],
+)
+def test_a_ratio_of_errors_that_is_no_number_is_said_in_words(
+    errors: tuple[float | None, float | None, float, float], said: str
+) -> None:
+    names = ("max_error", "rms_error", "eager_max_error", "eager_rms_error")
+    accuracy = Accuracy(**dict(zip(names, errors, strict=True)), rows=1, elements=8)
+    for fmt in ("text", "github"):
+        assert said in render(profile(msgspec.structs.replace(EAGER, accuracy=accuracy)), fmt, full=True)
+    words = accuracy.times("eager")
+    assert "inf times" not in words
+    assert words == "nan or inf where eager is finite" or "eager has none" in words or "times eager's error" in words
 
 
 def test_github_tables_survive_pipes_and_angle_brackets() -> None:

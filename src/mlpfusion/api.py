@@ -345,7 +345,7 @@ def _wrong(answer: tasks.Qualified) -> str | None:
     if accuracy.max_error is None or accuracy.rms_error is None:
         return "numerically wrong: its output holds nan or inf where eager's does not"
     return (
-        f"numerically wrong: {accuracy.ratio:.3g} times eager's error against fp64 "
+        f"numerically wrong: {accuracy.times('eager')} against fp64 "
         f"(max {accuracy.max_error:.2g}, rms {accuracy.rms_error:.2g}; at most {accuracy.limit:g} times is allowed)"
     )
 

@@ -16,7 +16,7 @@ Some = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
 Time = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST)]
 PositiveTime = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST)]
 # One time over another, or one error over another; errors themselves are relative ones.
-Factor = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
+Factor = Annotated[float, msgspec.Meta(ge=1e-30, le=1e30)]
 Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -5,6 +5,7 @@ Times are microseconds, sizes bytes; `None` means "not measured or not emitted",
 
 from __future__ import annotations
 
+import math
 from typing import Final, Literal
 
 import msgspec
@@ -277,6 +278,19 @@ class Accuracy(Record, frozen=True, kw_only=True):
     def ratio(self) -> float:
         """The larger of the two errors over eager's."""
         return max(_over(self.max_error, self.eager_max_error), _over(self.rms_error, self.eager_rms_error))
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an element is nan or inf."""
+        return self.max_error is None or self.rms_error is None
+
+    def times(self, baseline: str) -> str:
+        """The ratio in words: `41 times eager's error`, or why there is none."""
+        if self.is_broken:
+            return f"nan or inf where {baseline} is finite"
+        if math.isfinite(self.ratio):
+            return f"{self.ratio:.3g} times {baseline}'s error"
+        return f"an error where {baseline} has none"
 
     @property
     def limit(self) -> float:

@@ -362,9 +362,7 @@ class _Proof(NamedTuple):
 
     def _judge(self, what: str, accuracy: Any) -> None:
         if accuracy.ratio > accuracy.limit:
-            self.failures.append(
-                f"{what}: {accuracy.ratio:.3g} times the unswapped error, more than {accuracy.limit:g}"
-            )
+            self.failures.append(f"{what}: {accuracy.times('the unswapped model')}, limit {accuracy.limit:g} times")
 
 
 def logits_of(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:

@@ -255,13 +255,8 @@ def _error(row: Row) -> str:
     found = row.accuracy
     if found is None:
         return ABSENT
-    return f"{_over(found.max_error, found.eager_max_error)} / {_over(found.rms_error, found.eager_rms_error)}"
-
-
-def _over(error: float | None, eager: float) -> str:
-    if error == 0:
-        return "0"
-    return "inf" if error is None or eager == 0 else units.plain(error / eager)
+    pairs = ((found.max_error, found.eager_max_error), (found.rms_error, found.eager_rms_error))
+    return " / ".join(units.error_ratio(error, eager) for error, eager in pairs)
 
 
 def _error_data(row: Row) -> dict[str, Value]:

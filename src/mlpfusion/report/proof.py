@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -95,9 +96,16 @@ def _error(name: str, accuracy: Accuracy) -> list[str]:
         _small(accuracy.eager_max_error),
         _small(accuracy.rms_error),
         _small(accuracy.eager_rms_error),
-        units.times(accuracy.ratio),
+        _worst_ratio(accuracy),
         f"{accuracy.limit:g}x",
     ]
+
+
+def _worst_ratio(accuracy: Accuracy) -> str:
+    """`1.02x`, or in words where there is none."""
+    if math.isfinite(accuracy.ratio):
+        return units.times(accuracy.ratio)
+    return "nan or inf" if accuracy.is_broken else "no error before"
 
 
 def _apart(proof: Proof) -> list[tuple[str, str]]:
@@ -171,7 +179,7 @@ def _deviation(deviation: Deviation) -> str:
 
 def _small(value: float | None) -> str:
     """A relative error: three digits with an exponent."""
-    return "nan or inf" if value is None else "0" if value == 0 else f"{value:.2e}"
+    return "nan or inf" if value is None else units.small(value)
 
 
 def _time(clock: Clock) -> str:

@@ -37,6 +37,20 @@ def times(value: float) -> str:
     return f"{plain(value)}x"
 
 
+def error_ratio(error: float | None, baseline: float) -> str:
+    """`1.02`: an error over that of the baseline; where that is no number, the two errors; None is nan or inf."""
+    if error is None:
+        return "nan or inf"
+    if baseline and math.isfinite(error / baseline):
+        return plain(error / baseline)
+    return "0" if error == 0 else f"{small(error)} over {small(baseline)}"
+
+
+def small(value: float) -> str:
+    """A relative error: `4.12e-05`, three digits with an exponent."""
+    return "0" if value == 0 else f"{value:.2e}"
+
+
 def microseconds(value: float) -> str:
     """`212 µs`."""
     return f"{plain(value)} µs"
