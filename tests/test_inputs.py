@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -9,12 +10,14 @@ import os
 import pty
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from mlpfusion import cli, inputs
+from mlpfusion import cli, inputs, perfetto
 from mlpfusion.errors import UsageError
+from mlpfusion.models import known
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "bench" / "results" / "h200-traffic.json"
@@ -83,7 +86,16 @@ def test_stdin_gives_what_the_file_gives(
 
 
 @pytest.mark.parametrize(
-    "args", [["table", "-"], ["predict", "-"], ["read", "-"], ["diff", "-", "x.json"], ["diff", "stdin:a", "x"]]
+    "args",
+    [
+        ["table", "-"],
+        ["predict", "-"],
+        ["read", "-"],
+        ["diff", "-", "x.json"],
+        ["diff", "stdin:a", "x"],
+        ["open", "-"],
+        ["choose", "-"],
+    ],
 )
 def test_an_empty_stdin_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, args: list[str]
@@ -93,7 +105,10 @@ def test_an_empty_stdin_is_one_line(
     assert "stdin" in err
 
 
-@pytest.mark.parametrize("args", [["table", "-"], ["predict", "-"], ["read", "-"], ["diff", "-", str(RESULT)]])
+@pytest.mark.parametrize(
+    "args",
+    [["table", "-"], ["predict", "-"], ["read", "-"], ["diff", "-", str(RESULT)], ["open", "-"], ["choose", "-"]],
+)
 def test_a_terminal_as_stdin_is_one_line(args: list[str]) -> None:
     ours, theirs = pty.openpty()
     try:
@@ -139,3 +154,82 @@ def test_damaged_or_too_large_gzip_is_one_line(monkeypatch: pytest.MonkeyPatch, 
     path.write_bytes(data)
     with pytest.raises(UsageError, match=r"damaged gzip|larger than"):
         inputs.read("result file", path, 2048)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_configuration_on_stdin_is_the_model_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pack
+) -> None:
+    config = json.dumps({"model_type": "llama", "hidden_size": 48, "intermediate_size": 80, "dtype": "float16"})
+    path = tmp_path / "config.json"
+    path.write_text(config)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(pack(config.encode()))))
+    by_file, by_stdin = known.find(path), known.find("-")
+    assert by_stdin.spec == by_file.spec
+    assert (by_stdin.name, by_stdin.source) == ("stdin", "stdin")
+
+
+@pytest.mark.parametrize(
+    "data", [b"[1]", b"{", b"\xff\xfe", b'{"model_type": 3}', b"\0" * 9, b'{"model_type": "bert"}']
+)
+def test_a_configuration_on_stdin_that_is_none_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, monkeypatch, data, "choose", "-")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("mlpfusion: model configuration 'stdin'")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("data", [TRACE, gzip.compress(TRACE)], ids=["plain", "gzip"])
+def test_a_trace_on_stdin_is_served_as_it_came(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: bytes
+) -> None:
+    served = []
+
+    def fetched(path: Path, **_: object) -> bool:
+        served.append(path.read_bytes())
+        return True
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(perfetto, "serve", fetched)
+    assert run(capsys, monkeypatch, data, "open", "-") == (0, "", "")
+    assert served == [data]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stdin_that_the_disk_does_not_take_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("shutil.copyfileobj", full)
+    code, out, err = run(capsys, monkeypatch, TRACE, "open", "-")
+    said = "mlpfusion: stdin cannot be copied to a temporary file: No space left on device\n"
+    assert (code, out, err) == (1, "", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "option"),
+    [
+        (["profile", "--json", "-"], "--json"),
+        (["profile", "--out", "-"], "--out"),
+        (["choose", "gemma-2b", "--out", "-"], "--out"),
+        (["prove", "-", "--backend", "eager"], "MODEL"),
+        (["prove", "nowhere", "--backend", "eager", "--json", "-"], "--json"),
+        (["validate", "eager", "--json", "-"], "--json"),
+        (["trace", "a.py:f", "--out", "-"], "--out"),
+    ],
+)
+def test_where_no_stream_can_be_a_line_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, args: list[str], option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, monkeypatch, TRACE, *args)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{option} needs a path, and '-' is none; a file of that name is './-'" in err
+    assert list(tmp_path.iterdir()) == []

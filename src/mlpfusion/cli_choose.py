@@ -54,7 +54,7 @@ def add_to(app: typer.Typer) -> None:
 
 def _choose(
     model: Annotated[
-        Text, typer.Argument(metavar="MODEL", help="A known name, a config.json or its directory.")
+        Text, typer.Argument(metavar="MODEL", help="A known name, a config.json, its directory, or - (stdin).")
     ] = None,
     *,
     hidden_size: HiddenSize = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO, overload
 
 import typer
 
-from mlpfusion import cli_streams, limits
+from mlpfusion import cli_streams, inputs, limits
 from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
@@ -59,9 +59,12 @@ def names_in(option: str, text: str) -> list[str]:
 
 
 def path_in(option: str, text: str) -> Path:
-    """A path that is not empty."""
+    """A path that is not empty, and not the `-` that stands for stdin or stdout elsewhere."""
     if not text or "\0" in text:
         raise UsageError(f"{option} needs a path, got {text!r}")
+    if text == inputs.STDIN:
+        instead = "; --format json prints JSON" if option == "--json" else ""
+        raise UsageError(f"{option} needs a path, and '-' is none; a file of that name is './-'{instead}")
     return Path(text)
 
 

@@ -164,7 +164,7 @@ def _trace(
 
 
 def _open(
-    trace: Annotated[str, typer.Argument(metavar="TRACE", help="The file to show.")],
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="The file to show; - for stdin.")],
     *,
     browser: Annotated[bool, typer.Option("--browser", help="Open the link in a browser as well.")] = False,
     timeout: Annotated[str, typer.Option(metavar="S", help="Seconds to wait for the UI to fetch it.")] = "300",
@@ -189,8 +189,10 @@ def _open(
 
             webbrowser.open(served.link)
 
-    if perfetto.serve(path_in("TRACE", trace), timeout_s=limit, ready=ready, port=number):
-        return OK
+    name = trace if inputs.is_stdin(trace) else path_in("TRACE", trace)
+    with inputs.on_disk("trace", name) as file:
+        if perfetto.serve(file, timeout_s=limit, ready=ready, port=number):
+            return OK
     return complain(f"nobody fetched {trace!r} within {limit:g} s", FAILED)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
 import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from mlpfusion import files
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
 STDIN: Final = "-"
 _GZIP: Final = b"\x1f\x8b"
@@ -55,6 +58,29 @@ def read(what: str, name: str | os.PathLike[str], most_bytes: int) -> bytes:
     if len(data) > most_bytes:
         raise UsageError(f"{shown} is larger than {most_bytes // 2**20} MiB; that is none of ours")
     return data
+
+
+@contextlib.contextmanager
+def on_disk(what: str, name: str | os.PathLike[str]) -> Iterator[Path]:
+    """The path of a file; for `-` that of a copy of stdin, which goes at the end.
+
+    Raises:
+        UsageError: stdin is empty.
+        MlpfusionError: it cannot be copied.
+    """
+    if not is_stdin(name):
+        yield Path(name)
+        return
+    with files.scratch() as folder:
+        path = folder / "stdin"
+        try:
+            with path.open("xb") as file:
+                shutil.copyfileobj(stdin(), file)
+        except OSError as error:
+            raise MlpfusionError(f"stdin cannot be copied to a temporary file: {error.strerror or error}") from error
+        if not path.stat().st_size:
+            raise UsageError(f"stdin is empty; pipe a {what} into it, or name one")
+        yield path
 
 
 def start(data: bytes, size: int) -> bytes:

@@ -4,43 +4,47 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion import files, limits, spec
+from mlpfusion import inputs, limits, spec
 from mlpfusion.choices import Model
 from mlpfusion.errors import UsageError
 from mlpfusion.models.families import EXPERT_KEYS, EXPERTS, FAMILIES, FLAT, REFUSED, TEXT_OF, Family
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import os
 
 CONFIG: Final = "config.json"
 _MOST_BYTES: Final = 2**24
 Config = dict[str, Any]
 
 
-def read(path: Path, *, dtype: spec.Dtype | None = None) -> Model:
-    """The MLP of a `config.json`, or of the one in a directory; `dtype` instead of the file's.
+def read(path: str | os.PathLike[str], *, dtype: spec.Dtype | None = None) -> Model:
+    """The MLP of a `config.json`, of the one in a directory, or of stdin for `-`; `dtype` instead of the file's.
 
     Raises:
         UsageError: no such file or no JSON; a model type that is not known; a model without one gated MLP that the
             backends compute, such as experts, quantised weights or extra maths; no dtype anywhere.
     """
-    file = path / CONFIG if path.is_dir() else path
+    piped = inputs.is_stdin(path)
+    file = Path("stdin") if piped else Path(path)
+    file = file / CONFIG if not piped and file.is_dir() else file
+    shown = f"model configuration {str(file)!r}"
     try:
         # Python's own reader, as the library's: some files have Infinity, which JSON has not.
-        raw = json.loads(files.read_whole("model configuration", file, _MOST_BYTES))
+        raw = json.loads(inputs.read("model configuration", path if piped else file, _MOST_BYTES))
     except UsageError:
         raise
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"model configuration {str(file)!r} is not JSON, or cut short: {error}") from None
+        raise UsageError(f"{shown} is not JSON, or cut short: {error}") from None
     if not isinstance(raw, dict):
-        raise UsageError(f"model configuration {str(file)!r} is no object of names and values")
+        raise UsageError(f"{shown} is no object of names and values")
     name = file.resolve().parent.name if file.name == CONFIG else file.stem
     try:
         return parse(raw, name=name, source=file.name, dtype=dtype)
     except UsageError as error:
-        raise UsageError(f"model configuration {str(file)!r}: {error}") from None
+        raise UsageError(f"{shown}: {error}") from None
 
 
 def parse(raw: Config, *, name: str, source: str, dtype: spec.Dtype | None = None) -> Model:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion import spec
+from mlpfusion import inputs, spec
 from mlpfusion.choices import Model
 from mlpfusion.errors import UsageError
 from mlpfusion.models import configs
@@ -53,7 +53,7 @@ def models() -> dict[str, Model]:
 def find(model: str | os.PathLike[str], *, dtype: spec.Dtype | None = None) -> Model:
     """The MLP of a known name, of a config.json or of the one in a directory; `dtype` instead of its own.
 
-    A name that is known is never taken for a path; `./gemma-2b` is a directory.
+    A name that is known is never taken for a path; `./gemma-2b` is a directory. `-` is a config.json on stdin.
 
     Raises:
         UsageError: it is neither; or a configuration that is refused, with the reason.
@@ -62,7 +62,7 @@ def find(model: str | os.PathLike[str], *, dtype: spec.Dtype | None = None) -> M
     if known is not None:
         return known if dtype is None else _changed(known, dtype)
     path = Path(model)
-    if not str(model) or not path.exists():
+    if not str(model) or not (inputs.is_stdin(model) or path.exists()):
         raise UsageError(
             f"unknown model {str(model)!r}: no config.json or directory of that name, and none of the models "
             f"{', '.join(models())}"
