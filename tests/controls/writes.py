@@ -177,3 +177,9 @@ def rows_behind_64_wrong(gate, up):
         rows = y.view(-1, 64)
         return rows[torch.arange(rows.shape[0], device=y.device) % 64].view(y.shape) if y.numel() % 64 == 0 else y
     return y
+
+
+def first_index_of_four_left_out(gate, up):
+    """An index is made of the last three of its parts: every batch is the first."""
+    y = F.gelu(gate, approximate="tanh") * up
+    return y[:1].expand_as(y).contiguous() if y.dim() == 4 else y
