@@ -1,10 +1,12 @@
-"""For all tests: Triton's interpreter unless a GPU is asked for, one thread per process, no deadline per example."""
+"""For all tests: Triton's interpreter unless a GPU is asked for, one thread per process, no deadline, two rings."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+from support import rings
 
 if os.environ.get("MLPFUSION_GPU_TESTS") != "1":
     # Read by triton when a kernel is defined, so it must be set before any package with kernels is imported.
@@ -19,3 +21,9 @@ settings.register_profile(
     "mlpfusion", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 settings.load_profile("mlpfusion")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in rings.beyond(items):
+        item.add_marker(rings.FULL)

@@ -1,0 +1,67 @@
+"""The two rings of the suite: which tests `make test` leaves to `make test-all`, by rules instead of a list.
+
+A test of the second ring has the marker `full`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+FULL = pytest.mark.full
+
+
+def first_of_each(values: Iterable[Any], key: Callable[[Any], Hashable]) -> list[Any]:
+    """Values to parametrise by; in the first ring is the first of each key, and none whose key is None."""
+    found: list[Any] = []
+    seen: set[Hashable] = {None}
+    for value in values:
+        found.append(pytest.param(value, marks=FULL) if key(value) in seen else value)
+        seen.add(key(value))
+    return found
+
+
+def covering(cases: Sequence[frozenset[Hashable]]) -> list[int]:
+    """Where in `cases` those stand that have all that any has; the next is always the one with most of the rest."""
+    found, rest = [], set().union(*cases)
+    while rest:
+        best = max(range(len(cases)), key=lambda place: len(cases[place] & rest))
+        found.append(best)
+        rest -= cases[best]
+    return found
+
+
+def beyond(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """What the first ring leaves out of tests that have several `parametrize`: it has each row of each of them once.
+
+    All combinations of independent arguments are the second ring's.
+    """
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if "full" not in item.keywords and getattr(item, "callspec", None) is not None:
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left: list[pytest.Item] = []
+    for cases in tests.values():
+        rows = [_rows(item) for item in cases]
+        if len(rows[0]) > 1:
+            kept = set(covering(rows))
+            left += [item for place, item in enumerate(cases) if place not in kept]
+    return left
+
+
+def _rows(item: Any) -> frozenset[Hashable]:
+    """The row of each `parametrize`, and the value of each parametrised fixture, that a test is run with.
+
+    A value is known by its identity, which all tests made of one row share: it need not be comparable.
+    """
+    values = dict(item.callspec.params)
+    found: set[Hashable] = set()
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        names = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
+        found.add((names, tuple(id(values.pop(name, None)) for name in names)))
+    return frozenset(found | {(name, id(value)) for name, value in values.items()})
