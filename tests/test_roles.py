@@ -15,6 +15,9 @@ GELU = "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKe
 MUL = "void at::native::vectorized_elementwise_kernel<8, at::native::BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> > >(int)"  # noqa: E501
 FUSED = "triton_poi_fused__unsafe_view_gelu_mul_0"
 GATED = "kernel_cutlass_kernel_quackgemm_actGemmGatedSm90"
+# As quack 0.6.5 names them, with the functions of its own library: the first was recorded on an H200.
+MODS = "kernel_cutlass_kernel_quackepiloguefrontendGemmMod_{}_24f7483f53f03859_{}_{}_sm{}_object_at__TiledMMA_ThrLayout"
+GATED_MOD = MODS.format("linear_act_epi", "g", "none", 9)
 SET, COPY = "Memset (Device)", "Memcpy DtoD (Device -> Device)"
 GATE, UP, DOWN = "gate_gemm", "up_gemm", "down_gemm"
 
@@ -43,6 +46,9 @@ def given(*names: str, backward: int = 0, owners: tuple[str, ...] = ()) -> list[
         ((SET, GEMM, SET, GEMM, FUSED, GEMM), ("memset", GATE, "memset", UP, "act_mul", DOWN)),
         ((GEMM, FUSED, GEMM), ("gate_up_gemm", "act_mul", DOWN)),
         ((GATED, GEMM), ("gate_up_gemm", DOWN)),
+        ((GATED_MOD, GEMM), ("gate_up_gemm", DOWN)),
+        ((GATED_MOD, GEMM, SPLIT_K), ("gate_up_gemm", DOWN, DOWN)),
+        ((COPY, GATED_MOD, GATED_MOD.replace("act_epi", "epi").replace("_g_", "__")), ("memcpy", "gate_up_gemm", DOWN)),
         (("gate_up_hopper_kernel", GEMM), ("gate_up_gemm", DOWN)),
         (("gate_up_decode_kernel", "down_decode_kernel"), ("gate_up_gemm", DOWN)),
         ((GEMM, GELU, GEMM), ("other", "other", "other")),  # two products and no gate: an MLP that is not gated
@@ -55,6 +61,53 @@ def given(*names: str, backward: int = 0, owners: tuple[str, ...] = ()) -> list[
 )
 def test_roles_follow_from_the_products(names: tuple[str, ...], expected: tuple[str, ...]) -> None:
     assert given(*names) == list(expected)
+
+
+@pytest.mark.parametrize("major", [8, 9, 10, 12])
+@pytest.mark.parametrize("operands", ["none", "row", "row_col_scalar", "c_row_alphaConst"])
+@pytest.mark.parametrize(
+    ("function", "pairs", "epilogue"),
+    [
+        ("linear_act_epi", "g", "gated_activation"),
+        ("norm_act_epi", "g", "gated_activation"),
+        ("rstd_gated_preact_epi", "g", "gated_activation"),
+        ("norm_swiglu_mod", "g", "gated_activation"),
+        ("my_geglu", "g", "gated_activation"),
+        ("linear_act_epi", "", "activation"),
+        ("ln_affine_act_epi", "", "activation"),
+        ("dgated_epi", "p", "gated_activation_backward"),
+        ("dgated_rstd_preact_epi", "p", "gated_activation_backward"),
+        ("dact_epi", "", "activation_backward"),
+        ("dact_ln_stats_epi", "", "activation_backward"),
+        ("linear_epi", "", None),
+        ("rope_epi", "g", None),  # pairs of columns too, and no gate
+        ("lse_partial_epi", "", None),
+        ("fact_epi", "g", None),
+        ("exact_epi", "", None),
+    ],
+)
+def test_an_epilogue_in_the_name_of_a_class_made_by_quack(
+    function: str, pairs: str, epilogue: str | None, operands: str, major: int
+) -> None:
+    name = MODS.format(function, pairs, operands, major)
+    found = decode(name)
+    assert (found.library, found.kind, found.arch) == ("quack", "gemm", f"sm{major}0")
+    assert found.epilogue == found.fused_ops == (() if epilogue is None else (epilogue,))
+    gated = epilogue == "gated_activation"
+    assert given(name, GEMM) == (["gate_up_gemm", DOWN] if gated else ["other", "other"])
+
+
+@pytest.mark.parametrize(
+    ("name", "epilogue"),
+    [
+        ("GemmGatedSm90", "gated_activation"),
+        ("GemmActSm100", "activation"),
+        ("GemmDGatedSm90", "gated_activation_backward"),
+        ("GemmDActSm90", "activation_backward"),
+    ],
+)
+def test_an_epilogue_in_the_name_of_a_class_that_quack_wrote(name: str, epilogue: str) -> None:
+    assert decode(f"kernel_cutlass_kernel_quackgemm_act{name}_object_at__TiledMMA").epilogue == (epilogue,)
 
 
 def test_what_runs_behind_the_last_product_has_no_role() -> None:

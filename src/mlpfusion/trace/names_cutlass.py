@@ -219,39 +219,60 @@ def template(name: str, match: re.Match[str]) -> Parsed:
 
 _DSL_MAKERS: Final = (("quack", "quack"), ("flashinfer", "flashinfer"), ("flash_attn", "flash-attention"))
 _DSL_ARCH: Final = re.compile(r"Sm(\d{2,3})(?!\d)")
-_DSL_GATED: Final = re.compile(r"Gemm(D?)(Gated|Act)", re.IGNORECASE)
+# quack names a class after its epilogue: `GemmGatedSm90`, `GemmDActSm100`; since 0.6 after a function, a digest of it,
+# and whether it takes the columns of a product by twos, gate and up (g), or a saved pair packed in one word (p).
+_DSL_CLASS: Final = re.compile(r"Gemm(?P<backward>D?)(?P<kind>Gated|Act)", re.IGNORECASE)
+_DSL_FUNCTION: Final = re.compile(
+    r"GemmMod_(?P<function>\w{1,80}?)_[0-9a-f]{16}_(?P<pairs>g?p?)_\w{1,200}?_sm(?P<major>\d{1,2})(?!\d)"
+)
+_DSL_ACTIVATION: Final = re.compile(r"(?P<backward>d?)(?:act|gated|(?:sw?i|ge|re)?glu)$")
 
 
 def dsl(name: str, match: re.Match[str]) -> Parsed:
     """`kernel_cutlass_kernel_quackgemm_actGemmGatedSm90…`: a kernel written in CUTLASS's Python DSL (CuTe)."""
     maker = next((library for word, library in _DSL_MAKERS if word in name), "cutlass")
-    arch = _DSL_ARCH.search(name)
-    gated = _DSL_GATED.search(name)
+    arch = _dsl_arch(name)
     is_gemm = re.search(r"gemm(?!align)", name[len("kernel_cutlass_") :].replace("gmem", ""), re.IGNORECASE) is not None
     reduces = re.search(r"norm|softmax|cross_entropy|reduce", name, re.IGNORECASE) is not None
-    epilogue: tuple[str, ...] = ()
     tokens = [established("kernel_cutlass", "compiled by CUTLASS's Python DSL")]
     if maker != "cutlass":
         tokens.append(likely(next(word for word, library in _DSL_MAKERS if library == maker), f"from {maker}"))
-    if gated:
-        epilogue = ("gated_activation_backward",) if gated[1] else ("activation",)
-        if gated[2].lower() == "gated" and not gated[1]:
-            epilogue = ("gated_activation",)
-        where = "backward" if gated[1] else "forward"
-        tokens.append(
-            likely(gated[0], f"a matrix product with the {gated[2].lower()} activation in its epilogue, {where}")
-        )
+    token, epilogue = _dsl_epilogue(name)
+    if epilogue:
+        tokens.append(likely(token, f"a matrix product with the {epilogue[0].replace('_', ' ')} in its epilogue"))
     elif is_gemm:
         tokens.append(likely("gemm", "a matrix product"))
     if arch:
-        tokens.append(likely(arch[0], f"written for sm{arch[1]}"))
+        tokens.append(likely(arch[0], f"written for {arch[1]}"))
     return Parsed(
         Decoded(
             library=maker,
             kind="gemm" if is_gemm else "reduction" if reduces else "other",
-            arch=f"sm{arch[1]}" if arch else None,
+            arch=arch and arch[1],
             fused_ops=epilogue,
             epilogue=epilogue,
         ),
         tuple(tokens),
     )
+
+
+def _dsl_arch(name: str) -> tuple[str, str] | None:
+    """The token that names the card, and the card; a function's class has the major capability alone."""
+    if made := _DSL_FUNCTION.search(name):
+        return f"sm{made['major']}", f"sm{made['major']}0"
+    arch = _DSL_ARCH.search(name)
+    return arch and (arch[0], f"sm{arch[1]}")
+
+
+def _dsl_epilogue(name: str) -> tuple[str, tuple[str, ...]]:
+    """The token that names what a product's epilogue computes, and that: an activation, gated if of pairs."""
+    if made := _DSL_FUNCTION.search(name):
+        found = [act for word in made["function"].split("_") if (act := _DSL_ACTIVATION.match(word))]
+        token, gated = made["function"], bool(made["pairs"])
+    else:
+        found = [act for act in [_DSL_CLASS.search(name)] if act]
+        token, gated = (found[0][0], found[0]["kind"].lower() == "gated") if found else ("", False)
+    if not found:  # other epilogues take pairs too: rotary embeddings do
+        return "", ()
+    backward = any(act["backward"] for act in found)
+    return token, (f"{'gated_' if gated else ''}activation{'_backward' if backward else ''}",)
