@@ -191,7 +191,8 @@ def read_folder(folder: Path) -> int:
         code = check(["choose", "article", "--device", "h100-pcie", "--out", str(folder), "--format", fmt])
     try:
         plan = choice_file.load_plan(folder / rows.PLAN_NAME)
-        rows.prepare(folder, plan, fresh=False)
+        with rows.planned(folder, plan, fresh=False):
+            pass
         found = [store.load(path) for path in sorted(folder.glob("inference-*.json"))]
         for each in found:
             rows.finished(each)

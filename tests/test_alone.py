@@ -9,7 +9,7 @@ import pytest
 from mlpfusion import api, store
 from mlpfusion.cli import main
 from mlpfusion.files import alone
-from mlpfusion.models import choose
+from mlpfusion.models import choose, rows
 from mlpfusion.spec import MLPSpec, Workload
 
 SPEC = MLPSpec(hidden_size=8, intermediate_size=8)
@@ -79,6 +79,38 @@ def test_a_run_that_ends_before_it_wrote_leaves_no_folder(tmp_path: Path, error:
     with pytest.raises(error):
         api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path / "mine" / "new", on_event=ends)
     assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, api.UsageError])
+@pytest.mark.parametrize("there", [[], [rows.PLAN_NAME], ["note"], ["note", rows.PLAN_NAME]])
+def test_a_choice_that_ends_before_its_first_row_leaves_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], error: type[BaseException]
+) -> None:
+    def ends(*_: object, **__: object) -> None:
+        assert (out / rows.PLAN_NAME).exists()
+        raise error
+
+    out = tmp_path / "new" / "deep"
+    plan = (RESULT.parent / rows.PLAN_NAME).read_bytes()
+    for name in there:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / name).write_bytes(plan if name == rows.PLAN_NAME else b"mine")
+    monkeypatch.setattr(api, "profile", ends)
+    with pytest.raises(error):
+        choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=out)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [name for name in there if name == "note"]
+    assert out.exists() == bool(there)
+
+
+def test_a_choice_that_ends_after_a_row_keeps_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(*_: object, json: Path, **__: object) -> None:
+        json.write_bytes(RESULT.read_bytes())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "profile", ends)
+    with pytest.raises(KeyboardInterrupt):
+        choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inference-1.json", rows.PLAN_NAME]
 
 
 def test_a_folder_that_holds_something_stays(tmp_path: Path) -> None:

@@ -92,32 +92,31 @@ def measure(
     limits.seconds("time_limit_s", time_limit_s)
     for each in work:
         api.check_memory(each, here, len(names))
-    if folder is not None:
-        rows.prepare(folder, _plan(work[0].spec, rounds, names, here), fresh=fresh)
-    before = {each: rows.earlier(folder, each) for each in work}
-    for each, found in before.items():
-        rows.check_kept(found, names, rows.path_of(folder, each))
-    missing = {
-        each: frozenset(names) - {row.backend for row in rows.finished(found)}
-        for each, found in before.items()
-        if not rows.is_whole(found, names)
-    }
-    left = TimeLeft(missing, on_event or (lambda event: None))
+    with rows.planned(folder, _plan(work[0].spec, rounds, names, here), fresh=fresh):
+        before = {each: rows.earlier(folder, each) for each in work}
+        for each, found in before.items():
+            rows.check_kept(found, names, rows.path_of(folder, each))
+        missing = {
+            each: frozenset(names) - {row.backend for row in rows.finished(found)}
+            for each, found in before.items()
+            if not rows.is_whole(found, names)
+        }
+        left = TimeLeft(missing, on_event or (lambda event: None))
 
-    def measured(each: Workload) -> Profile:
-        return api.profile(
-            each,
-            backends=names,
-            device=here.kind,
-            json=rows.path_of(folder, each),
-            rounds=rounds,
-            time_limit_s=time_limit_s,
-            finished=rows.finished(before[each]),
-            on_event=left.watch(each),
-        )
+        def measured(each: Workload) -> Profile:
+            return api.profile(
+                each,
+                backends=names,
+                device=here.kind,
+                json=rows.path_of(folder, each),
+                rounds=rounds,
+                time_limit_s=time_limit_s,
+                finished=rows.finished(before[each]),
+                on_event=left.watch(each),
+            )
 
-    with interrupts.stoppable(), forking.kept():
-        profiles = [measured(each) if each in missing else found for each, found in before.items()]
+        with interrupts.stoppable(), forking.kept():
+            profiles = [measured(each) if each in missing else found for each, found in before.items()]
     return [each for each in profiles if each is not None]
 
 

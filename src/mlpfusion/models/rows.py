@@ -22,12 +22,27 @@ CHOICE_NAME: Final = "choice.json"
 PLAN_NAME: Final = "plan.json"
 
 
-def prepare(folder: Path, plan: Plan, *, fresh: bool) -> None:
-    """Make the folder and keep the plan in it; with `fresh` the rows that are there go.
+@contextlib.contextmanager
+def planned(folder: Path | None, plan: Plan, *, fresh: bool) -> Iterator[None]:
+    """Keep the plan beside the rows that are made meanwhile, in a folder if there is one; it goes again without a row.
+
+    With `fresh` the rows that are there go first.
 
     Raises:
         UsageError: nothing can be written there; or rows are there that were measured for another plan.
     """
+    if folder is None:
+        yield
+        return
+    _prepare(folder, plan, fresh=fresh)
+    try:
+        yield
+    finally:
+        if not _row_files(folder):
+            (folder / PLAN_NAME).unlink(missing_ok=True)
+
+
+def _prepare(folder: Path, plan: Plan, *, fresh: bool) -> None:
     files.check_directory("output directory", folder)
     folder.mkdir(parents=True, exist_ok=True)
     path, rows = folder / PLAN_NAME, _row_files(folder)
