@@ -254,10 +254,11 @@ def clocked(**clock: object) -> Profile:
 @settings(max_examples=60)
 def test_a_profile_comes_back_as_it_was(tmp_path: Path, profile: Profile) -> None:
     path = tmp_path / "result.json"
-    store.save(profile, path)
-    assert store.load(path) == profile
-    assert store.encode(store.load(path)) == path.read_text(encoding="utf-8")
-    assert os.listdir(tmp_path) == ["result.json"]
+    for named in (path, str(path)):
+        store.save(profile, named)
+        assert store.load(named) == profile
+        assert store.encode(store.load(path)) == path.read_text(encoding="utf-8")
+        assert os.listdir(tmp_path) == ["result.json"]
 
 
 def test_samples_are_kept_on_one_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,7 +16,6 @@ from mlpfusion.records import SCHEMA, Profile, Record
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
-    from pathlib import Path
 
 RESULT_NAME: Final = "result.json"  # the result file inside the directory of `--out`, beside the traces
 TRACE_SUFFIX: Final = ".trace.json.gz"  # of a backend's trace in that directory
@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 2**28  # of a result file that is read; a profile of eight 
 _WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
 
 
-def save(profile: Profile, path: Path) -> None:
+def save(profile: Profile, path: str | os.PathLike[str]) -> None:
     """Write `profile` to `path`: a reader sees the old file or the new one, never half of either.
 
     Raises:
@@ -31,7 +31,7 @@ def save(profile: Profile, path: Path) -> None:
         MeasurementError: a number in it is NaN or infinite, which is no result and no JSON.
         MlpfusionError: the disk refused.
     """
-    files.write_whole("result file", path, encode(profile).encode("utf-8", "backslashreplace"))
+    files.write_whole("result file", Path(path), encode(profile).encode("utf-8", "backslashreplace"))
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
