@@ -312,7 +312,7 @@ def test_our_kernels_do_not_shadow_hugging_faces() -> None:
 @each_file
 def test_a_file_is_short_and_says_what_it_is(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 400
+    assert len(text.splitlines()) <= 500
     said = ast.get_docstring(tree(path))
     assert said, "no docstring"
     first = said.splitlines()[0]
@@ -327,7 +327,7 @@ def test_a_function_is_short(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             on_device = any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
             length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert on_device or length <= 60, f"{shown(path)}:{node.lineno} {node.name} has {length} lines"
+            assert on_device or length <= 80, f"{shown(path)}:{node.lineno} {node.name} has {length} lines"
 
 
 @each_file
