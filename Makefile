@@ -5,6 +5,7 @@
 # make test-range  run the suite on the oldest and the newest torch of the range; hours, and some 5 GB of downloads each
 # make gpu-test  run the tests that need CUDA
 # make lint      ruff and mypy
+# make docs      build the site of docs/ in build/site; a broken link is an error
 # make wheel     build both wheels, and unpack them to build/wheel for machines where nothing can be installed
 # make clean     remove what the above have made, results/ excepted
 #
@@ -21,15 +22,17 @@ ifeq ($(strip $(PYTHON)),)
 PY := $(VENV)/bin/python
 USER_READY := $(VENV)/installed
 DEV_READY := $(VENV)/installed-dev
+DOCS_READY := $(VENV)/installed-docs
 else
 PY := $(PYTHON)
 USER_READY := found
 DEV_READY := found-dev
+DOCS_READY := found-docs
 # The sources come first; the unpacked wheel is there for its entry points, by which backends are found.
 export PYTHONPATH := src:kernels/torch-ext$(if $(wildcard build/wheel),:build/wheel)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: profile test test-all test-isa gpu-test test-range lint wheel clean found found-dev
+.PHONY: profile test test-all test-isa gpu-test test-range lint docs wheel clean found found-dev found-docs
 
 # Each run has a folder of its own, named by the time in UTC: a second one keeps the first.
 RESULTS := results/$(shell date -u +%Y-%m-%d-%H%M%S)
@@ -59,6 +62,9 @@ lint: $(DEV_READY)
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy src kernels/torch-ext/mlpfusion_kernels $(wildcard bench/*.py)
 
+docs: $(DOCS_READY)
+	$(PY) -m zensical build --strict --clean $(ARGS)
+
 wheel: $(DEV_READY)
 	rm -rf build/wheel dist
 	$(PY) -m pip wheel packages/read . --no-deps --wheel-dir dist --quiet
@@ -87,8 +93,15 @@ $(VENV)/installed-dev: pyproject.toml packages/read/pyproject.toml | $(VENV)/mad
 	if $(WANTS_QUACK); then $(INSTALL) '.[dev,quack]'; fi
 	@touch $@ $(VENV)/installed
 
+$(VENV)/installed-docs: pyproject.toml packages/read/pyproject.toml | $(DEV_READY)
+	$(INSTALL) '.[docs]'
+	@touch $@
+
 found:
 	@$(PY) -c 'import sys; from importlib.metadata import entry_points as e; e(group="mlpfusion.backends") or sys.exit("make: $(PY) does not know the backends of mlpfusion: install the wheel there, or run `make wheel` where pip works and bring build/wheel along")'
 
 found-dev: found
 	@$(PY) -c 'import sys; from importlib.util import find_spec as f; m = [n for n in ("pytest", "pytest_timeout", "hypothesis") if not f(n)]; m and sys.exit("make: $(PY) lacks " + ", ".join(m) + ": install mlpfusion[dev] there")'
+
+found-docs: found
+	@$(PY) -c 'import sys; from importlib.util import find_spec as f; f("zensical") or sys.exit("make: $(PY) lacks zensical: install mlpfusion[docs] there")'

@@ -303,7 +303,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cuda", "cpu"], help="a CPU only tries the script out, with small sizes")
     parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing: print this result file")
     parser.add_argument("--markdown", action="store_true", help="print GitHub tables at the end")
-    parser.add_argument("--summary", action="store_true", help="with --show: one line for each row, as in README")
+    parser.add_argument(
+        "--summary", action="store_true", help="with --show: one line for each row, as in docs/kernels.md"
+    )
     return parser.parse_args()
 
 

@@ -81,17 +81,20 @@ def test_values_are_as_expected() -> None:
         assert found == json.loads((EXPECTED / f"{name}.json").read_text(encoding="utf-8")), name
 
 
-def block(marker: str) -> str:
-    """The code between two markers of the README."""
-    text = (DATA.parents[1] / "README.md").read_text(encoding="utf-8")
+def block(page: str, marker: str) -> str:
+    """The code between two markers of a page."""
+    text = (DATA.parents[1] / page).read_text(encoding="utf-8")
     return text.split(f"<!-- {marker} -->\n```\n", 1)[1].split(f"```\n<!-- /{marker} -->", 1)[0]
 
 
-def test_the_readme_shows_what_is_printed() -> None:
-    assert block("read") == (EXPECTED / "h200_compile.txt").read_text(encoding="utf-8")
-    command = [sys.executable, "-c", CODE, "diff", "h200_eager.json.gz", "h200_compile.json.gz"]
-    done = subprocess.run(command, cwd=DATA, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(block("diff"))
+def test_the_pages_show_what_is_printed() -> None:
+    assert block("docs/traces.md", "read") == (EXPECTED / "h200_compile.txt").read_text(encoding="utf-8")
+    folder = DATA.relative_to(DATA.parents[1])
+    for page, at in (("docs/traces.md", ""), ("README.md", f"{folder}/")):
+        command = [sys.executable, "-c", CODE, "diff", f"{at}h200_eager.json.gz", f"{at}h200_compile.json.gz"]
+        where = DATA.parents[1] if at else DATA
+        done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(block(page, "diff"))
 
 
 # ---- the same figures, counted in another way ------------------------------------------------------------------------

@@ -204,12 +204,12 @@ def test_the_picture_shows_what_goes_through_memory_and_comes_back():
     ]
 
 
-def test_the_readme_shows_this_picture():
+def test_the_page_shows_this_picture():
     (found,) = pictures(
         [Row(backend="liger", status="ok", traffic=moved.traffic(WORK, LIGER, KERNELS, WORKS))], github=False
     )
-    readme = Path(__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
-    assert f"<!-- flow -->\n```\n{found}\n```\n<!-- /flow -->" in readme
+    page = Path(__file__).parents[1].joinpath("docs", "traffic.md").read_text(encoding="utf-8")
+    assert f"<!-- flow -->\n```\n{found}\n```\n<!-- /flow -->" in page
 
 
 def test_there_is_no_picture_of_what_is_unknown():

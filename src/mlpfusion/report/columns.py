@@ -1,4 +1,4 @@
-"""What each column of a table says of a row: as text for a reader, and in full precision for a program."""
+"""Defines the columns of a profile's tables: name, meaning, and a row's value as text and in full precision."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ CLOCKS: Final[tuple[ClockName, ...]] = ("event_us", "wall_us", "graph_us", "kern
 
 
 class Column(NamedTuple):
-    """One column: its name for `--columns`, its heading, the table it stands in, and both readings of a row."""
+    """One column: its name for `--columns`, its heading, its table, a row's text and data, and what it means."""
 
     key: str
     head: str
     group: Group
     text: Callable[[Row], str]
     data: Callable[[Row], dict[str, Value]]
+    meaning: str
     right: bool = True
 
 
@@ -111,7 +112,7 @@ def _launches_data(row: Row) -> dict[str, Value]:
     }
 
 
-def _clock(name: ClockName, head: str, group: Group) -> Column:
+def _clock(name: ClockName, head: str, group: Group, meaning: str) -> Column:
     def text(row: Row) -> str:
         clock = clock_of(row, name)
         if clock is None or clock.p20 is None or clock.p80 is None:
@@ -133,7 +134,7 @@ def _clock(name: ClockName, head: str, group: Group) -> Column:
             f"{name}_speedup_n": ratio.n if ratio else None,
         }
 
-    return Column(name, head, group, text, data)
+    return Column(name, head, group, text, data, meaning)
 
 
 def speedup_vs_eager(clock: ClockName) -> Column:
@@ -150,7 +151,8 @@ def speedup_vs_eager(clock: ClockName) -> Column:
         ratio = read.ratio_to_eager if read else None
         return {**speedup.fields("speedup_vs_eager", ratio), "speedup_vs_eager_clock": clock if ratio else None}
 
-    return Column("speedup_vs_eager", "speedup vs eager", "speed", text, data)
+    meaning = "eager's time / the backend's: median over rounds [confidence interval]; above 1 is faster"
+    return Column("speedup_vs_eager", "speedup vs eager", "speed", text, data, meaning)
 
 
 def _host(row: Row) -> str:
@@ -181,18 +183,20 @@ def _bound_data(row: Row) -> dict[str, Value]:
     return {"bound": bound.by if bound else None, "bound_margin": bound.margin if bound else None}
 
 
-def _number(key: str, head: str, group: Group, value: Callable[[Row], float | None], scale: float = 1.0) -> Column:
-    """A column of plain numbers; `scale` is what its unit in text is worth in the record's."""
+def _number(
+    key: str, head: str, group: Group, value: Callable[[Row], float | None], meaning: str, *, scale: float = 1.0
+) -> Column:
+    """A column of plain numbers; `scale` is the size of the text's unit in the record's unit."""
 
     def text(row: Row) -> str:
         number = value(row)
         return ABSENT if number is None else units.plain(number / scale)
 
-    return Column(key, head, group, text, lambda row: {key: value(row)})
+    return Column(key, head, group, text, lambda row: {key: value(row)}, meaning)
 
 
-def _pre_op(key: str, head: str, part: Callable[[PreOps], float | None]) -> Column:
-    return _number(key, head, "host", lambda row: None if row.pre_ops is None else part(row.pre_ops))
+def _pre_op(key: str, head: str, part: Callable[[PreOps], float | None], meaning: str) -> Column:
+    return _number(key, head, "host", lambda row: None if row.pre_ops is None else part(row.pre_ops), meaning)
 
 
 def _round_trips(row: Row) -> str:
@@ -277,20 +281,40 @@ def _setup_data(row: Row) -> dict[str, Value]:
 # ---- the columns -----------------------------------------------------------------------------------------------------
 
 BACKEND: Final = Column(
-    "backend", "backend", "speed", lambda row: row.backend, lambda row: {"backend": row.backend}, right=False
+    "backend",
+    "backend",
+    "speed",
+    lambda row: row.backend,
+    lambda row: {"backend": row.backend},
+    "name, as for `--backends`",
+    right=False,
 )
 
 
 def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
     """Every column after `backend`, in the order of the tables; `clock` is the one that `speedup_vs_eager` shows."""
+    return (*_of_speed(clock), *_of_host(), *_of_memory_use())
+
+
+def _of_speed(clock: ClockName) -> tuple[Column, ...]:
     return (
-        Column("status", "status", "speed", status, _status_data, right=False),
+        Column(
+            "status",
+            "status",
+            "speed",
+            status,
+            _status_data,
+            "ok; emulated (run by Triton's interpreter: values are right, times are not taken, and the token count "
+            "stands in each cell); unavailable or failed, with the reason below the table",
+            right=False,
+        ),
         Column(
             "kernels",
             "kernels",
             "speed",
             lambda row: str(row.launches.kernels) if row.launches else ABSENT,
             lambda row: {"kernels": row.launches.kernels if row.launches else None},
+            "device kernels of one call; on a CPU, leaf operators and Inductor's C++ kernels",
         ),
         Column(
             "mem_ops",
@@ -298,24 +322,139 @@ def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
             "speed",
             _mem_ops,
             lambda row: {name: getattr(row.launches, name, None) for name in ("memsets", "memcpys")},
+            "memsets and memcpys of one call, which are no kernels",
         ),
-        _clock("event_us", "event µs [p20–p80]", "speed"),
+        _clock(
+            "event_us",
+            "event µs [p20–p80]",
+            "speed",
+            "µs between device events around the last of five plain calls in a row, L2 flushed before each",
+        ),
         speedup_vs_eager(clock),
-        _clock("graph_us", "graph µs [p20–p80]", "speed"),
-        _clock("wall_us", "wall µs [p20–p80]", "speed"),
-        _clock("kernel_us", "kernel µs [p20–p80]", "host"),
-        Column("launches", "launches", "host", _launches, _launches_data),
-        Column("host_us", "host µs [p20–p80]", "host", _host, _host_data),
-        Column("bound", "bound by", "host", _bound, _bound_data),
-        _pre_op("first_launch_us", "µs to first launch", lambda pre: pre.time_to_first_launch),
-        _pre_op("dynamo_us", "Dynamo lookup µs", lambda pre: pre.dynamo_cache_lookup),
-        _pre_op("compiled_graph_us", "compiled graph µs", lambda pre: pre.compiled_graph_entry),
-        Column("round_trips", "round-trips", "memory", _round_trips, _round_trips_data),
-        Column("hbm_bytes", "HBM MB (min / derived / measured)", "memory", _hbm, _hbm_data),
-        Column("bandwidth", "GB/s [p20–p80]", "memory", _rate, _rate_data),
-        Column("of_roofline", "of roofline", "memory", _of_roofline, _of_roofline_data),
-        _number("peak_bytes", "peak MB", "memory", _of_memory("peak_bytes"), 1e6),
-        _number("saved_bytes", "saved MB", "memory", _of_memory("saved_for_backward_bytes"), 1e6),
-        Column("error", "error / eager's", "memory", _error, _error_data),
-        Column("setup_s", "setup (bind + first call)", "memory", _setup, _setup_data),
+        _clock(
+            "graph_us",
+            "graph µs [p20–p80]",
+            "speed",
+            "µs of replaying the call as a CUDA graph: the device without the host",
+        ),
+        _clock("wall_us", "wall µs [p20–p80]", "speed", "µs of host time for the call, synchronised before and after"),
+    )
+
+
+def _of_host() -> tuple[Column, ...]:
+    return (
+        _clock(
+            "kernel_us",
+            "kernel µs [p20–p80]",
+            "host",
+            "µs in which at least one kernel of the call ran, from the trace",
+        ),
+        Column(
+            "launches", "launches", "host", _launches, _launches_data, "API calls of one call that launch device work"
+        ),
+        Column(
+            "host_us",
+            "host µs [p20–p80]",
+            "host",
+            _host,
+            _host_data,
+            "µs that the host needs to issue a call, untraced",
+        ),
+        Column(
+            "bound",
+            "bound by",
+            "host",
+            _bound,
+            _bound_data,
+            "what limits the call, the host (`cpu`) or the device (`gpu`), and the longer time / the shorter",
+        ),
+        _pre_op(
+            "first_launch_us",
+            "µs to first launch",
+            lambda pre: pre.time_to_first_launch,
+            "µs from the start of the call to its first launch, of the median traced call",
+        ),
+        _pre_op(
+            "dynamo_us",
+            "Dynamo lookup µs",
+            lambda pre: pre.dynamo_cache_lookup,
+            "of these, Dynamo's lookup of the compiled code and its guards",
+        ),
+        _pre_op(
+            "compiled_graph_us",
+            "compiled graph µs",
+            lambda pre: pre.compiled_graph_entry,
+            "of these, entering the compiled graph",
+        ),
+    )
+
+
+def _of_memory_use() -> tuple[Column, ...]:
+    return (
+        Column(
+            "round_trips",
+            "round-trips",
+            "memory",
+            _round_trips,
+            _round_trips_data,
+            "values that one kernel of the call writes to device memory and another reads back; unknown, with a lower "
+            "bound, where part of the call was not observed",
+        ),
+        Column(
+            "hbm_bytes",
+            "HBM MB (min / derived / measured)",
+            "memory",
+            _hbm,
+            _hbm_data,
+            "MB: if every intermediate stayed on chip / read and written by the launches, each byte once per launch / "
+            "measured by hardware counters (`--counters`)",
+        ),
+        Column(
+            "bandwidth",
+            "GB/s [p20–p80]",
+            "memory",
+            _rate,
+            _rate_data,
+            "GB/s: measured bytes, else derived bytes / `kernel_us`",
+        ),
+        Column(
+            "of_roofline",
+            "of roofline",
+            "memory",
+            _of_roofline,
+            _of_roofline_data,
+            "fraction of roofline: minimum time at measured peak rates (copies, matrix products) / kernel time",
+        ),
+        _number(
+            "peak_bytes",
+            "peak MB",
+            "memory",
+            _of_memory("peak_bytes"),
+            "memory that one call needs above the weights, without what a CUDA graph reserved at capture",
+            scale=1e6,
+        ),
+        _number(
+            "saved_bytes",
+            "saved MB",
+            "memory",
+            _of_memory("saved_for_backward_bytes"),
+            "memory that one call keeps for backward, parameters excluded",
+            scale=1e6,
+        ),
+        Column(
+            "error",
+            "error / eager's",
+            "memory",
+            _error,
+            _error_data,
+            "largest and rms error against fp64, each / eager's own; up to 2 is right",
+        ),
+        Column(
+            "setup_s",
+            "setup (bind + first call)",
+            "memory",
+            _setup,
+            _setup_data,
+            "seconds of `bind`, and of the first call with its compilation and autotuning",
+        ),
     )
