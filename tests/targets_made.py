@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 
 from mlpfusion.validate import run
 
@@ -28,7 +29,7 @@ def written(folder: Path, text: str, name: str = "mine.py") -> str:
 
 @contextlib.contextmanager
 def one_bench() -> Iterator[run.Bench]:
-    """Workers that whole validations get too, instead of starting some of their own."""
-    with OWN("cpu") as made, pytest.MonkeyPatch.context() as patch:
+    """Workers, which are forks, that whole validations get too instead of starting some of their own."""
+    with forked.workers(), OWN("cpu") as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
         yield made

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
@@ -30,7 +31,7 @@ CONTROLS = ROOT / "tests" / "controls"
 @pytest.fixture(scope="module")
 def bench() -> Iterator[run.Bench]:
     """One for all: whole validations get it too, instead of starting workers of their own."""
-    with run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
+    with forked.workers(), run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
         yield made
 
@@ -60,6 +61,7 @@ def written(folder: Path, text: str, name: str = "mine.py") -> str:
 # ---- the example -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full  # all checks, in an interpreter: half a minute
 def test_the_example_is_valid(bench: run.Bench) -> None:
     verdict = examine(bench, f"{EXAMPLE}:gelu_mul")
     assert (verdict.word, verdict.headline, verdict.kind) == ("valid", "every check passed", "act_mul")

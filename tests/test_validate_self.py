@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from support import rings
+from support import forked, rings
 
 from mlpfusion.report import controls as report
 from mlpfusion.spec import DTYPES
@@ -115,7 +115,7 @@ class Judge:
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    with run.Bench("cpu") as bench:
+    with forked.workers(), run.Bench("cpu") as bench:
         yield Judge(bench)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from support import forked
 
 from mlpfusion.validate import run
 from mlpfusion.validate.exam import Asked
@@ -50,7 +51,7 @@ EACH = "triton.cdiv(y.numel() // rows, meta['BLOCK'])"
 
 @pytest.fixture(scope="module")
 def bench():
-    with run.Bench("cpu") as made:
+    with forked.workers(), run.Bench("cpu") as made:
         yield made
 
 

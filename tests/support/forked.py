@@ -1,0 +1,136 @@
+"""Python processes as forks of one that has imported PyTorch, which takes seconds: most tests need not see it again.
+
+They behave as processes that Python was started in, but for what they have imported already.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# Nothing reads these while it is imported; processes that differ in any other have servers of their own.
+FREE = {"PYTEST_CURRENT_TEST", "MLPFUSION_SCRATCH", "MLPFUSION_WORKER_OF"}
+_SERVERS: dict[frozenset[tuple[str, str]], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+
+
+@atexit.register
+def _end() -> None:
+    for requests, process in _SERVERS.values():
+        requests.close()
+        process.wait()
+
+
+def _server(environment: Mapping[str, str]) -> socket.socket:
+    """Where processes of this environment are asked for."""
+    key = frozenset((name, value) for name, value in environment.items() if name not in FREE)
+    if key not in _SERVERS:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("forkserver.py")), str(theirs.fileno())],
+            env=dict(key),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        _SERVERS[key] = (ours, process)
+    return _SERVERS[key][0]
+
+
+class Popen:
+    """A forked process as far as `subprocess.Popen` is asked for it: its number, and how it ended."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: Any = subprocess.DEVNULL,
+        stdout: Any,
+        stderr: Any,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        pass_fds: Sequence[int] = (),
+        start_new_session: bool = False,
+    ) -> None:
+        if command[0] != sys.executable:
+            raise ValueError(f"{command[0]} is another program than {sys.executable}")
+        self.args = command
+        self.returncode: int | None = None
+        environment = dict(os.environ if env is None else env)
+        request = {
+            "arguments": [str(each) for each in command[1:]],
+            "environment": environment,
+            "folder": str(cwd or os.getcwd()),
+            "descriptors": list(pass_fds),
+            "session": start_new_session,
+        }
+        self._code, code = os.pipe()
+        server = _server(environment)
+        with open(os.devnull, "rb") as nothing:
+            streams = [nothing if each == subprocess.DEVNULL else each for each in (stdin, stdout, stderr)]
+            descriptors = [code, *(stream.fileno() for stream in streams), *pass_fds]
+            socket.send_fds(server, [json.dumps(request).encode()], descriptors)
+        os.close(code)
+        self.pid = int(server.recv(64))
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            ended = select.poll()
+            ended.register(self._code, select.POLLIN)
+            if not ended.poll(None if timeout is None else timeout * 1e3):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            self.returncode = int(os.read(self._code, 64) or -signal.SIGKILL)  # its server went, and it as well
+            os.close(self._code)
+        return self.returncode
+
+
+def run(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` with what the process prints captured as text."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        code = Popen(command, stdout=out, stderr=err, env=env, cwd=cwd).wait()
+        printed = []
+        for file in (out, err):
+            file.seek(0)
+            printed.append(file.read().decode())
+    done = subprocess.CompletedProcess(command, code, *printed)
+    if check:
+        done.check_returncode()
+    return done
+
+
+@contextlib.contextmanager
+def workers() -> Iterator[None]:
+    """Within, the workers of `validate` are forks."""
+    from mlpfusion.validate import hired
+
+    before = hired.subprocess
+    hired.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        hired.subprocess = before

@@ -1,0 +1,123 @@
+"""Forks Python processes of one that has imported PyTorch: `python forkserver.py DESCRIPTOR`, run by `forked`.
+
+Each request that comes through the socket of that descriptor is answered by the number of the new process, whose exit
+code is written, as text, into the first of the descriptors that came along; the next three are its standard streams.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import importlib
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import socket
+import sys
+import types
+import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Not the modules that are run, which a process imports as its own.
+PRELOADED = ("torch", "mlpfusion_kernels", "mlpfusion.validate.worker", "mlpfusion.measure.worker")
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+
+
+def serve(requests: socket.socket) -> Callable[[], None] | None:
+    """Fork until nobody can ask any more; in a fork, what it is to do."""
+    events = select.poll()
+    events.register(requests, select.POLLIN)
+    running: dict[int, tuple[int, int]] = {}
+    while True:
+        for descriptor, _ in events.poll():
+            if descriptor == requests.fileno():
+                data, received, _, _ = socket.recv_fds(requests, 1 << 20, 64)
+                if not data:
+                    for pid, _ in running.values():
+                        os.kill(pid, signal.SIGKILL)
+                    return None
+                request = json.loads(data)
+                pid = _fork(request["session"])
+                if pid == 0:
+                    for other, (_, code) in running.items():
+                        os.close(other)
+                        os.close(code)
+                    return lambda request=request, received=received: run(request, received)  # type: ignore[misc]
+                for stream in received[1:]:
+                    os.close(stream)
+                ended = os.pidfd_open(pid)
+                running[ended] = (pid, received[0])
+                events.register(ended, select.POLLIN)
+                requests.send(str(pid).encode())
+            else:
+                events.unregister(descriptor)
+                pid, code = running.pop(descriptor)
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                os.write(code, str(status).encode())
+                os.close(code)
+                os.close(descriptor)
+
+
+def _fork(session: bool) -> int:
+    """As os.fork; the new process leads a session by then, if it is to."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # OpenBLAS has idle threads, which it makes anew
+        pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(read)
+        if session:
+            os.setsid()
+    os.close(write)
+    if pid:
+        os.read(read, 1)
+        os.close(read)
+    return pid
+
+
+def run(request: dict[str, Any], received: list[int]) -> None:
+    """Be what `python ARGUMENTS` is, with this environment, folder and descriptors."""
+    os.close(received[0])
+    wanted = [0, 1, 2, *request["descriptors"]]
+    apart = [fcntl.fcntl(each, fcntl.F_DUPFD, max(wanted) + 1) for each in received[1:]]
+    for each in received[1:]:
+        os.close(each)
+    for each, number in zip(apart, wanted, strict=True):
+        os.dup2(each, number)
+        os.close(each)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    random.seed()
+    how, *rest = request["arguments"]
+    if how == "-m":
+        sys.path[0] = os.getcwd()
+        sys.argv = rest
+        sys.modules.pop(rest[0], None)
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif how == "-c":
+        sys.path[0] = ""
+        sys.argv = ["-c", *rest[1:]]
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), vars(main))
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(how))
+        sys.argv = [how, *rest]
+        runpy.run_path(how, run_name="__main__")
+
+
+if __name__ == "__main__":
+    asked = socket.socket(fileno=int(sys.argv[1]))
+    for name in PRELOADED:
+        importlib.import_module(name)
+    todo = serve(asked)
+    asked.close()
+    if todo is not None:
+        todo()
