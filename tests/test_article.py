@@ -209,6 +209,7 @@ def test_claims_are_named_once_and_say_something(article: ModuleType) -> None:
     assert all(claim.says and claim.clock for claim in article.CLAIMS)
 
 
+@pytest.mark.full  # it compiles every rung
 def test_the_ladder_on_a_cpu(tmp_path: Path) -> None:
     out = tmp_path / "article.json"
     command = [sys.executable, "bench/article.py", "--device", "cpu", "--rounds", "20", "--out", str(out)]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from support import rings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -260,7 +261,13 @@ def named(arch: int, case: Case) -> str:
 SHIPPED = [(arch, case) for arch in ARCHITECTURES for case in cases_of(arch)]
 
 
-@pytest.mark.parametrize(("arch", "case"), SHIPPED, ids=[named(*each) for each in SHIPPED])
+def path(row: tuple[int, Case]) -> tuple[Any, ...]:
+    """What of a kernel is compiled to other instructions; the rest is sizes."""
+    arch, case = row
+    return arch, case.kernel, case.config.form, case.dtype, case.precision
+
+
+@pytest.mark.parametrize(("arch", "case"), rings.first_of_each(SHIPPED, path), ids=[named(*each) for each in SHIPPED])
 def test_every_shipped_configuration_compiles_well(arch: int, case: Case, compiler: Any) -> None:
     (found,) = compiler.compile(arch, [case._asdict()])
     broken, slower = faults(arch, case, found)

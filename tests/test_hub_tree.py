@@ -253,6 +253,7 @@ def two_copies(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tup
     return dict(zip(cases, map(json.loads, run.stdout.splitlines()), strict=True))
 
 
+@pytest.mark.full  # four processes that compile: twenty seconds
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("wrong", ["pip", "hub"])
 def test_a_wrong_copy_leaves_the_other_copy_right(

@@ -82,6 +82,8 @@ def test_the_first_of_each_stays(values: list[int | None]) -> None:
     stay = [case for case in found if isinstance(case, int)]
     assert stay == list(dict.fromkeys(value for value in values if value is not None))
     assert [case if isinstance(case, int) else case.values[0] for case in found] == values
+    rows = rings.first_of_each([(value, "more") for value in values], lambda row: row[0])
+    assert [row if type(row) is tuple else row.values for row in rows] == [(value, "more") for value in values]
 
 
 def test_the_marker_is_the_one_that_make_asks_for() -> None:

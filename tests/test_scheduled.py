@@ -101,6 +101,7 @@ def test_the_scheduler_bears_out_the_ledger_of_forward_and_backward(training):
     assert "borne out by Inductor's scheduler" in title("compile", found)
 
 
+@pytest.mark.full  # it compiles all of it twice
 def test_asking_changes_nothing_of_what_is_compiled(tmp_path):
     def source(context):
         _code_for.cache_clear()  # what this process compiled before is not taken again

@@ -246,6 +246,7 @@ def test_a_function_is_found_by_its_name_in_another_process() -> None:
         name_of(lambda gate, up: gate * up)
 
 
+@pytest.mark.full  # pytest and two workers, each of which imports PyTorch
 @pytest.mark.values
 @pytest.mark.parametrize("library", ["as it is", "oneDNN's under AVX-512"])
 def test_assert_valid_in_a_stranger_s_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:

@@ -16,11 +16,12 @@ FULL = pytest.mark.full
 
 
 def first_of_each(values: Iterable[Any], key: Callable[[Any], Hashable]) -> list[Any]:
-    """Values to parametrise by; in the first ring is the first of each key, and none whose key is None."""
+    """Values, or plain tuples of several, to parametrise by; the first ring has the first of each key, of None none."""
     found: list[Any] = []
     seen: set[Hashable] = {None}
     for value in values:
-        found.append(pytest.param(value, marks=FULL) if key(value) in seen else value)
+        row = value if type(value) is tuple else (value,)
+        found.append(pytest.param(*row, marks=FULL) if key(value) in seen else value)
         seen.add(key(value))
     return found
 
