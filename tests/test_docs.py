@@ -19,7 +19,8 @@ from mlpfusion import cli, store
 from mlpfusion.errors import MlpfusionError
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SITE = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
 VERBS = {command.name for command in cli.app.registered_commands}
 MAKE = (ROOT / "Makefile").read_text(encoding="utf-8")
 RECORDED = ROOT / "bench" / "results" / "h200-profile.json"
@@ -217,6 +218,6 @@ def test_a_link_leads_somewhere(page: Path) -> None:
 def test_every_page_is_on_the_site_and_reached_from_the_index() -> None:
     config = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    for page in PAGES[1:]:
+    for page in SITE:
         assert f'"{page.name}"' in config
         assert page.name == "index.md" or f"({page.name})" in index, page.name

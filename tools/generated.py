@@ -5,12 +5,18 @@ python tools/generated.py
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlpfusion.report.columns import BACKEND, all_columns
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parents[1]
+MAPPED = ("src/mlpfusion", "kernels/torch-ext/mlpfusion_kernels", "bench", "tools")
 
 
 def columns() -> str:
@@ -19,7 +25,22 @@ def columns() -> str:
     return "\n".join(["| column | meaning |", "|---|---|", *rows])
 
 
-PARTS = {("docs/columns.md", "columns"): columns}
+def tree() -> str:
+    """Every module below its folder, with the first line of its docstring."""
+    lines = [line for name in MAPPED for line in _folder(ROOT / name, name, 0)]
+    return "\n".join(["```", *lines, "```"])
+
+
+def _folder(folder: Path, name: str, depth: int) -> Iterator[str]:
+    yield f"{'  ' * depth}{name}/"
+    for path in sorted(folder.glob("*.py")):
+        if said := ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))):
+            yield f"{'  ' * depth}  {path.name:<26} {said.splitlines()[0].rstrip('.')}"
+    for below in sorted(path for path in folder.iterdir() if any(path.rglob("*.py"))):
+        yield from _folder(below, below.name, depth + 1)
+
+
+PARTS = {("docs/columns.md", "columns"): columns, ("CONTRIBUTING.md", "tree"): tree}
 
 
 def filled(text: str, marker: str, part: str) -> str:
