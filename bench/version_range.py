@@ -25,11 +25,12 @@ RESULT: Final = ROOT / "bench" / "results" / "version-range.json"
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """One place in the range: a release of Python, and the torch and triton that are installed for it."""
+    """One place in the range: a release of Python, the torch and triton installed for it, and what those need."""
 
     python: str
     torch: str
     triton: str
+    needs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -39,7 +40,8 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 
 # The oldest torch, and the newest one for the oldest and for the newest Python.
 RANGE: Final = (
-    Versions(python="3.11", torch="2.11.0", triton="3.6.0"),
+    # The interpreter of Triton 3.6 makes an int of a one-element array, which NumPy 2.4 refuses.
+    Versions(python="3.11", torch="2.11.0", triton="3.6.0", needs=("numpy<2.4",)),
     Versions(python="3.10", torch="2.14.1", triton="3.8.0"),
     Versions(python="3.13", torch="2.15.0", triton="3.9.0"),
 )
@@ -115,7 +117,7 @@ def environment(versions: Versions, folder: Path) -> Path:
     python = folder / versions.name / "bin" / "python"
     if not python.exists():
         subprocess.run([f"python{versions.python}", "-m", "venv", str(python.parents[1])], check=True)
-        pins = (f"torch=={versions.torch}", f"triton=={versions.triton}")
+        pins = (f"torch=={versions.torch}", f"triton=={versions.triton}", *versions.needs)
         subprocess.run(
             [python, "-m", "pip", "install", "-q", *pins, "-e", "packages/read", "-e", ".[dev]"], check=True, cwd=ROOT
         )

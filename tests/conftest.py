@@ -23,6 +23,13 @@ settings.register_profile(
 settings.load_profile("mlpfusion")
 
 
+def pytest_configure() -> None:
+    from mlpfusion.backends.fused import no_loops  # imports triton, which reads what is set above
+
+    if os.environ.get("TRITON_INTERPRET") == "1" and (reason := no_loops()) is not None:
+        raise pytest.UsageError(reason)  # 400 tests run kernels with loops; each would fail in words of Triton's
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in rings.beyond(items):

@@ -40,7 +40,7 @@ class Fused:
         for name, size in (("hidden_size", spec.hidden_size), ("intermediate_size", spec.intermediate_size)):
             if size % MULTIPLE:
                 return f"{name} must be a multiple of {MULTIPLE}, got {size}"
-        if device.interpreted and (fault := _no_loops()) is not None:
+        if device.interpreted and (fault := no_loops()) is not None:
             return fault
         if spec.dtype == "bfloat16" and device.interpreted:
             return f"{_WRONG}; use float16 or float32 there"
@@ -79,7 +79,7 @@ class Fused:
         return _right_numbers(forward) if is_interpreted() else forward
 
 
-def _no_loops() -> str | None:
+def no_loops() -> str | None:
     """Why Triton's interpreter cannot run a loop here, or None: before 3.7 it makes an int of a one-element array."""
     import numpy as np
     import triton
