@@ -11,7 +11,8 @@
 #
 # hub and liger are installed always, quack where torch is built for CUDA 13 and sees a GPU.
 # PYTHON=...  use this interpreter as it is and install nothing; else .venv is made and filled on first use
-# TORCH=...   more arguments for pip, for example TORCH="--extra-index-url https://download.pytorch.org/whl/cpu"
+# TORCH=...   arguments for pip in place of the torch and triton that CI runs (constraints.txt), for example
+#             TORCH="--extra-index-url https://download.pytorch.org/whl/cpu"; empty, the newest that pyproject.toml allows
 # ARGS=...    more arguments for the program that a target runs, for example ARGS="--mode training"
 
 MAKEFLAGS += --no-print-directory
@@ -80,15 +81,16 @@ $(VENV)/made:
 	@touch $@
 
 # Installed editable, so that only a change of the dependencies needs another go. All extras that can run here.
+TORCH ?= --constraint constraints.txt
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH) -e packages/read -e
 WANTS_QUACK = $(PY) -c 'import sys, torch; sys.exit(not ((torch.version.cuda or "").startswith("13.") and torch.cuda.is_available()))'
 
-$(VENV)/installed: pyproject.toml packages/read/pyproject.toml | $(VENV)/made
+$(VENV)/installed: pyproject.toml packages/read/pyproject.toml constraints.txt | $(VENV)/made
 	$(INSTALL) '.[hub,liger]'
 	if $(WANTS_QUACK); then $(INSTALL) '.[hub,liger,quack]'; fi
 	@touch $@
 
-$(VENV)/installed-dev: pyproject.toml packages/read/pyproject.toml | $(VENV)/made
+$(VENV)/installed-dev: pyproject.toml packages/read/pyproject.toml constraints.txt | $(VENV)/made
 	$(INSTALL) '.[dev]'
 	if $(WANTS_QUACK); then $(INSTALL) '.[dev,quack]'; fi
 	@touch $@ $(VENV)/installed

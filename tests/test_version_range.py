@@ -34,6 +34,11 @@ def run(*failures: str, files: tuple[str, ...] = (), commit: str = "a" * 40):
                failures=failures)  # fmt: skip
 
 
+def release(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
 def test_counts_and_names_are_read_from_what_pytest_prints() -> None:
     passed, failed, skipped, names = outcome(PRINTED)
     assert (passed, failed, skipped) == (3, 3, 4)
@@ -78,9 +83,11 @@ def test_what_was_run_is_in_the_list_and_nothing_is_left_open() -> None:
 @pytest.mark.parametrize("library", ["torch", "triton"])
 def test_the_pins_begin_with_the_oldest_and_end_where_evidence_ends(library: str) -> None:
     pin = next(each for each in PROJECT["dependencies"] if each.startswith(f"{library}>"))
-    oldest, above = ([int(part) for part in text.split(".")] for text in re.findall(r"[\d.]+", pin))
-    by_ci = {"torch": [2, 13], "triton": [3, 7]}[library]
-    listed = {each.name: [int(part) for part in getattr(each, library).split(".")][:2] for each in SCRIPT["RANGE"]}
+    oldest, above = (release(text) for text in re.findall(r"[\d.]+", pin))
+    by_ci = release(
+        re.findall(rf"^{library}==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)[0]
+    )
+    listed = {each.name: release(getattr(each, library)) for each in SCRIPT["RANGE"]}
     assert min(listed.values()) == oldest
     newest = max([by_ci, *(release for name, release in listed.items() if name in SCRIPT["read"]().runs)])
-    assert above == [newest[0], newest[1] + 1]
+    assert above == (newest[0], newest[1] + 1)
