@@ -72,7 +72,7 @@ wheel: $(DEV_READY)
 	for each in dist/*.whl; do $(PY) -m zipfile -e $$each build/wheel || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src kernels tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/made:
