@@ -9,15 +9,22 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from mlpfusion import files, store
-from mlpfusion.errors import MeasurementError, MlpfusionError
+from mlpfusion import cli, files, store, validating
+from mlpfusion.device import detect
+from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
 from mlpfusion.measure import recorder, supervise
+from mlpfusion.proofs import Proof
 from mlpfusion.report import table
+from mlpfusion.verdicts import SelfTest, Validation, Verdict
 
 RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-choose-article" / "inference-1.json"
+DATA = Path(__file__).parent / "data"
+PROOF = RESULT.parents[1] / "h200-prove-gemma-2b-fused.json"
 SMALL = "--device cpu --backends eager --hidden-size 16 --intermediate-size 16 --batch 1 --seq 2 --rounds 2"
 
 
@@ -107,3 +114,107 @@ def test_a_worker_whose_log_the_disk_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_device_that_is_full_is_no_result_file() -> None:
     with pytest.raises(MlpfusionError, match="'/dev/full' is not a regular file"):
         store.check_file(Path("/dev/full"))
+
+
+# ---- what took long is printed where it cannot be saved --------------------------------------------------------------
+
+
+@pytest.fixture
+def _full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every result file is refused at its last step."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", refused)
+
+
+def a_validation() -> Validation:
+    verdict = Verdict(target="mine.py:f", kind="act_mul", activation="silu", word="valid", headline="", checks=())
+    return validating.assembled([verdict], detect("cpu"), 1)
+
+
+@pytest.mark.usefixtures("_full")
+@pytest.mark.parametrize("there", [(), ("v.mine_py_f.inductor.txt",), ("v.json", "v.other_py_f.inductor.txt")])
+def test_a_validation_that_cannot_be_saved_leaves_no_source_of_it(tmp_path: Path, there: tuple[str, ...]) -> None:
+    for name in there:
+        (tmp_path / name).write_text("earlier")
+    path = tmp_path / "v.json"
+    sources = validating._Sources(path)
+    names = [sources.keep(target, target) for target in ("a/mine.py:f", "b/mine.py:f", "other.py:f")]
+    assert names == ["v.mine_py_f.inductor.txt", "v.mine_py_f1.inductor.txt", "v.other_py_f.inductor.txt"]
+    found = a_validation()
+    with pytest.raises(UnsavedError, match="No space left on device") as caught:
+        validating._save(found, path, sources.texts)
+    assert caught.value.result is found
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == dict.fromkeys(there, "earlier")
+
+
+def test_sources_lie_beside_the_result_each_in_a_file_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "v.json"
+    sources = validating._Sources(path)
+    names = [sources.keep(target, target) for target in ("a/mine.py:f", "b/mine.py:f", "mine.py/f")]
+    validating._save(a_validation(), path, sources.texts)
+    assert [(tmp_path / name).read_text() for name in names if name] == ["a/mine.py:f", "b/mine.py:f", "mine.py/f"]
+    assert len(list(tmp_path.iterdir())) == 4
+    assert validating._Sources(None).keep("mine.py:f", "x") is None
+    assert validating._Sources(path).keep("mine.py:f", "") is None
+
+
+@pytest.mark.parametrize("verb", ["validate", "self-test"])
+def test_a_judgement_that_cannot_be_saved_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    found = a_validation()
+    kept = SelfTest(
+        schema=1,
+        kind="self-test",
+        mlpfusion="0.1.0",
+        created="2026-01-01T00:00:00+00:00",
+        seed=1,
+        seconds=1.0,
+        device=found.device,
+        environment=found.environment,
+        judged=(),
+    )
+
+    def unsaved(*_: object, **__: object) -> None:
+        raise UnsavedError(
+            "cannot write result file 'v.json': No space left on device", found if verb == "validate" else kept
+        )
+
+    monkeypatch.setattr(validating, "validate", unsaved)
+    monkeypatch.setattr(validating, "self_test", unsaved)
+    code = cli.main(["validate", *(["mine.py:f"] if verb == "validate" else ["--self-test"]), "--format", "json"])
+    out, err = capsys.readouterr()
+    assert (code, err) == (1, "mlpfusion: cannot write result file 'v.json': No space left on device\n")
+    assert msgspec.json.decode(out)["kind"] == ("validation" if verb == "validate" else "self-test")
+
+
+@pytest.mark.usefixtures("_full")
+@pytest.mark.parametrize("verb", ["read", "diff", "prove"])
+def test_what_cannot_be_saved_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str
+) -> None:
+    if verb == "prove":
+        from mlpfusion.models import load, prove, swap
+
+        proof = msgspec.json.decode(PROOF.read_bytes(), type=Proof)
+        handle = SimpleNamespace(swapped=(), refused=())
+        monkeypatch.setattr(load, "load_model", lambda *_, **__: None)
+        monkeypatch.setattr(load, "random_inputs", lambda *_, **__: None)
+        monkeypatch.setattr(swap, "swap", lambda *_, **__: handle)
+        monkeypatch.setattr(prove, "prove", lambda *_, **__: proof)
+    trace = str(DATA / "h200_compile.json.gz")
+    args = {
+        "read": ["read", trace],
+        "diff": ["diff", trace, str(DATA / "h200_eager.json.gz")],
+        "prove": ["prove", "model", "--backend", "fused", "--device", "cpu"],
+    }[verb]
+    wanted = (cli.main(args), capsys.readouterr().out)
+    assert wanted[0] == 0
+    code = cli.main([*args, "--json", str(tmp_path / "r.json")])
+    out, err = capsys.readouterr()
+    assert (code, out) == (1, wanted[1])
+    assert err.splitlines()[-1].endswith(f"'{tmp_path}/r.json': No space left on device")
+    assert list(tmp_path.iterdir()) == []

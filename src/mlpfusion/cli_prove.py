@@ -66,8 +66,10 @@ def _prove(
     say(f"prove: {len(handle.swapped)} swapped, {len(handle.refused)} refused", sys.stderr)
     inputs = load.random_inputs(made, **sizes, device=here.kind, seed=0)
     found = prove(handle, inputs, mode=asked_mode, rounds=number_of_rounds, fp64=fp64, trace=trace)
-    if target is not None:
-        files.write_whole("result file", target, report.render(found, "json").encode())
-        say(f"saved in {json}", sys.stderr)
-    write_out(report.render(found, fmt))
+    try:
+        if target is not None:
+            files.write_whole("result file", target, report.render(found, "json").encode())
+            say(f"saved in {json}", sys.stderr)
+    finally:  # it took long, so that it is printed at least
+        write_out(report.render(found, fmt))
     return OK if found.holds else FAILED

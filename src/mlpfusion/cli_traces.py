@@ -131,10 +131,12 @@ def _diff(
         found = tracing.diff(a, b, **options)
     except MlpfusionError as error:
         return complain(_in_options(error), USAGE)
-    if json is not None:
-        _write(json_file, difference.render(found, "json"))
-    if json != "-":
-        write_out(difference.render(found, fmt))
+    try:
+        if json is not None:
+            _write(json_file, difference.render(found, "json"))
+    finally:
+        if json != "-":
+            write_out(difference.render(found, fmt))
     return OK
 
 

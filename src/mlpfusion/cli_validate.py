@@ -10,7 +10,7 @@ import typer
 from mlpfusion import limits
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import ACTIVATIONS, FAILED, OK, Format, Text, names_in, one_line, path_in, say, seconds, size
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import UnsavedError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,20 +68,24 @@ def _validate(
         return _self_test(device, json_file, size("--seed", seed, limits.SEED), fmt)
     from mlpfusion.validating import AGAINST, validate
 
-    found = validate(
-        targets or [],
-        activation=activation,
-        dtypes=None if dtype is None else names_in("--dtype", dtype),
-        shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
-        device=device,
-        against=AGAINST if against is None else () if against == "none" else names_in("--against", against),
-        only=None if only is None else names_in("--only", only),
-        seed=size("--seed", seed, limits.SEED),
-        time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
-        rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
-        json=json_file,
-        on_event=_tell,
-    )
+    try:
+        found = validate(
+            targets or [],
+            activation=activation,
+            dtypes=None if dtype is None else names_in("--dtype", dtype),
+            shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
+            device=device,
+            against=AGAINST if against is None else () if against == "none" else names_in("--against", against),
+            only=None if only is None else names_in("--only", only),
+            seed=size("--seed", seed, limits.SEED),
+            time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
+            rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
+            json=json_file,
+            on_event=_tell,
+        )
+    except UnsavedError as error:  # it took long, so that it is printed at least
+        write_out(verdict.render(error.result, fmt))
+        raise
     write_out(verdict.render(found, fmt))
     return _judge(found, strict=strict)
 
@@ -101,7 +105,11 @@ def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str
     from mlpfusion.report import controls
     from mlpfusion.validating import self_test
 
-    found = self_test(device=device, seed=seed, json=json, on_event=_tell)
+    try:
+        found = self_test(device=device, seed=seed, json=json, on_event=_tell)
+    except UnsavedError as error:
+        write_out(controls.render(error.result, fmt))
+        raise
     write_out(controls.render(found, fmt))
     return OK if found.passed else FAILED
 

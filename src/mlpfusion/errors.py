@@ -5,6 +5,7 @@ MlpfusionError
 │   └── UnknownBackendError    no such backend; the message lists those that exist
 ├── BackendUnavailableError    a backend cannot run here or refuses this module; carries the reason
 ├── NothingSwappedError    no module of a model was swapped; carries what was refused
+├── UnsavedError           a result is there, and its file could not be written; carries the result
 └── MeasurementError           a measurement ran but its result may not be reported
 """
 
@@ -40,6 +41,14 @@ class NothingSwappedError(MlpfusionError):
     def __init__(self, message: str, refused: tuple[Any, ...]) -> None:
         super().__init__(message)
         self.refused = refused
+
+
+class UnsavedError(MlpfusionError):
+    """The file of a result could not be written. `result` is the record, which may have taken long."""
+
+    def __init__(self, message: str, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class MeasurementError(MlpfusionError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import re
 import time
@@ -14,7 +15,7 @@ import msgspec
 
 from mlpfusion import device as devices
 from mlpfusion import environment, files, interrupts, limits, provenance, store
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import MlpfusionError, UnsavedError, UsageError
 from mlpfusion.spec import parse_activation, parse_dtype
 from mlpfusion.validate import controls, registry, run
 from mlpfusion.validate.exam import Asked
@@ -23,7 +24,7 @@ from mlpfusion.verdicts import SCHEMA, SelfTest, Validation
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mlpfusion.device import Device
     from mlpfusion.spec import Activation, Dtype
@@ -57,6 +58,7 @@ def validate(
 
     Raises:
         UsageError: a bad value, or a target that is none.
+        UnsavedError: the disk refused `json`; it carries what was found.
     """
     asked = Asked(
         dtypes=None if dtypes is None else _dtypes(dtypes),
@@ -70,6 +72,7 @@ def validate(
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     _check_memory(asked.shapes or (), here)
     path = None if json is None else store.check_file(Path(json), kind="validation")
+    sources = _Sources(path)
     used = run.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     wanted = None if activation is None else parse_activation(activation)
     with interrupts.stoppable(), run.Bench(here.kind) as bench:
@@ -81,14 +84,13 @@ def validate(
                 order,
                 asked,
                 seed=used,
-                sources=lambda target, text: _keep_source(path, target, text),
+                sources=sources.keep,
                 tell=on_event or (lambda target, text: None),
             )
             for order in orders
         ]
     found = assembled(verdicts, here, used)
-    if path is not None:
-        files.write_whole("result file", path, store.encode(found).encode())
+    _save(found, path, sources.texts)
     return found
 
 
@@ -180,14 +182,41 @@ def _check_memory(shapes: Sequence[tuple[int, ...]], here: Device) -> None:
             )
 
 
-def _keep_source(beside: Path | None, target: str, text: str) -> str | None:
-    """Write what Inductor generated beside the result file; without one it is kept nowhere."""
-    if beside is None or not text:
-        return None
-    name = re.sub(r"[^A-Za-z0-9]+", "_", target.rpartition("/")[2]).strip("_")
-    path = beside.with_name(f"{beside.stem}.{name}.inductor.txt")
-    files.write_whole("source file", path, text.encode())
-    return path.name
+class _Sources:
+    """What Inductor generated for each target, to be kept beside the result file; without one it is kept nowhere."""
+
+    def __init__(self, beside: Path | None) -> None:
+        self.beside = beside
+        self.texts: dict[Path, str] = {}
+
+    def keep(self, target: str, text: str) -> str | None:
+        """The name of the file that `text` will be in, one for each target."""
+        if self.beside is None or not text:
+            return None
+        name = re.sub(r"[^A-Za-z0-9]+", "_", target.rpartition("/")[2]).strip("_")
+        names = (f"{self.beside.stem}.{name}{number or ''}.inductor.txt" for number in itertools.count())
+        path = next(path for each in names if (path := self.beside.with_name(each)) not in self.texts)
+        self.texts[path] = text
+        return path.name
+
+
+def _save(found: Validation | SelfTest, path: Path | None, sources: Mapping[Path, str]) -> None:
+    """Write a result, if there is a file for it, and the sources; none of those is left if not all can be written.
+
+    Raises:
+        UnsavedError: the disk refused; it carries `found`.
+    """
+    if path is None:
+        return
+    new = [each for each in sources if not each.exists()]
+    try:
+        for each, text in sources.items():
+            files.write_whole("source file", each, text.encode())
+        files.write_whole("result file", path, store.encode(found).encode())
+    except MlpfusionError as error:
+        for each in new:
+            each.unlink(missing_ok=True)
+        raise UnsavedError(str(error), found) from error
 
 
 def self_test(
@@ -202,6 +231,7 @@ def self_test(
     Raises:
         UsageError: a bad device or file.
         MlpfusionError: the controls are not there.
+        UnsavedError: as of `validate`.
     """
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     path = None if json is None else store.check_file(Path(json), kind="self-test")
@@ -225,8 +255,7 @@ def self_test(
         environment=environment.collect(here, provenance.of_targets(AGAINST)),
         judged=tuple(judged),
     )
-    if path is not None:
-        files.write_whole("result file", path, store.encode(found).encode())
+    _save(found, path, {})
     return found
 
 
