@@ -192,9 +192,33 @@ def test_every_recorded_trace_is_read(alone: Path) -> None:
 )
 def test_only_traces_need_numpy(alone: Path, arguments: tuple[str, ...]) -> None:
     traces = [each for each in arguments if each.startswith(str(DATA))]
-    code = f"import sys; sys.modules['numpy'] = None; from mlpfusion.cli import main; sys.exit(main({arguments!r}))"
-    done = subprocess.run([str(alone), "-I", "-c", code], capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == (1 if traces else 0), done.stderr
+    done = without(alone, "numpy", *arguments)
+    assert done.returncode == (2 if traces else 0), done.stderr
+    if traces:
+        assert (done.stdout, done.stderr) == ("", lacking("numpy"))
+
+
+def without(python: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command where a package is not installed."""
+    code = f"import sys; sys.modules[{name!r}] = None; from mlpfusion.__main__ import main; sys.exit(main())"
+    command = [str(python), "-I", "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def lacking(name: str) -> str:
+    return f"mlpfusion: this needs {name}, which is not installed: pip install {name}\n"
+
+
+@pytest.mark.parametrize("name", ["numpy", "msgspec", "tabulate", "typer"])
+def test_a_package_that_is_missing_is_one_line(alone: Path, name: str) -> None:
+    done = without(alone, name, "read", str(TRACE))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", lacking(name))
+
+
+def test_a_module_of_nobody_s_is_a_fault_and_shows_where(alone: Path) -> None:
+    done = without(alone, "mlpfusion.trace.findings", "read", str(TRACE))
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
 
 
 def test_open_serves(alone: Path) -> None:

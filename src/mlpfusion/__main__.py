@@ -1,7 +1,8 @@
-"""The command `mlpfusion`, and `python -m mlpfusion`: Ctrl-C has its one line from the first import on."""
+"""The command `mlpfusion`, and `python -m mlpfusion`: Ctrl-C and a package that is missing have their one line."""
 
 from __future__ import annotations
 
+import re
 import sys
 
 
@@ -15,10 +16,23 @@ def main() -> int:
         if sys.stderr is not None:
             sys.stderr.write("mlpfusion: interrupted; nothing was saved\n")
         return 130
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in _required():
+            raise
+        sys.stderr.write(f"mlpfusion: this needs {name}, which is not installed: pip install {name}\n")
+        return 2
     finally:
         from mlpfusion import interrupts
 
         interrupts.end_quietly()  # a second Ctrl-C during the interpreter's own end
+
+
+def _required() -> set[str]:
+    """The packages that every installation has, by the names that both pip and `import` know."""
+    from importlib import metadata
+
+    return {re.split(r"[^\w-]", each)[0] for each in metadata.requires("mlpfusion-read") or ()}
 
 
 if __name__ == "__main__":
