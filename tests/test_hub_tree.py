@@ -176,6 +176,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.full  # all its workloads in an interpreter
 def test_the_source_trees_benchmark_runs(tree: Path, tmp_path: Path) -> None:
     shutil.copytree(tree / "build", tmp_path / "build")
     shutil.copytree(SOURCE / "benchmarks", tmp_path / "benchmarks")

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support import rings
 
 from mlpfusion import interrupts, store
 from mlpfusion.measure import tasks
@@ -87,7 +88,7 @@ def check_what_is_left(folder: Path) -> None:
     assert [path.name for path in (folder / "scratch").iterdir() if path.name.startswith("mlpfusion-")] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", rings.only_first([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
 def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, profiling, number):
     code, said = profiling.end(profiling("default", "SIGINT"), number)
     assert code == 130
@@ -96,7 +97,7 @@ def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, profil
 
 
 @linux
-@pytest.mark.parametrize("world", ["ignored", "blocked"])
+@pytest.mark.parametrize("world", rings.only_first(["ignored", "blocked"]))
 def test_what_a_run_was_told_to_ignore_does_not_end_it(tmp_path, profiling, world):
     """As under nohup, or in the background of a script: a Ctrl-C and a closed terminal are for others."""
     run = profiling(world, "SIGINT,SIGHUP")
@@ -235,15 +236,15 @@ def test_a_worker_ends_on_sigterm_whatever_it_inherited(tmp_path, kind, world):
     assert gone(str(tmp_path))
 
 
+# The worker of either takes long to import what it needs; the first ring has them end politely, above.
+SLOW = [pytest.param(*row, marks=pytest.mark.full) for row in (("forked", "ignored"), ("validate", "blocked"))]
 HARDENED = {
     "ignored": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
     "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})",
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "how"), [("plain", "ignored"), ("plain", "blocked"), ("forked", "ignored"), ("validate", "blocked")]
-)
+@pytest.mark.parametrize(("kind", "how"), [("plain", "ignored"), ("plain", "blocked"), *SLOW])
 def test_a_worker_that_will_not_hear_is_killed(tmp_path, kind, how):
     run = start("default", "SIGINT", hang(kind, tmp_path, HARDENED[how]), tmp_path, 0.2, 1)
     reason, codes = said_by(run)

@@ -50,6 +50,7 @@ def test_its_own_tests_pass(installed):
     assert "21 passed" in said
 
 
+@pytest.mark.full  # a profile by the command takes half a minute of a core
 def test_it_is_profiled_and_chosen_like_any_other(installed, tmp_path):
     sizes = (
         "--hidden-size",

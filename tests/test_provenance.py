@@ -121,6 +121,9 @@ def package(site: Path, name: str, *, requires: tuple[str, ...] = (), code: str 
     (site / info / "entry_points.txt").write_text(points, "utf-8")
 
 
+PROFILES = pytest.mark.full  # a profile by the command takes half a minute of a core
+
+
 def profiled(tmp_path: Path, name: str) -> tuple[dict[str, str | None], dict[str, str | None]]:
     """What a profile by the command says of the backend: in its row, and in its environment."""
     sizes = ("--dim", "16", "--hidden", "32", "--batch", "1", "--seq", "8", "--dtype", "float32", "--device", "cpu")
@@ -145,6 +148,7 @@ def mine(*imports: str, attributes: str = "") -> str:
     return PRETENDED.format(imports=imports, attributes=attributes)
 
 
+@PROFILES
 def test_a_loose_file_has_its_digest_and_what_it_imports_is_named(tmp_path: Path) -> None:
     package(tmp_path / "site", "deep-thing")
     package(tmp_path / "site", "fast-thing", requires=("deep-thing>=1",), code="import deep_thing")
@@ -158,6 +162,7 @@ def test_a_loose_file_has_its_digest_and_what_it_imports_is_named(tmp_path: Path
     assert everything == row
 
 
+@PROFILES
 def test_a_plugin_names_itself_what_it_requires_what_it_declares_and_what_it_loaded(tmp_path: Path) -> None:
     points = "[mlpfusion.backends]\nmine = mine_all:Mine\n"
     loaded = 'distributions = ("shared-library", "not-there"); loaded = {"owner/name": "revision 9"}'

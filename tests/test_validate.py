@@ -323,6 +323,7 @@ def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: run.Benc
     assert check(verdict, "elementwise", "float16").status == "pass"
 
 
+@pytest.mark.full  # products in an interpreter are slow
 def test_products_of_bfloat16_are_not_judged_in_the_interpreter(bench: run.Bench, tmp_path: Path) -> None:
     text = """
         import triton

@@ -232,7 +232,11 @@ def validated(folder: Path, activation: Activation, overflow: Any) -> Iterator[V
             yield Validated(folder, activation, overflow)
 
 
-@pytest.fixture(scope="module", params=[("silu", INF), ("gelu_tanh", NAN)], ids=lambda param: param[0])
+@pytest.fixture(
+    scope="module",
+    params=[("silu", INF), pytest.param(("gelu_tanh", NAN), marks=pytest.mark.full)],
+    ids=lambda param: param[0],
+)
 def forward(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Validated]:
     activation, value = request.param
     operator, form = ("gelu", "tanh") if activation == "gelu_tanh" else (activation, "none")
@@ -288,7 +292,9 @@ def test_who_is_wrong_otherwise_is_not_valid(forward: Validated, name: str, chec
     assert forward(name, check, dtypes=["float32"]).word == "not valid"
 
 
-@pytest.mark.parametrize(("name", "check"), [("act_mul", "backward"), ("mlp", "mlp-gradients")])
+@pytest.mark.parametrize(
+    ("name", "check"), [("act_mul", "backward"), pytest.param("mlp", "mlp-gradients", marks=pytest.mark.full)]
+)
 def test_gradients_that_overflow_are_excused_too(backward: Validated, name: str, check: str) -> None:
     found = backward(name, "function", check)
     assert found.word == "valid", found.headline
