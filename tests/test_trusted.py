@@ -52,7 +52,10 @@ def index(*names: str) -> Callable[[Path], None]:
     return changed("model.safetensors.index.json", weight_map={f"w{place}": name for place, name in enumerate(names)})
 
 
-KERNELS = ["org/repo", "org/repo@main", "org/repo:function", "org/repo@v1:function", "paged|org/repo", "a/b/c"]
+KERNELS = [
+    *("org/repo", "org/repo@main", "org/repo:function", "org/repo@v1:function", "paged|org/repo", "a/b/c"),
+    *("flash_attention_2", "flash_attention_3", "paged|flash_attention_4", "deepgemm", "sonicmoe", "another"),
+]
 OWN = {"auto_map": {"AutoConfig": "evil.Config"}}
 
 
@@ -77,7 +80,17 @@ OWN = {"auto_map": {"AutoConfig": "evil.Config"}}
         (changed("config.json", transformers_weights="evil.bin"), "evil.bin"),
         *[
             ((lambda folder, n=name: (folder / n).write_bytes(b"\x80\x04.")), name)
-            for name in ("pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt", "last.ckpt", "w.pth")
+            for name in (
+                *(
+                    "pytorch_model.bin",
+                    "pytorch_model-00001-of-00002.bin",
+                    "model.pt",
+                    "last.ckpt",
+                    "w.pth",
+                    "w.pickle",
+                ),
+                *("PYTORCH_MODEL.BIN", "W.Pt"),
+            )
         ],
         (changed("adapter_config.json", base_model_name_or_path="org/other"), "adapter_config.json"),
         (index("../other/model.safetensors"), "../other/model.safetensors"),
@@ -104,12 +117,32 @@ def test_what_would_run_or_fetch_something_is_refused_by_name(
     assert not (tmp_path / "ran").exists()
 
 
-def test_pickles_without_safetensors_are_not_taken_for_no_weights(
-    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "name",
+    ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.gguf", "Model.GGUF", "w.npz", "model.onnx", "rust.ot"],
+)
+def test_other_weights_without_safetensors_are_not_taken_for_no_weights(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     folder = Path(shutil.copytree(saved, tmp_path / "model"))
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert "'pytorch_model.bin'" in refused(folder, capsys)
+    (folder / "model.safetensors").rename(folder / name)
+    assert repr(name) in refused(folder, capsys)
+
+
+@pytest.mark.parametrize("name", ["model.gguf", "w.npz", "model.onnx", "tokenizer.model", "notes.txt"])
+def test_what_runs_no_code_may_lie_beside_safetensors(saved: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(saved, tmp_path / "model"))
+    (folder / name).write_bytes(b"\x80\x04.")
+    trusted.check_weights(folder)
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("value", ["eager", "sdpa", "paged|eager", None])
+def test_what_the_library_itself_runs_is_taken(saved: Path, tmp_path: Path, key: str, value: str | None) -> None:
+    folder = Path(shutil.copytree(saved, tmp_path / "model"))
+    changed("config.json", **{key: value})(folder)
+    trusted.check_configs(folder, folder / "config.json")
+    trusted.check_weights(folder)
 
 
 def test_links_and_what_a_trainer_left_are_read(saved: Path, tmp_path: Path) -> None:

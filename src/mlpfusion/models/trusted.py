@@ -23,7 +23,14 @@ _CODE: Final = {
     "custom_pipelines": f"names code of the model's own, which is not run; {_WITHOUT}",
     "transformers_weights": "names a file of weights of its own; valid: those that safetensors call model",
 }
-_PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
+# What a layer may be run by: the library's own. `flash_attention_2` and its like become kernels of the Hub where their
+# package is not installed, or the model prefers those; so do some of the others of experts.
+_IMPLEMENTATIONS: Final = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
+_PAGED: Final = "paged|"
+# Weights that may run code when they are read.
+_PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".msgpack", ".h5")
+# Weights that nothing here reads: a model that has but these would get random ones.
+_UNREAD: Final = (".bin.index.json", ".gguf", ".ggml", ".npz", ".npy", ".onnx", ".tflite", ".ot")
 # What trainers leave beside the weights; nothing reads it.
 _LEFT: Final = ("training_args.", "optimizer.", "scheduler.", "scaler.", "rng_state")
 _OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -39,13 +46,13 @@ def check_configs(folder: Path, config: Path) -> None:
 
 def check_weights(folder: Path) -> None:
     """Raise a UsageError where a folder has weights that are no safetensors, or an index that leads out of it."""
-    for pattern in _PICKLES:
-        for path in sorted(folder.glob(pattern)):
-            if not path.name.startswith(_LEFT):
-                raise UsageError(
-                    f"model {str(folder)!r} holds {path.name!r}: weights that are no safetensors may run code when "
-                    "they are read; convert them or take the file away, or build random weights by --layers N"
-                )
+    refused = _PICKLES if any(folder.glob("*.safetensors")) else _PICKLES + _UNREAD
+    for path in sorted(folder.iterdir()):
+        if path.name.lower().endswith(refused) and not path.name.startswith(_LEFT):
+            raise UsageError(
+                f"model {str(folder)!r} holds {path.name!r}: of weights only safetensors are read, as others may run "
+                "code then; convert them or take the file away, or build random weights by --layers N"
+            )
     if (folder / "adapter_config.json").exists():
         raise UsageError(f"model {str(folder)!r} holds 'adapter_config.json', an adapter of another model; merge it")
     for index in sorted(folder.glob("*.safetensors.index.json")):
@@ -69,9 +76,13 @@ def _check(where: str, key: str, value: Any) -> None:
     if key in _CODE and value:
         raise UsageError(f"{where}: {key} {value!r:.200} {_CODE[key]}")
     if key.endswith("_implementation"):
-        for name in _texts(value):
-            if "/" in name:
-                raise UsageError(f"{where}: {key} {name!r} is a kernel of the Hub, which is not run; valid: sdpa")
+        for name in _leaves(value):
+            plain = name.removeprefix(_PAGED) if isinstance(name, str) else name
+            if name is not None and plain not in _IMPLEMENTATIONS:
+                raise UsageError(
+                    f"{where}: {key} {name!r} is or may become a kernel of the Hub, which is not run; valid: "
+                    f"{', '.join(_IMPLEMENTATIONS)}"
+                )
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
@@ -84,12 +95,12 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
             todo += one.values() if isinstance(one, dict) else one
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
+def _leaves(value: Any) -> Iterator[Any]:
+    if not isinstance(value, dict | list):
         yield value
-    elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        return
+    for one in value.values() if isinstance(value, dict) else value:
+        yield from _leaves(one)
 
 
 def _json(path: Path) -> Any:
