@@ -61,6 +61,7 @@ def test_what_an_earlier_run_left_is_not_lost(
     assert store.check_directory(tmp_path, overwrite=True) == tmp_path
 
 
+@pytest.mark.full  # a whole profile
 def test_a_run_that_asks_replaces_what_is_there(tmp_path: Path) -> None:
     (tmp_path / store.RESULT_NAME).write_bytes(RESULT.read_bytes())
     made = api.profile(WORK, backends=["eager"], device="cpu", rounds=2, out=tmp_path, overwrite=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from support import rings
 
 from mlpfusion import api, store
 from mlpfusion.device import detect
@@ -88,7 +89,7 @@ class CrashesInTheRace(Good):
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=rings.LONG)  # a minute of a core
 def result(tmp_path_factory):
     """A run with the threads that a user's would have; only the qualification of strangers has no process."""
     out = tmp_path_factory.mktemp("out")

@@ -55,6 +55,7 @@ def test_the_output_of_a_cuda_graph_is_copied_out_of_its_buffer(monkeypatch):
 
 
 @pytest.mark.skipif(compiled.Compile().unsupported(SPEC, CPU) is not None, reason="Inductor needs a C++ compiler")
+@pytest.mark.full  # three compilations without a cache
 def test_autocast_to_another_dtype_is_not_what_was_compiled_for_the_first(monkeypatch, tmp_path):
     """PyTorch's cache on disk would give it back before 2.13, to another process too."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

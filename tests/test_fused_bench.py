@@ -331,6 +331,7 @@ def test_the_command_names_what_it_does_not_know(script: ModuleType, monkeypatch
         assert str(caught.value).startswith(text)
 
 
+@pytest.mark.full  # a whole measurement
 def test_the_command_measures_and_shows(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

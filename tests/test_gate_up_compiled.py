@@ -264,7 +264,7 @@ SHIPPED = [(arch, case) for arch in ARCHITECTURES for case in cases_of(arch)]
 def path(row: tuple[int, Case]) -> tuple[Any, ...]:
     """What of a kernel is compiled to other instructions; the rest is sizes."""
     arch, case = row
-    return arch, case.kernel, case.config.form, case.dtype, case.precision
+    return arch, case.kernel, case.config.form, case.precision
 
 
 @pytest.mark.parametrize(("arch", "case"), rings.first_of_each(SHIPPED, path), ids=[named(*each) for each in SHIPPED])

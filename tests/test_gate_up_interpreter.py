@@ -287,6 +287,7 @@ def test_backward_gives_both_gradients_and_the_product_of_the_forward(
     parts=st.sampled_from([1, 2, 4]),
     seed=st.integers(0, 9),
 )
+@pytest.mark.full  # ten seconds; descriptors and the shapes of other tests go the same way
 def test_backward_by_pointers_takes_any_size(m: int, d: int, h: int, gap: int, parts: int, seed: int) -> None:
     check_backward(m, d, h, torch.float32, "gelu", "pointer", gap=gap, parts=parts, seed=seed)
 

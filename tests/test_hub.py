@@ -334,6 +334,7 @@ def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     answered.set()
 
 
+@pytest.mark.full  # two processes and a server
 @interpreted
 def test_the_hub_is_asked_and_its_kernel_downloaded_then_used_offline(tmp_path: Path) -> None:
     good, elsewhere = tmp_path / "good", tmp_path / "elsewhere"

@@ -32,6 +32,11 @@ def start(world: str, names: str, script: str, *arguments: object, **options) ->
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
+def slow(*row: str) -> object:
+    """A row whose worker imports PyTorch, ten seconds of a core; the first ring has plain ones."""
+    return pytest.param(*row, marks=rings.FULL)
+
+
 # ---- a run, interrupted ----------------------------------------------------------------------------------------------
 
 # The first backend is done at once; the second one's worker never answers.
@@ -97,7 +102,7 @@ def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, profil
 
 
 @linux
-@pytest.mark.parametrize("world", rings.only_first(["ignored", "blocked"]))
+@pytest.mark.parametrize("world", [slow("ignored"), slow("blocked")])
 def test_what_a_run_was_told_to_ignore_does_not_end_it(tmp_path, profiling, world):
     """As under nohup, or in the background of a script: a Ctrl-C and a closed terminal are for others."""
     run = profiling(world, "SIGINT,SIGHUP")
@@ -225,7 +230,13 @@ def said_by(run: subprocess.Popen[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("kind", "world"),
-    [("plain", "default"), ("plain", "ignored"), ("plain", "blocked"), ("forked", "both"), ("validate", "both")],
+    [
+        ("plain", "default"),
+        ("plain", "ignored"),
+        ("plain", "blocked"),
+        slow("forked", "both"),
+        slow("validate", "both"),
+    ],
 )
 def test_a_worker_ends_on_sigterm_whatever_it_inherited(tmp_path, kind, world):
     """Nothing but SIGTERM would end it: the grace is as good as endless."""
@@ -236,15 +247,16 @@ def test_a_worker_ends_on_sigterm_whatever_it_inherited(tmp_path, kind, world):
     assert gone(str(tmp_path))
 
 
-# The worker of either takes long to import what it needs; the first ring has them end politely, above.
-SLOW = [pytest.param(*row, marks=pytest.mark.full) for row in (("forked", "ignored"), ("validate", "blocked"))]
 HARDENED = {
     "ignored": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
     "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})",
 }
 
 
-@pytest.mark.parametrize(("kind", "how"), [("plain", "ignored"), ("plain", "blocked"), *SLOW])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [("plain", "ignored"), ("plain", "blocked"), slow("forked", "ignored"), slow("validate", "blocked")],
+)
 def test_a_worker_that_will_not_hear_is_killed(tmp_path, kind, how):
     run = start("default", "SIGINT", hang(kind, tmp_path, HARDENED[how]), tmp_path, 0.2, 1)
     reason, codes = said_by(run)
@@ -254,7 +266,7 @@ def test_a_worker_that_will_not_hear_is_killed(tmp_path, kind, how):
 
 
 @pytest.mark.parametrize(
-    ("kind", "world"), [("plain", "default"), ("plain", "ignored"), ("plain", "blocked"), ("forked", "default")]
+    ("kind", "world"), [("plain", "default"), ("plain", "ignored"), ("plain", "blocked"), slow("forked", "default")]
 )
 def test_an_interrupt_ends_the_worker(tmp_path, kind, world):
     """In the worlds where the parent does not hear Ctrl-C, by the signal that it hears."""

@@ -45,6 +45,7 @@ def test_it_is_listed_after_the_built_in_ones(installed):
     assert lines[0].split() == ["eager", "available"]
 
 
+@pytest.mark.full  # pytest again
 def test_its_own_tests_pass(installed):
     said = run(installed, "pytest", "-p", "no:cacheprovider", "tests", cwd=installed["PLUGIN_SOURCE"])
     assert "21 passed" in said

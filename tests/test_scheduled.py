@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import torch
+from support import rings
 from torch._inductor import config
 from torch._inductor.utils import fresh_cache
 
@@ -50,7 +51,7 @@ def _own_cache():
     torch.compiler.reset()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=rings.LONG)  # C++ of thirteen kernels
 def training(tmp_path_factory):
     """A compiled forward and backward with biases, and the graphs of its compilation; both can be asked again."""
     made = made_here["case"]("training", bias=True)

@@ -108,6 +108,7 @@ def test_names_are_those_of_files_unless_a_package_can_be_imported(
     assert name_of(inner.good) == "apart_package.inner:good"
 
 
+@pytest.mark.full  # as below
 def test_a_function_of_a_package_below_the_folder_of_pytest_is_found(tmp_path: Path) -> None:
     text = """
     from mlpfusion.testing import assert_valid
@@ -206,6 +207,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.full  # Inductor compiles one of them
 @pytest.mark.usefixtures("bench")
 def test_peers_are_set_beside_the_target(tmp_path: Path) -> None:
     found = validate(

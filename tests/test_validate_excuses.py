@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 
 from mlpfusion import exact
 from mlpfusion.report.verdict import page
@@ -244,12 +245,12 @@ def forward(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     yield from validated(tmp_path_factory.mktemp("forward"), activation, overflow)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=rings.LONG)  # workers of their own, as the next one
 def backward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Validated]:
     yield from validated(tmp_path_factory.mktemp("backward"), "silu", Overflow("silu_backward", 3.5))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=rings.LONG)
 def onednn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Validated]:
     yield from validated(tmp_path_factory.mktemp("onednn"), "gelu", ONEDNN)
 
@@ -292,9 +293,7 @@ def test_who_is_wrong_otherwise_is_not_valid(forward: Validated, name: str, chec
     assert forward(name, check, dtypes=["float32"]).word == "not valid"
 
 
-@pytest.mark.parametrize(
-    ("name", "check"), [("act_mul", "backward"), pytest.param("mlp", "mlp-gradients", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize(("name", "check"), [("act_mul", "backward"), ("mlp", "mlp-gradients")])
 def test_gradients_that_overflow_are_excused_too(backward: Validated, name: str, check: str) -> None:
     found = backward(name, "function", check)
     assert found.word == "valid", found.headline

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
 FULL = pytest.mark.full
+# Parameters of a fixture that takes long: whatever uses it is the second ring's.
+LONG = [pytest.param(None, id="long", marks=FULL)]
 
 
 def first_of_each(values: Iterable[Any], key: Callable[[Any], Hashable]) -> list[Any]:
