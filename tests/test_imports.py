@@ -90,7 +90,7 @@ ALLOWED = {
     "raced": LEAVES | {"spread", "measure.tasks"},  # what a race answers, only as a type
     "perfetto": {"errors", "limits"},
     "cli_streams": {"errors"},
-    "cli_text": {"errors", "limits", "cli_streams"},
+    "cli_text": {"errors", "limits", "inputs", "cli_streams"},
     "cli_renamed": {"errors", "cli_text"},
     "cli_needs": {"errors"},
     "cli_saved": {"store"},
