@@ -187,6 +187,7 @@ def test_any_strides(pair: tuple[torch.Tensor, torch.Tensor], swap: bool) -> Non
     assert torch.equal(up, before[1])
 
 
+@pytest.mark.full  # ten seconds in an interpreter; the bits of any strides are tested above
 @settings(max_examples=40)
 @given(
     st.integers(1, 40), st.integers(1, 70), st.integers(0, 9), st.sampled_from([16, 64, 256]), st.sampled_from(DTYPES)

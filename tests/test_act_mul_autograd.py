@@ -10,6 +10,7 @@ import torch
 from functorch.compile import make_boxed_func
 from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_reference
 from mlpfusion_kernels.act_mul import NAMESPACE, _act_mul_direct, _act_mul_op
+from support import rings
 from torch._dynamo.backends.common import aot_autograd
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
@@ -195,7 +196,7 @@ def test_deepcopy() -> None:
     assert list(block.state_dict()) == list(twin.state_dict())
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", rings.only_first([False, True]))
 def test_compiled_without_graph_breaks_gives_the_same_bits(dynamic: bool) -> None:
     compiled = torch.compile(lambda g, u: act_mul(g, u, "gelu_tanh"), fullgraph=True, dynamic=dynamic)
     for rows in (3, 5):
@@ -222,6 +223,7 @@ def test_a_compiled_graph_holds_one_operator_each_way() -> None:
     assert [name for name in backward if "getitem" not in name] == [f"{NAMESPACE}.act_mul_backward.default"]
 
 
+@pytest.mark.full  # another compilation
 def test_compiled_packed_halves() -> None:
     packed = torch.randn(4, 20, requires_grad=True)
 

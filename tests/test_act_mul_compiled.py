@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import rings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ def compiler() -> Iterator[Any]:
         yield running
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", rings.only_first(ARCHITECTURES))
 def test_accesses_are_128_bits_wide_offsets_64_and_nothing_spills(arch: int, compiler: Any) -> None:
     for case, found in zip(CASES, compiler.compile(arch, CASES), strict=True):
         inputs = 3 if "backward" in case["kernel"] else 2

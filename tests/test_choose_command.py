@@ -49,6 +49,7 @@ def cli(monkeypatch, *arguments):
     return run_main()
 
 
+@pytest.mark.full  # a whole measurement
 def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(supervise, "run", IN_THIS_PROCESS["run"])

@@ -253,6 +253,7 @@ def test_markdown_has_the_columns_of_the_text(path: Path) -> None:
 TIMES = st.floats(1e-3, 999_999_999)
 
 
+@pytest.mark.full  # eight seconds; the lines are counted above
 @pytest.mark.parametrize("fmt", ["text", "github"])
 @given(st.lists(st.tuples(TIMES, TIMES, st.integers(1, 9)), min_size=11, max_size=11), st.sampled_from([5, 30, 90]))
 def test_eleven_backends_of_any_times_and_names_fit(

@@ -58,6 +58,7 @@ def gates() -> Tensor:
     return torch.cat((bounds.every_value("bfloat16").double(), largest))
 
 
+@pytest.mark.full  # mpmath takes them one by one; `make test-isa` runs it as well
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_gate_value_is_right_to_twelve_digits(activation: Activation) -> None:
     g = gates()

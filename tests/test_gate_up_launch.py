@@ -291,6 +291,7 @@ for setting in sys.argv[1:]:
 """
 
 
+@pytest.mark.full  # a process that imports PyTorch for each setting
 def test_float32_is_multiplied_as_pytorch_is_told_to_by_whichever_setting() -> None:
     """PyTorch refuses to read one of its settings once another was used, for the rest of the process."""
     command = [sys.executable, "-c", IN_PROCESSES_OF_THEIR_OWN, *PRECISIONS]

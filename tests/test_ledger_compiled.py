@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from support import rings
 from torch._dynamo.utils import counters
 from torch._inductor import config
 from torch._inductor.utils import fresh_cache
@@ -55,6 +56,7 @@ def assert_forward(found):
     assert elements(found) == GEMMS + 6 * M * H
 
 
+@pytest.mark.full  # it compiles twice
 def test_code_compiled_now_and_code_from_a_cache_have_the_same_ledger():
     torch.compiler.reset()
     step, named = bound("compile")
@@ -67,6 +69,7 @@ def test_code_compiled_now_and_code_from_a_cache_have_the_same_ledger():
     assert_forward(traffic.collect(step, named))
 
 
+@pytest.mark.full  # it compiles three times
 def test_watching_compiles_nothing_and_leaves_the_code_as_it_was():
     step, named = bound("compile", "training")
     graphs, want = counters["stats"]["unique_graphs"], step()
@@ -90,7 +93,7 @@ def test_forward_and_backward_of_compiled_code():
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize("name", ["eager", "compile"])
+@pytest.mark.parametrize("name", rings.only_first(["eager", "compile"]))
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_trace_shows_nothing_that_the_ledger_has_not(name, mode, bias, tmp_path):
     step, named = bound(name, mode, bias=bias)

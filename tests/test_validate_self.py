@@ -156,6 +156,7 @@ def test_forward_only_is_named_and_not_failed(judge: Judge) -> None:
     assert said["backward"].status == "not decidable here"
 
 
+@pytest.mark.full  # three times workers of its own
 def test_the_self_test_judges_all_of_them_and_says_what_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     accepted = next(one for one in TABLE if one.rejected_by is None)
     rejected = next(one for one in TABLE if one.name == "exits")

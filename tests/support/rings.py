@@ -1,6 +1,7 @@
-"""The two rings of the suite: which tests `make test` leaves to `make test-all`, by rules instead of a list.
+"""The two rings of the suite: which tests `make test` leaves to `make test-all`.
 
-A test of the second ring has the marker `full`.
+A test of the second ring has the marker `full`: what these rules leave out, and single tests that take some five
+seconds of a core or more and are not the only ones of what they test.
 """
 
 from __future__ import annotations
