@@ -266,6 +266,7 @@ def test_more_layers_than_the_recompile_limit_all_stay_compiled():
     assert not counters["recompile_limit"]
 
 
+@pytest.mark.full  # it compiles more than a dozen
 def test_more_kinds_of_module_than_the_recompile_limit_all_compile():
     """What one kind recompiles is not counted against another."""
     with torch._dynamo.config.patch(recompile_limit=2), torch.no_grad():
@@ -275,6 +276,7 @@ def test_more_kinds_of_module_than_the_recompile_limit_all_compile():
             torch.testing.assert_close(mlp(value), mlp.set_backend("eager")(value))
 
 
+@pytest.mark.full  # as above
 def test_where_pytorch_gives_up_compiling_the_backend_says_so():
     mlp = GatedMLP(MLPSpec(hidden_size=8, intermediate_size=40, dtype="float32"), backend="compile")
     with torch._dynamo.config.patch(recompile_limit=1):
