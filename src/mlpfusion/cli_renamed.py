@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 OLD_SIZES: Final = {"--dim": "--hidden-size", "--hidden": "--intermediate-size"}
 # That of `tune` alone: every other verb had the new name from the start.
 OLD_LIMIT: Final = {"--limit": "--time-limit"}
+SECONDS: Final = ("--time-limit",)  # every other one is a size
 LAST: Final = "0.1"  # the last release that takes the old names
 
 
@@ -37,7 +38,7 @@ def with_old_names(verb: Callable[..., int], renamed: Mapping[str, str] = OLD_SI
                 continue
             if values[_parameter(new)] is not None:
                 raise UsageError(f"{old} is the old name of {new}, which is given too; give {new} alone")
-            (seconds if new == "--time-limit" else size)(old, given)
+            (seconds if new in SECONDS else size)(old, given)
             values[_parameter(new)] = given
             say(f"mlpfusion: {old} is now {new}; {old} is gone after version {LAST}", sys.stderr)
         return verb(**values)
@@ -47,9 +48,9 @@ def with_old_names(verb: Callable[..., int], renamed: Mapping[str, str] = OLD_SI
             _parameter(old),
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[Text, typer.Option(old, metavar="N", hidden=True)],
+            annotation=Annotated[Text, typer.Option(old, metavar="S" if new in SECONDS else "N", hidden=True)],
         )
-        for old in renamed
+        for old, new in renamed.items()
     ]
     accepting.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), *hidden]
