@@ -26,11 +26,11 @@ def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     import torch
 
     NO_CARD["install"](arch)
-    from mlpfusion_kernels import act_mul_kernels
+    from mlpfusion_kernels.act_mul import kernels
 
     compiled = []
     for case in cases:
-        kernel = getattr(act_mul_kernels, case["kernel"])
+        kernel = getattr(kernels, case["kernel"])
         tensors = [getattr(torch, dtype) for dtype in case["dtypes"]]
         compiled.append(kernel.warmup(*tensors, *case["rest"], num_warps=case["warps"], grid=(1,)))
     return list(map(inspect, compiled, NO_CARD["machine_code"](compiled)))
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     raise SystemExit
 
 
-from mlpfusion_kernels.act_mul_launch import COMPILED_TILE  # noqa: E402  # after the script above, which imports its own
+from mlpfusion_kernels.act_mul.launch import COMPILED_TILE  # noqa: E402  # after the script above, which imports its own
 
 
 def flat(dtype: str, activation: str, *, backward: bool) -> dict[str, Any]:

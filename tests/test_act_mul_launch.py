@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import triton
-from mlpfusion_kernels import cached_kernel
-from mlpfusion_kernels.act_mul import _is_plain_cuda
-from mlpfusion_kernels.cached_kernel import CACHE_LIMIT, CachedKernel
+from mlpfusion_kernels.act_mul.autograd import _is_plain_cuda
+from mlpfusion_kernels.launching import cached as cached_launching
+from mlpfusion_kernels.launching.cached import CACHE_LIMIT, CachedKernel
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 from triton import knobs
@@ -64,7 +64,7 @@ class Kernel:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 700 + index, raising=False)
-    monkeypatch.setattr(cached_kernel, "DIRECT_LAUNCH", True)
+    monkeypatch.setattr(cached_launching, "DIRECT_LAUNCH", True)
     return Kernel()
 
 
@@ -132,7 +132,7 @@ def test_whatever_needs_tritons_own_launcher_gets_it(
     launch = cached(kernel)
     launch(("key",), 5, ALIGNED, (), 4)
     if reason == "version":
-        monkeypatch.setattr(cached_kernel, "DIRECT_LAUNCH", False)
+        monkeypatch.setattr(cached_launching, "DIRECT_LAUNCH", False)
     elif reason == "debug":
         monkeypatch.setattr(knobs.runtime, "debug", True)
     elif reason == "instrumentation":
@@ -174,14 +174,14 @@ def test_the_cache_is_bounded(kernel: Kernel) -> None:
 
 
 def test_a_cpu_tensor_outside_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_kernel, "is_interpreted", lambda _kernel: False)
+    monkeypatch.setattr(cached_launching, "is_interpreted", lambda _kernel: False)
     with pytest.raises(RuntimeError, match="cannot run on a CPU tensor; move it to a GPU, or set TRITON_INTERPRET=1"):
         CachedKernel(Kernel())((), 1, (torch.zeros(1),), (), 4)
 
 
 def test_only_known_triton_releases_launch_directly() -> None:
     release = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    assert (torch.version.cuda is not None and release in ((3, 6), (3, 7))) == cached_kernel.DIRECT_LAUNCH
+    assert (torch.version.cuda is not None and release in ((3, 6), (3, 7))) == cached_launching.DIRECT_LAUNCH
 
 
 class Looks(torch.Tensor):

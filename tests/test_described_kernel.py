@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from mlpfusion_kernels import cached_kernel
-from mlpfusion_kernels.cached_kernel import CACHE_LIMIT
-from mlpfusion_kernels.described_kernel import Box, Described, DescribedKernel, box_of
+from mlpfusion_kernels.launching import cached
+from mlpfusion_kernels.launching.cached import CACHE_LIMIT
+from mlpfusion_kernels.launching.described import Box, Described, DescribedKernel, box_of
 from triton import knobs
 from triton.backends.nvidia import driver
 from triton.compiler import CompiledKernel
@@ -61,7 +61,7 @@ class Kernel:
             compiled.module = None  # nothing to unload
             compiled.metadata = SimpleNamespace(tensordesc_meta=self.metas)
             compiled._run = self.launcher(arguments)
-            hooks = cached_kernel.launch_hooks()
+            hooks = cached.launch_hooks()
             stream = torch._C._cuda_getCurrentRawStream(arguments[0].base.device)
             compiled.run(*grid, 1, 1, stream, "function", "packed", None, *hooks, *arguments)
             made: CompiledKernel = compiled
@@ -110,7 +110,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def kernel(monkeypatch: pytest.MonkeyPatch, encoded: list[Any]) -> Kernel:
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 700 + index, raising=False)
-    monkeypatch.setattr(cached_kernel, "DIRECT_LAUNCH", ENCODES_ALONE)
+    monkeypatch.setattr(cached, "DIRECT_LAUNCH", ENCODES_ALONE)
     monkeypatch.setattr(drivers, "_active", object())  # looked up at each launch since Triton 3.8, not used
     return Kernel()
 
@@ -269,7 +269,7 @@ def test_whatever_needs_tritons_own_launcher_gets_it(
     launch = described(kernel)
     launch(("key",), 5, XY, BIAS, (), {})
     if reason == "version":
-        monkeypatch.setattr(cached_kernel, "DIRECT_LAUNCH", False)
+        monkeypatch.setattr(cached, "DIRECT_LAUNCH", False)
     elif reason == "debug":
         monkeypatch.setattr(knobs.runtime, "debug", True)
     elif reason == "instrumentation":
@@ -334,7 +334,7 @@ def test_a_tensor_of_another_device_gets_a_guard(kernel: Kernel, monkeypatch: py
 
 
 def test_a_cpu_tensor_outside_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_kernel, "is_interpreted", lambda _kernel: False)
+    monkeypatch.setattr(cached, "is_interpreted", lambda _kernel: False)
     with pytest.raises(RuntimeError, match="cannot run on a CPU tensor; move it to a GPU, or set TRITON_INTERPRET=1"):
         DescribedKernel(Kernel(), describe)((), 1, described_by(box_of(torch.zeros(64, 64), 64, 64)), (), (), {})
 

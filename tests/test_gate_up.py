@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels import ACTIVATIONS, Weights, act_mul, gate_up, gated_mlp
-from mlpfusion_kernels.gate_up import _mlp_backward_op, _mlp_op
+from mlpfusion_kernels import ACTIVATIONS, Weights, act_mul, gated_mlp
+from mlpfusion_kernels.gate_up import autograd
+from mlpfusion_kernels.gate_up.autograd import _mlp_backward_op, _mlp_op
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
@@ -295,9 +296,9 @@ def test_tied_weights_are_refused() -> None:
 
 
 def test_a_cpu_tensor_outside_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlpfusion_kernels import cached_kernel
+    from mlpfusion_kernels.launching import cached
 
-    monkeypatch.setattr(cached_kernel, "is_interpreted", lambda _: False)
+    monkeypatch.setattr(cached, "is_interpreted", lambda _: False)
     with pytest.raises(RuntimeError, match="cannot run on a CPU tensor; move it to a GPU, or set TRITON_INTERPRET=1"):
         gated_mlp(*operands(3), "silu")
 
@@ -336,4 +337,4 @@ def test_forward_mode_is_refused() -> None:
 
 def test_the_names_in_messages_are_those_of_the_operators() -> None:
     arguments = [each.name for each in _mlp_op._opoverload._schema.arguments]
-    assert (*arguments[:7],) == NAMES == gate_up._NAMES
+    assert (*arguments[:7],) == NAMES == autograd._NAMES

@@ -9,8 +9,9 @@ from unittest import mock
 import pytest
 import torch
 from functorch.compile import make_boxed_func
-from mlpfusion_kernels import Weights, gate_up, gated_mlp
-from mlpfusion_kernels.act_mul import NAMESPACE
+from mlpfusion_kernels import Weights, gated_mlp
+from mlpfusion_kernels.act_mul.autograd import NAMESPACE
+from mlpfusion_kernels.gate_up import autograd
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional
@@ -31,14 +32,14 @@ SECOND = "gated_mlp has no second derivative"
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The operator is what a CPU tensor takes; the direct way is what a plain CUDA tensor takes."""
     if request.param == "direct":
-        is_plain_cuda = gate_up._is_plain_cuda
+        is_plain_cuda = autograd._is_plain_cuda
 
         def is_plain(x: Tensor, weights: Weights) -> bool:
             with mock.patch.object(torch.Tensor, "is_cuda", True):
                 return is_plain_cuda(x, weights)
 
-        monkeypatch.setattr(gate_up, "_is_plain_cuda", is_plain)
-        monkeypatch.setattr(gate_up, "_mlp_op", None)
+        monkeypatch.setattr(autograd, "_is_plain_cuda", is_plain)
+        monkeypatch.setattr(autograd, "_mlp_op", None)
     return str(request.param)
 
 
@@ -80,9 +81,9 @@ def test_both_ways_and_recomputing_give_the_same_bits(monkeypatch: pytest.Monkey
     want = gradients(leaves, y)
     found = [run(leaves, recompute=True)]
     found_gradients = [gradients(leaves, found[0])]
-    monkeypatch.setattr(gate_up, "_is_plain_cuda", lambda *_: True)
+    monkeypatch.setattr(autograd, "_is_plain_cuda", lambda *_: True)
     for operator in ("_mlp_op", "_mlp_backward_op"):
-        monkeypatch.setattr(gate_up, operator, None)
+        monkeypatch.setattr(autograd, operator, None)
     for recompute in (False, True):
         found.append(run(leaves, recompute=recompute))
         found_gradients.append(gradients(leaves, found[-1]))

@@ -19,7 +19,7 @@ from support import rings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mlpfusion_kernels.gate_up_configs import Card, Config
+    from mlpfusion_kernels.gate_up.configs import Card, Config
 
 NO_CARD = runpy.run_path(str(Path(__file__).with_name("no_card.py")))
 
@@ -37,10 +37,10 @@ M, K, H = 8192, 768, 3072
 
 def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Compile what the launcher launches for each case on sm_<arch>, with a driver that knows no card."""
-    from mlpfusion_kernels import gate_up_launch
-    from mlpfusion_kernels.cached_kernel import CachedKernel
-    from mlpfusion_kernels.described_kernel import DescribedKernel
-    from mlpfusion_kernels.gate_up_configs import Card
+    from mlpfusion_kernels.gate_up import launch as launch_gate_up
+    from mlpfusion_kernels.gate_up.configs import Card
+    from mlpfusion_kernels.launching.cached import CachedKernel
+    from mlpfusion_kernels.launching.described import DescribedKernel
 
     NO_CARD["install"](arch)
     compiled: list[Any] = []
@@ -56,7 +56,7 @@ def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         compiled.append(self.kernel.warmup(*arguments, **options, grid=(programs,)))
 
     multiprocessors, most, _ = ARCHITECTURES[arch]
-    gate_up_launch.card = lambda _: Card((arch // 10, arch % 10), multiprocessors, most)
+    launch_gate_up.card = lambda _: Card((arch // 10, arch % 10), multiprocessors, most)
     CachedKernel.__call__ = compile_cached  # type: ignore[method-assign]
     DescribedKernel.__call__ = compile_described  # type: ignore[method-assign]
     for case in cases:
@@ -67,8 +67,8 @@ def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def launch(case: dict[str, Any]) -> None:
     """One launch of this case's kernel, on tensors whose values nobody reads."""
     import torch
-    from mlpfusion_kernels import gate_up_launch
-    from mlpfusion_kernels.gate_up_configs import Config
+    from mlpfusion_kernels.gate_up import launch as launch_gate_up
+    from mlpfusion_kernels.gate_up.configs import Config
 
     torch.backends.cuda.matmul.allow_tf32 = case["precision"] == "tf32"
 
@@ -77,13 +77,13 @@ def launch(case: dict[str, Any]) -> None:
 
     config = Config(*case["config"])
     if case["kernel"] == "backward":
-        gate_up_launch.gate_up_backward(empty(M, K), empty(K, H), empty(M, H), empty(M, H), case["activation"], config)
+        launch_gate_up.gate_up_backward(empty(M, K), empty(K, H), empty(M, H), empty(M, H), case["activation"], config)
         return
     biases = (empty(H), empty(H)) if case["bias"] else (None, None)
     first, second = empty(2, H, K)  # which of the two comes first in memory is a constant of the kernels
     gate, up = (second, first) if case["swapped"] else (first, second)
-    weights = gate_up_launch.Weights(gate, up, empty(K, H), *biases)
-    gate_up_launch.gate_up_forward(empty(M, K), weights, case["activation"], case["preact"], config)
+    weights = launch_gate_up.Weights(gate, up, empty(K, H), *biases)
+    launch_gate_up.gate_up_forward(empty(M, K), weights, case["activation"], case["preact"], config)
 
 
 def inspect(compiled: Any, code: list[str]) -> dict[str, Any]:
@@ -147,8 +147,8 @@ if __name__ == "__main__":
 
 
 import torch  # noqa: E402  # after the script above, which imports its own
-from mlpfusion_kernels import gate_up_configs as configs  # noqa: E402
-from mlpfusion_kernels.gate_up_configs import Card  # noqa: E402
+from mlpfusion_kernels.gate_up import configs  # noqa: E402
+from mlpfusion_kernels.gate_up.configs import Card  # noqa: E402
 
 
 class Case(NamedTuple):

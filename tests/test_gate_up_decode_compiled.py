@@ -24,8 +24,8 @@ CARDS = {80: (108, 163 * 1024), 86: (84, 99 * 1024), 90: (132, 227 * 1024), 100:
 def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Compile both kernels of each case for sm_<arch>, with a driver that knows no card."""
     import torch
-    from mlpfusion_kernels import gate_up_decode
-    from mlpfusion_kernels.cached_kernel import CachedKernel
+    from mlpfusion_kernels.gate_up import decode
+    from mlpfusion_kernels.launching.cached import CachedKernel
 
     NO_CARD["install"](arch)
     compiled = []
@@ -40,19 +40,19 @@ def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for case in cases:
         m, hidden, intermediate = case["shape"]
         dtype = getattr(torch, case["dtype"])
-        chosen = gate_up_decode.choose_decode(
+        chosen = decode.choose_decode(
             m, hidden, intermediate, sms, dtype.itemsize, shared_bytes=shared_bytes, overlap=arch >= 90
         )
         if "gate_up" in case:
-            chosen = chosen._replace(gate_up=gate_up_decode.StreamTile(*case["gate_up"]))
+            chosen = chosen._replace(gate_up=decode.StreamTile(*case["gate_up"]))
         x, gate, down = (
             torch.empty(size, dtype=dtype) for size in ((m, hidden), (intermediate, hidden), (hidden, intermediate))
         )
         biases = (gate[:, 0], gate[:, 0], down[:, 0]) if case["bias"] else (None, None, None)
         preacts = (x, x) if case["bias"] else None
-        product = gate_up_decode.gate_up_decode(x, gate, gate, *biases[:2], case["activation"], chosen, preacts=preacts)
+        product = decode.gate_up_decode(x, gate, gate, *biases[:2], case["activation"], chosen, preacts=preacts)
         if chosen.down is not None:
-            gate_up_decode.down_decode(product, down, biases[2], chosen)
+            decode.down_decode(product, down, biases[2], chosen)
     codes = NO_CARD["machine_code"]([kernel for _, kernel in compiled])
     return [{**case, **inspect(kernel, code)} for (case, kernel), code in zip(compiled, codes, strict=True)]
 

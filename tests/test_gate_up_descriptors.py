@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels import Weights, gate_up_launch
-from mlpfusion_kernels.gate_up_configs import Card, Config
+from mlpfusion_kernels import Weights
+from mlpfusion_kernels.gate_up import launch as launch_gate_up
+from mlpfusion_kernels.gate_up.configs import Card, Config
 
 DESCRIBED = [("wide", "forward"), ("wide", "backward"), ("hopper", "forward"), ("hopper", "backward")]
 
@@ -30,13 +31,13 @@ def boxes_of_a_launch(form: str, direction: str, sizes: dict[str, Any]) -> tuple
         calls.append(arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate_up_launch, "_WIDE", recorder)
-        patch.setattr(gate_up_launch, "_BACKWARD_TMA", recorder)
-        patch.setattr(gate_up_launch, "_hopper", lambda: (recorder, recorder))
+        patch.setattr(launch_gate_up, "_WIDE", recorder)
+        patch.setattr(launch_gate_up, "_BACKWARD_TMA", recorder)
+        patch.setattr(launch_gate_up, "_hopper", lambda: (recorder, recorder))
         here = Card((9, 0), 132, 232448)
         config = Config(form, 128, 128, 64, 8, 4, 4, 1)
         if direction == "backward":
-            launch = gate_up_launch._backward_wide if form == "wide" else gate_up_launch._backward_hopper
+            launch = launch_gate_up._backward_wide if form == "wide" else launch_gate_up._backward_hopper
             both = matrix(m, 2 * h, sizes["outputs"][3], 0)
             launch(config, here, x, matrix(k, h, *sizes["gate"]), outputs[1], outputs[2], both, outputs[0], "silu")
         else:
@@ -45,9 +46,9 @@ def boxes_of_a_launch(form: str, direction: str, sizes: dict[str, Any]) -> tuple
             weights = Weights(gate, up, gate)
             if form == "wide":
                 apart = (up.data_ptr() - gate.data_ptr()) // 2
-                gate_up_launch._launch_wide(config, here, x, weights, apart, outputs, "silu", True)
+                launch_gate_up._launch_wide(config, here, x, weights, apart, outputs, "silu", True)
             else:
-                gate_up_launch._launch_hopper(config, here, x, weights, outputs, "silu", True)
+                launch_gate_up._launch_hopper(config, here, x, weights, outputs, "silu", True)
     key, _, described = calls[0][:3]
     found = (key, *(each.data_ptr() - memory.data_ptr() for each in described.tensors), *described.extents)
     said = tuple(

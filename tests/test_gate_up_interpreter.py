@@ -9,14 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels.act_mul_launch import act_mul_forward
+from mlpfusion_kernels.act_mul.launch import act_mul_forward
 from mlpfusion_kernels.activations import ACTIVATIONS, activate_backward_reference, activate_reference
-from mlpfusion_kernels.gate_up_backward_kernels import (
+from mlpfusion_kernels.gate_up.backward_kernels import (
     gate_up_backward_cost,
     gate_up_backward_pointer_kernel,
     gate_up_backward_tma_kernel,
 )
-from mlpfusion_kernels.gate_up_kernels import gate_up_cost, gate_up_pointer_kernel, gate_up_wide_kernel
+from mlpfusion_kernels.gate_up.kernels import gate_up_cost, gate_up_pointer_kernel, gate_up_wide_kernel
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 BLOCK_M, BLOCK_N, BLOCK_K = BLOCKS = (32, 32, 32)

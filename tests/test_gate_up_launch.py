@@ -11,12 +11,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels import Weights, gate_up_launch, gated_mlp, unreadable
-from mlpfusion_kernels.gate_up_backward_kernels import gate_up_backward_pointer_kernel, gate_up_backward_tma_kernel
-from mlpfusion_kernels.gate_up_configs import Config
-from mlpfusion_kernels.gate_up_kernels import gate_up_pointer_kernel, gate_up_wide_kernel
-from mlpfusion_kernels.gate_up_launch import _unit, gate_up_backward, gate_up_forward
-from mlpfusion_kernels.gate_up_layouts import aligned, aligned_rows, distance
+from mlpfusion_kernels import Weights, gated_mlp, unreadable
+from mlpfusion_kernels.gate_up import launch
+from mlpfusion_kernels.gate_up.backward_kernels import (
+    gate_up_backward_pointer_kernel,
+    gate_up_backward_tma_kernel,
+)
+from mlpfusion_kernels.gate_up.configs import Config
+from mlpfusion_kernels.gate_up.kernels import gate_up_pointer_kernel, gate_up_wide_kernel
+from mlpfusion_kernels.gate_up.launch import _unit, gate_up_backward, gate_up_forward
+from mlpfusion_kernels.gate_up.layouts import aligned, aligned_rows, distance
 from torch import Tensor
 from torch.nn import functional
 
@@ -31,8 +35,8 @@ def use_form(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
         by_descriptors = form == "wide" and descriptors
         return Config(form if by_descriptors else "pointer", 32, 16, 32, 2, 4, 1, 3 * by_descriptors, 2)
 
-    monkeypatch.setattr(gate_up_launch, "forward_config", chosen)
-    monkeypatch.setattr(gate_up_launch, "backward_config", chosen)
+    monkeypatch.setattr(launch, "forward_config", chosen)
+    monkeypatch.setattr(launch, "backward_config", chosen)
 
 
 @pytest.fixture(params=["pointer", "wide"])
@@ -210,8 +214,8 @@ def test_what_was_saved_is_copied_only_where_it_is_not_whole_or_not_aligned(offs
 
 
 def test_the_interpreter_runs_its_own_tiles_whatever_the_card() -> None:
-    gate_up_launch.card.cache_clear()
-    assert gate_up_launch.card(0) == gate_up_launch.card(-1) == ((0, 0), 1, 0, "")
+    launch.card.cache_clear()
+    assert launch.card(0) == launch.card(-1) == ((0, 0), 1, 0, "")
 
 
 @pytest.mark.usefixtures("form")
@@ -280,7 +284,7 @@ PRECISIONS = {
 }
 IN_PROCESSES_OF_THEIR_OWN = """
 import os, sys, torch
-from mlpfusion_kernels.gate_up_launch import _precision
+from mlpfusion_kernels.gate_up.launch import _precision
 matmul = torch.backends.cuda.matmul
 for setting in sys.argv[1:]:
     if not os.fork():
@@ -335,12 +339,12 @@ def test_a_key_decides_the_constants_the_dtypes_and_the_options(
 ) -> None:
     """What is compiled is found again by its key alone: two that differ must not share one."""
     recorder = Recorder()
-    monkeypatch.setattr(gate_up_launch, launcher, recorder)
+    monkeypatch.setattr(launch, launcher, recorder)
     compiled: dict[Any, Any] = {}
     matrix = itertools.product(DTYPES, ("silu", "relu"), (False, True), (False, True), (False, True), (48, 40))
     for dtype, activation, bias, keep, tf32, depth in matrix:
         use_form(monkeypatch, kind)
-        monkeypatch.setattr(gate_up_launch, "_precision", lambda _x, tf32=tf32: "tf32" if tf32 else "ieee")
+        monkeypatch.setattr(launch, "_precision", lambda _x, tf32=tf32: "tf32" if tf32 else "ieee")
         x, weight = torch.zeros(M, depth, dtype=dtype), torch.zeros(2 * H, depth, dtype=dtype)
         biases = [torch.zeros(H, dtype=dtype)] * 2 if bias else [None, None]
         for gate, up in ((weight[:H], weight[H:]), (weight[H:], weight[:H])):

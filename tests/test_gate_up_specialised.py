@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
-from mlpfusion_kernels import Weights, cached_kernel, gate_up_launch
-from mlpfusion_kernels.gate_up_configs import Card, Config
+from mlpfusion_kernels import Weights
+from mlpfusion_kernels.gate_up import launch
+from mlpfusion_kernels.gate_up.configs import Card, Config
+from mlpfusion_kernels.launching import cached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mlpfusion_kernels.cached_kernel import Launched
+    from mlpfusion_kernels.launching.cached import Launched
 
 M, D, H = 300, 512, 208
 FORWARD = Config("hopper", 128, 128, 64, 8, 4, 4, 1)
@@ -42,17 +44,17 @@ class Recorder:
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> tuple[Recorder, Recorder]:
     both = Recorder("forward"), Recorder("backward")
-    monkeypatch.setattr(gate_up_launch, "_hopper", lambda: both)
-    monkeypatch.setattr(gate_up_launch, "card", lambda _: Card((9, 0), 132, 227 * 1024))
+    monkeypatch.setattr(launch, "_hopper", lambda: both)
+    monkeypatch.setattr(launch, "card", lambda _: Card((9, 0), 132, 227 * 1024))
     return both
 
 
 @pytest.fixture
 def told() -> Iterator[list[Launched]]:
     found: list[Launched] = []
-    cached_kernel.LISTENERS.append(found.append)
+    cached.LISTENERS.append(found.append)
     yield found
-    cached_kernel.LISTENERS.remove(found.append)
+    cached.LISTENERS.remove(found.append)
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -67,7 +69,7 @@ def test_forward_boxes_lie_over_the_operands_where_they_are(
     x, wide = random(M, 2 * D)[:, :D], random(2, H, D + 16)
     biases = (random(H), random(H)) if bias else ()
     weights = Weights(wide[1, :, :D], wide[0, :, :D], random(D, H), *biases)
-    product, gate, up = gate_up_launch.gate_up_forward(x, weights, "silu", keep, FORWARD)
+    product, gate, up = launch.gate_up_forward(x, weights, "silu", keep, FORWARD)
     (call,) = kernels[0].calls
     assert call.programs == -(-M // 128) * -(-H // 128)
     operands = (x, weights.gate, weights.up, product, *((gate, up) if keep else (product, product)))
@@ -105,7 +107,7 @@ def test_long_epilogues_are_loops(
 ) -> None:
     config = FORWARD._replace(parts=parts)
     weights = Weights(random(H, D), random(H, D), random(D, H))
-    gate_up_launch.gate_up_forward(random(M, D), weights, activation, keep, config)
+    launch.gate_up_forward(random(M, D), weights, activation, keep, config)
     assert kernels[0].calls[0].rest[8:10] == (parts, together)
 
 
@@ -113,7 +115,7 @@ def test_backward_boxes_lie_over_both_halves_of_one_gradient(
     kernels: tuple[Recorder, Recorder], told: list[Launched]
 ) -> None:
     dy, down, gate, up = random(M, D), random(D, H), random(M, H), random(M, H)
-    dgate_up, product = gate_up_launch.gate_up_backward(dy, down, gate, up, "gelu", BACKWARD)
+    dgate_up, product = launch.gate_up_backward(dy, down, gate, up, "gelu", BACKWARD)
     assert (dgate_up.shape, product.shape) == ((M, 2 * H), (M, H))
     (call,) = kernels[1].calls
     operands = (dy, down, gate, up, dgate_up[:, :H], dgate_up[:, H:], product)
@@ -131,8 +133,6 @@ def test_backward_boxes_lie_over_both_halves_of_one_gradient(
 def test_nobody_is_told_when_nobody_listens(
     kernels: tuple[Recorder, Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_up_launch, "announce", lambda _: pytest.fail("announced"))
-    gate_up_launch.gate_up_forward(
-        random(M, D), Weights(random(H, D), random(H, D), random(D, H)), "relu", False, FORWARD
-    )
+    monkeypatch.setattr(launch, "announce", lambda _: pytest.fail("announced"))
+    launch.gate_up_forward(random(M, D), Weights(random(H, D), random(H, D), random(D, H)), "relu", False, FORWARD)
     assert len(kernels[0].calls) == 1

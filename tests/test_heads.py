@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mlpfusion_kernels import gate_up_tuned
+from mlpfusion_kernels.gate_up import tuned
 
 from mlpfusion import choice_file, cli, store
 from mlpfusion.errors import UsageError
@@ -103,6 +103,6 @@ def test_every_verb_that_reads_a_result_says_so(
 
 @pytest.mark.parametrize("schema", [2, 10**30])
 def test_newer_tuned_configurations_say_so(schema: int) -> None:
-    document = {"kind": gate_up_tuned.KIND, "schema": schema, "entries": []}
+    document = {"kind": tuned.KIND, "schema": schema, "entries": []}
     with pytest.raises(ValueError, match=r"its schema is \d+ and these kernels read up to 1"):
-        gate_up_tuned.parse(json.dumps(document).encode())
+        tuned.parse(json.dumps(document).encode())

@@ -83,8 +83,8 @@ def test_each_variant_has_metadata_that_kernels_accepts(tmp_path: Path, variant:
     assert str(metadata.backend.backend_type).lower() == VARIANTS[variant]
     assert metadata.name.python_name == hub_tree.PACKAGE
     assert metadata.python_depends == []
-    copied = {path.name for path in directory.glob("*.py")}
-    assert copied == {path.name for path in installed_package().glob("*.py")}
+    copied = {path.relative_to(directory) for path in directory.rglob("*.py")}
+    assert copied == {path.relative_to(installed_package()) for path in installed_package().rglob("*.py")}
 
 
 def test_it_loads_and_computes(tree: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from mlpfusion_kernels import cached_kernel
-from mlpfusion_kernels.cached_kernel import CachedKernel, Launched
+from mlpfusion_kernels.launching import cached
+from mlpfusion_kernels.launching.cached import CachedKernel, Launched
 from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
@@ -139,11 +139,11 @@ def test_what_the_code_does_not_tell_is_not_trusted(code, says):
 
 
 def test_everything_is_as_it_was_afterwards():
-    before, listeners = CompiledKernel.launch_metadata, list(cached_kernel.LISTENERS)
+    before, listeners = CompiledKernel.launch_metadata, list(cached.LISTENERS)
     with pytest.raises(ZeroDivisionError):
         seen(lambda: 1 / 0)
     assert CompiledKernel.launch_metadata is before
-    assert cached_kernel.LISTENERS == listeners == []
+    assert cached.LISTENERS == listeners == []
 
 
 # ---- our fast path ---------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Kernel:
 def test_launches_of_our_fast_path_are_seen(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 700, raising=False)
-    monkeypatch.setattr(cached_kernel, "DIRECT_LAUNCH", True)
+    monkeypatch.setattr(cached, "DIRECT_LAUNCH", True)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.Tensor, "get_device", lambda self: 0)
     kernel = Kernel()
@@ -194,9 +194,9 @@ def test_an_announced_launch_is_written_down_with_its_roles_and_once():
     x, weight, out = tensors()
 
     def run() -> None:
-        cached_kernel.announce(Launched(named("wide"), (1, 1, 1), {"x": x, "up": weight}, {"out": out}))
+        cached.announce(Launched(named("wide"), (1, 1, 1), {"x": x, "up": weight}, {"out": out}))
         compiled(None, "wide").launch_metadata((1,), 0, object(), 7)  # its arguments say nothing
-        cached_kernel.announce(Launched(named("wide"), (1, 1, 1), {"x": x}, {"out": out}))  # no metadata asked for
+        cached.announce(Launched(named("wide"), (1, 1, 1), {"x": x}, {"out": out}))  # no metadata asked for
         compiled(CODE, "mul").launch_metadata((1,), 0, x, weight, out, 7)
 
     found = seen(run)
@@ -211,8 +211,8 @@ def test_the_interpreter_knows_better_than_an_announcement():
     x, out = torch.randn(20), torch.zeros(10)
 
     def call():
-        if cached_kernel.LISTENERS:
-            cached_kernel.announce(Launched(halve, (2,), {"x": x}, {"out": out}))
+        if cached.LISTENERS:
+            cached.announce(Launched(halve, (2,), {"x": x}, {"out": out}))
         halve[(2,)](x, out, 10, BLOCK=8)
 
     assert [launch.source for launch in watched(call, x=x).launches] == ["interpreter"]

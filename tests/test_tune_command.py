@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import runpy
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
-from mlpfusion_kernels import gate_up_tuned
+from mlpfusion_kernels.gate_up import tuned
 
 from mlpfusion import cli, tune, tunings
 from mlpfusion.errors import MeasurementError, UsageError
@@ -210,7 +211,7 @@ def test_an_interrupt_prints_what_is_finished(
     assert tune.describe(FAST) in out
     last = err.splitlines()[-1]
     assert last == f"mlpfusion: interrupted; 1 of 2 searches had finished; 1 faster configuration saved in {file}"
-    assert gate_up_tuned.entry_of(gate_up_tuned.parse(file.read_bytes())[0]).config == FAST
+    assert tuned.entry_of(tuned.parse(file.read_bytes())[0]).config == FAST
 
 
 def test_what_memory_does_not_hold_fails_its_row_alone(
@@ -273,6 +274,7 @@ def test_a_fault_of_the_program_costs_no_finished_row(
 
 def test_nothing_is_tuned_by_a_call() -> None:
     """No module that a call goes through imports the search."""
-    package = Path(gate_up_tuned.__file__).parent
-    importing = {path.name for path in package.glob("*.py") if "gate_up_search" in path.read_text(encoding="utf-8")}
+    package = Path(tuned.__file__).parents[1]
+    search = re.compile(r"^ *(from \S*\bsearch import|from \S+ import .*\bsearch\b)", re.MULTILINE)
+    importing = {path.name for path in package.rglob("*.py") if search.search(path.read_text(encoding="utf-8"))}
     assert importing == set()

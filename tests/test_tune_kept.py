@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels import gate_up_tuned, reload_tuned
+from mlpfusion_kernels import reload_tuned
+from mlpfusion_kernels.gate_up import tuned
 
 from mlpfusion import limits, tune, tunings
 from mlpfusion.errors import MlpfusionError, UsageError
@@ -27,7 +28,7 @@ Fake, searched = (made_here[name] for name in ("Fake", "searched"))
 
 
 def entries(file: Path) -> list[Any]:
-    return gate_up_tuned.parse(file.read_bytes())
+    return tuned.parse(file.read_bytes())
 
 
 def versions(file: Path) -> list[str]:
@@ -38,7 +39,7 @@ def keep(file: Path, config: Any, version: str | None = None, question: tunings.
     """As an environment with those kernels keeps it, or where the shipped configuration won, nothing."""
     with pytest.MonkeyPatch.context() as patched:
         if version is not None:
-            patched.setattr(gate_up_tuned, "kernels_version", lambda: version)
+            patched.setattr(tuned, "kernels_version", lambda: version)
         answer = tunings.Answer(question=question, shipped="shipped", kept=config is not None)
         file.parent.mkdir(exist_ok=True)
         tune.keep(file, tune.Found(answer, config), HERE)
@@ -51,27 +52,27 @@ def test_environments_with_other_kernels_share_the_file(file: Path) -> None:
     keep(file, FAST, "a")
     keep(file, EVEN)
     keep(file, OTHER, "b")
-    assert versions(file) == ["a", gate_up_tuned.kernels_version(), "b"]
+    assert versions(file) == ["a", tuned.kernels_version(), "b"]
     assert warned() == (EVEN, [])
     keep(file, None)  # these kernels' shipped configuration won: that is no word on the others
     assert versions(file) == ["a", "b"]
     keep(file, FAST)
     keep(file, OTHER, "a")
-    assert versions(file) == ["b", gate_up_tuned.kernels_version(), "a"]
+    assert versions(file) == ["b", tuned.kernels_version(), "a"]
     assert warned() == (FAST, [])
 
 
 def test_what_other_kernels_wrote_stays_whatever_it_is_and_what_is_damaged_goes(file: Path) -> None:
     card = entry(device="NVIDIA A40", capability=(8, 6), version="another")
     later = entry(version="later") | {"config": {"clusters": 2}, "direction": "sideways"}
-    later["digest"] = gate_up_tuned.digest(later)
+    later["digest"] = tuned.digest(later)
     damaged = entry(tokens=256)
     damaged["config"]["stages"] += 1
     write(file, card, {"no": "entry"}, 7, damaged, later, entry(EVEN))
     searched(file, Fake({SHIPPED: 100.0, FAST: 90.0}))
     *others, mine = entries(file)
     assert others == [card, later]
-    assert gate_up_tuned.entry_of(mine).config == FAST
+    assert tuned.entry_of(mine).config == FAST
     assert mine["found"]["time_ratio"] == pytest.approx([0.9] * 3)
 
 
@@ -91,11 +92,11 @@ def test_of_each_question_the_newest_kernels_stay(file: Path, found: list[tuple[
 
 def test_the_most_that_the_command_takes_fits_the_file() -> None:
     most = {"hidden_size": limits.SIZE.most, "intermediate_size": limits.SIZE.most}
-    assert gate_up_tuned.entry_of(entry(tokens=limits.TUNED_TOKENS.most, **most)).key.tokens == limits.TUNED_TOKENS.most
-    assert gate_up_tuned.bucket(limits.TUNED_TOKENS.most) == limits.TUNED_TOKENS.most
+    assert tuned.entry_of(entry(tokens=limits.TUNED_TOKENS.most, **most)).key.tokens == limits.TUNED_TOKENS.most
+    assert tuned.bucket(limits.TUNED_TOKENS.most) == limits.TUNED_TOKENS.most
     for beyond in ({"tokens": 2 * limits.TUNED_TOKENS.most}, {"hidden_size": limits.SIZE.most + 1}):
         with pytest.raises(ValueError, match="must be an integer of 32 bits"):
-            gate_up_tuned.entry_of(entry(**beyond))
+            tuned.entry_of(entry(**beyond))
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from mlpfusion_kernels import gate_up_search, gate_up_tuned
-from mlpfusion_kernels.gate_up_configs import choose, choose_backward
-from mlpfusion_kernels.gate_up_decode import StreamTile
-from mlpfusion_kernels.gate_up_limits import DIRECTIONS, decode_refusal, refusal
+from mlpfusion_kernels.gate_up import search, tuned
+from mlpfusion_kernels.gate_up.configs import choose, choose_backward
+from mlpfusion_kernels.gate_up.decode import StreamTile
+from mlpfusion_kernels.gate_up.limits import DIRECTIONS, decode_refusal, refusal
 
 from mlpfusion import tune, tunings
 from mlpfusion.errors import MeasurementError, UsageError
@@ -39,11 +39,11 @@ Fake, searched = (made_here[name] for name in ("Fake", "searched"))
 def test_candidates_can_run_and_the_shipped_one_is_first(card: str, direction: str, dtype: torch.dtype) -> None:
     here = CARDS[card]
     for m in (1, 16) if direction == "decode" else (17, 64, 100, 256, 8192):
-        found = gate_up_search.candidates(here, dtype, direction, m, *SHAPE[1:])
+        found = search.candidates(here, dtype, direction, m, *SHAPE[1:])
         assert len(found) == len(set(found))
         assert 10 <= len(found) <= 100
         if direction == "decode":
-            assert found[0] == gate_up_tuned.shipped_decode(here, dtype, m, *SHAPE[1:])
+            assert found[0] == tuned.shipped_decode(here, dtype, m, *SHAPE[1:])
             assert all(decode_refusal(each, here, dtype, m) is None for each in found)
             continue
         if direction == "backward":
@@ -56,8 +56,8 @@ def test_candidates_can_run_and_the_shipped_one_is_first(card: str, direction: s
 def test_the_best_tiles_of_both_kernels_are_put_together() -> None:
     first = STREAM._replace(gate_up=StreamTile(64, 128, 4, 4))
     gate_up, down = STREAM._replace(gate_up=StreamTile(128, 64, 4, 4)), first._replace(down=StreamTile(16, 128, 6, 4))
-    assert gate_up_search.crossed([gate_up, down, first]) == gate_up._replace(down=down.down)
-    assert gate_up_search.crossed([OTHER]) is None
+    assert search.crossed([gate_up, down, first]) == gate_up._replace(down=down.down)
+    assert search.crossed([OTHER]) is None
 
 
 # ---- the search, with times that are known ---------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_where_the_shipped_one_is_fastest_its_earlier_rival_leaves_the_file(file
     (answer,) = searched(file, Fake({SHIPPED: 100.0, SLOW: 120.0}))
     assert (answer.best, answer.kept, answer.ratio) == (None, False, None)
     assert answer.shipped_us.median == pytest.approx(100.0)
-    assert gate_up_tuned.parse(file.read_bytes()) == [others, entry(tokens=256)]
+    assert tuned.parse(file.read_bytes()) == [others, entry(tokens=256)]
     assert forward() == SHIPPED
 
 
@@ -194,7 +194,7 @@ def test_a_few_tokens_get_the_best_of_both_kernels(file: Path) -> None:
     bench.candidates.remove(both)
     (answer,) = searched(file, bench, asked=tune.questions(SPEC, [4], "inference"))
     assert answer.best == tune.describe(both)
-    assert gate_up_tuned.decode_config(HERE, BF16, 4, *SHAPE[1:]) == both
+    assert tuned.decode_config(HERE, BF16, 4, *SHAPE[1:]) == both
 
 
 def test_what_is_asked_for_which_tokens_and_mode() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels import gate_up_tuned, reload_tuned
-from mlpfusion_kernels.gate_up_configs import Config, choose
-from mlpfusion_kernels.gate_up_decode import DecodeConfig, StreamTile
-from mlpfusion_kernels.gate_up_limits import decode_refusal, refusal
-from mlpfusion_kernels.gate_up_tuned import Entry, Key, kernels_version
+from mlpfusion_kernels import reload_tuned
+from mlpfusion_kernels.gate_up import tuned
+from mlpfusion_kernels.gate_up.configs import Config, choose
+from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
+from mlpfusion_kernels.gate_up.limits import decode_refusal, refusal
+from mlpfusion_kernels.gate_up.tuned import Entry, Key, kernels_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +119,7 @@ def test_a_link_to_a_file_is_read(file: Path) -> None:
 )
 def test_an_entry_that_is_not_for_here_is_ignored(file: Path, change: dict[str, Any], reason: str) -> None:
     one = entry() | change
-    write(file, one | {"digest": gate_up_tuned.digest(one)})
+    write(file, one | {"digest": tuned.digest(one)})
     ignored(file, reason)
 
 
@@ -159,7 +161,7 @@ def test_a_configuration_that_the_kernels_cannot_run_is_ignored(
 ) -> None:
     one = entry()
     one["config"] |= change
-    one["digest"] = gate_up_tuned.digest(one)
+    one["digest"] = tuned.digest(one)
     write(file, one)
     ignored(file, "entry 0: ", reason)
 
@@ -178,7 +180,7 @@ def test_a_configuration_that_the_kernels_cannot_run_is_ignored(
 )
 def test_the_same_for_a_few_tokens(file: Path, config: DecodeConfig, reason: str) -> None:
     def ask() -> Config:
-        gate_up_tuned.decode_config(HERE, BF16, 1, *SHAPE[1:])
+        tuned.decode_config(HERE, BF16, 1, *SHAPE[1:])
         return forward()
 
     write(file, entry(config, tokens=1))
@@ -197,7 +199,7 @@ def test_a_good_entry_is_used_beside_bad_ones_which_are_counted(file: Path) -> N
 def test_entries_of_other_kernels_are_no_fault_where_these_have_their_own(file: Path) -> None:
     elsewhere = entry(version="0123456789abcdef")
     elsewhere["config"] = {"fields": "that these kernels do not have"}
-    elsewhere["digest"] = gate_up_tuned.digest(elsewhere)
+    elsewhere["digest"] = tuned.digest(elsewhere)
     write(file, elsewhere, entry(), entry(OTHER._replace(group=4), version="another"))
     assert warned() == (OTHER, [])
     write(file, elsewhere, entry(tokens=256))
@@ -247,7 +249,7 @@ def whole_or_not_at_all(file: Path, content: bytes) -> None:
     found, texts = warned()
     assert len(texts) <= 1
     assert refusal(found, HERE, BF16, "forward", 768) is None
-    few, texts = warned(lambda: gate_up_tuned.decode_config(HERE, BF16, 1, *SHAPE[1:]))
+    few, texts = warned(lambda: tuned.decode_config(HERE, BF16, 1, *SHAPE[1:]))
     assert texts == []  # the file was read before
     assert decode_refusal(few, HERE, BF16, 1) is None
 
@@ -255,7 +257,7 @@ def whole_or_not_at_all(file: Path, content: bytes) -> None:
 @DAMAGE
 @given(data=st.data())
 def test_bytes_that_are_lost_or_changed_never_raise(file: Path, data: st.DataObject) -> None:
-    content = bytearray(gate_up_tuned.document_of([entry(), entry(STREAM, tokens=1)]))
+    content = bytearray(tuned.document_of([entry(), entry(STREAM, tokens=1)]))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     whole_or_not_at_all(
@@ -271,15 +273,15 @@ def test_fields_of_other_kinds_never_raise(file: Path, data: st.DataObject) -> N
         places = [one, one["config"], *(tile for tile in one["config"].values() if isinstance(tile, dict))]
         where = data.draw(st.sampled_from(places))
         where[data.draw(st.sampled_from(sorted(where)))] = data.draw(json_values)
-        one["digest"] = gate_up_tuned.digest(one) if data.draw(st.booleans()) else one["digest"]
-    whole_or_not_at_all(file, json.dumps({"kind": gate_up_tuned.KIND, "schema": 1, "entries": damaged}).encode())
+        one["digest"] = tuned.digest(one) if data.draw(st.booleans()) else one["digest"]
+    whole_or_not_at_all(file, json.dumps({"kind": tuned.KIND, "schema": 1, "entries": damaged}).encode())
 
 
 @DAMAGE
 @given(document=json_values, wrapped=st.booleans())
 def test_any_json_never_raises(file: Path, document: Any, wrapped: bool) -> None:
     entries = document if isinstance(document, list) else [document]
-    whole = {"kind": gate_up_tuned.KIND, "schema": 1, "entries": entries} if wrapped else document
+    whole = {"kind": tuned.KIND, "schema": 1, "entries": entries} if wrapped else document
     whole_or_not_at_all(file, json.dumps(whole).encode())
 
 
@@ -292,28 +294,27 @@ def test_any_json_never_raises(file: Path, document: Any, wrapped: bool) -> None
 def test_an_entry_survives_the_file(numbers: tuple[int, int], dtype: str, config: Config, device: str) -> None:
     made = Entry(Key(device, (9, 0), dtype, "forward", 64, *numbers), "v", config)
     try:
-        data = gate_up_tuned.document_of([gate_up_tuned.entry_to_json(made)])
-        (raw,) = gate_up_tuned.parse(data)
+        data = tuned.document_of([tuned.entry_to_json(made)])
+        (raw,) = tuned.parse(data)
     except UnicodeError:
         return
     if not any("\ud800" <= letter <= "\udfff" for letter in config.form + device):  # those are spelled out
-        assert gate_up_tuned.entry_of(raw) == made
+        assert tuned.entry_of(raw) == made
 
 
 def test_the_version_follows_the_sources_and_not_the_process() -> None:
-    script = "from mlpfusion_kernels.gate_up_tuned import kernels_version; print(kernels_version())"
+    script = "from mlpfusion_kernels.gate_up.tuned import kernels_version; print(kernels_version())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     other = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert other.stdout.strip() == kernels_version.__wrapped__()
 
 
 def test_another_line_of_a_kernel_is_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = Path(gate_up_tuned.__file__).parent
-    for path in package.glob("*.py"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(gate_up_tuned, "__file__", str(tmp_path / "gate_up_tuned.py"))
+    package = Path(tuned.__file__).parents[1]
+    tmp_path = shutil.copytree(package, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(tuned, "__file__", str(tmp_path / "gate_up" / "tuned.py"))
     fresh = kernels_version.__wrapped__
-    for name, follows in [("layers.py", False), ("gate_up_tuned.py", False), ("gate_up_kernels.py", True)]:
+    for name, follows in [("layers.py", False), ("gate_up/tuned.py", False), ("gate_up/kernels.py", True)]:
         before = fresh()
         (tmp_path / name).write_text((tmp_path / name).read_text() + "\n# more\n")
         assert (fresh() != before) == follows, name

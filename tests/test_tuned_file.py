@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlpfusion_kernels import gate_up_launch, gate_up_tuned, reload_tuned
-from mlpfusion_kernels.gate_up_configs import Config, choose
-from mlpfusion_kernels.gate_up_tuned import bucket, cache_file
+from mlpfusion_kernels import reload_tuned
+from mlpfusion_kernels.gate_up import launch, tuned
+from mlpfusion_kernels.gate_up.configs import Config, choose
+from mlpfusion_kernels.gate_up.tuned import bucket, cache_file
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
 BF16, CARDS, HERE, SHAPE = (made_here[name] for name in ("BF16", "CARDS", "HERE", "SHAPE"))
@@ -32,9 +33,9 @@ def test_a_tuned_configuration_comes_before_the_shipped(file: Path) -> None:
 
 
 def test_the_launcher_asks_for_it() -> None:
-    assert gate_up_launch.forward_config is gate_up_tuned.forward_config
-    assert gate_up_launch.backward_config is gate_up_tuned.backward_config
-    assert gate_up_launch.decode_config is gate_up_tuned.decode_config
+    assert launch.forward_config is tuned.forward_config
+    assert launch.backward_config is tuned.backward_config
+    assert launch.decode_config is tuned.decode_config
 
 
 def test_a_bucket_is_up_to_the_next_power_of_two(file: Path) -> None:
@@ -70,9 +71,9 @@ def test_training_backward_and_a_few_tokens_have_their_own(file: Path) -> None:
     few = entry(STREAM, tokens=4)
     write(file, entry(), entry(training, direction="training"), entry(backward, direction="backward"), few)
     assert forward(training=True) == training
-    assert gate_up_tuned.backward_config(HERE, BF16, *SHAPE) == backward
-    assert gate_up_tuned.decode_config(HERE, BF16, 3, *SHAPE[1:]) == STREAM
-    assert gate_up_tuned.decode_config(HERE, BF16, 2, *SHAPE[1:]) != STREAM
+    assert tuned.backward_config(HERE, BF16, *SHAPE) == backward
+    assert tuned.decode_config(HERE, BF16, 3, *SHAPE[1:]) == STREAM
+    assert tuned.decode_config(HERE, BF16, 2, *SHAPE[1:]) != STREAM
 
 
 def test_without_descriptors_only_a_pointer_configuration_will_do(file: Path) -> None:
@@ -86,7 +87,7 @@ def test_without_descriptors_only_a_pointer_configuration_will_do(file: Path) ->
 def test_the_file_is_read_once_until_it_is_asked_for_anew(file: Path) -> None:
     shipped = forward()
     file.parent.mkdir()
-    file.write_bytes(gate_up_tuned.document_of([entry()]))
+    file.write_bytes(tuned.document_of([entry()]))
     assert forward() == forward(m=8191) == shipped
     reload_tuned()
     assert forward() == OTHER
@@ -95,7 +96,7 @@ def test_the_file_is_read_once_until_it_is_asked_for_anew(file: Path) -> None:
 def test_the_interpreter_never_asks_the_file(file: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(b"no JSON")
-    assert warned(lambda: forward(gate_up_launch.card(-1))) == (choose(gate_up_launch.card(-1), BF16, *SHAPE), [])
+    assert warned(lambda: forward(launch.card(-1))) == (choose(launch.card(-1), BF16, *SHAPE), [])
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels import gate_up_search, gate_up_tuned
-from mlpfusion_kernels.gate_up_configs import Card, Config
-from mlpfusion_kernels.gate_up_decode import DecodeConfig, StreamTile
-from mlpfusion_kernels.gate_up_limits import DIRECTIONS, decode_refusal, refusal, shipped
+from mlpfusion_kernels.gate_up import search, tuned
+from mlpfusion_kernels.gate_up.configs import Card, Config
+from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
+from mlpfusion_kernels.gate_up.limits import DIRECTIONS, decode_refusal, refusal, shipped
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
 BF16, SHAPE = made_here["BF16"], made_here["SHAPE"]
@@ -79,7 +79,7 @@ def test_an_entry_with_one_stage_is_ignored(file: Path, direction: str) -> None:
 
     def ask() -> Config:
         if direction == "backward":
-            return gate_up_tuned.backward_config(card, BF16, *SHAPE)
+            return tuned.backward_config(card, BF16, *SHAPE)
         found: Config = forward(card, training=direction == "training")
         return found
 
@@ -175,11 +175,11 @@ def test_the_same_for_a_few_tokens(config: DecodeConfig, card: str, dtype: torch
 def test_whatever_a_search_makes_passes_and_is_sound(card: str, dtype: torch.dtype) -> None:
     here = CARDS[card]
     for direction, m in product(TILED, (1, 17, 64, 8192)):
-        for config in gate_up_search.candidates(here, dtype, direction, m, *SHAPE[1:]):
+        for config in search.candidates(here, dtype, direction, m, *SHAPE[1:]):
             assert isinstance(config, Config)
             assert refusal(config, here, dtype, direction, SHAPE[1]) is None
             assert is_sound(config, here, dtype, direction, SHAPE[1])
     for m in (1, 16):
-        for config in gate_up_search.candidates(here, dtype, "decode", m, *SHAPE[1:]):
+        for config in search.candidates(here, dtype, "decode", m, *SHAPE[1:]):
             assert isinstance(config, DecodeConfig)
             assert decode_refusal(config, here, dtype, m) is None

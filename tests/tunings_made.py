@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from mlpfusion_kernels import gate_up_tuned, reload_tuned
-from mlpfusion_kernels.gate_up_configs import Card, Config, choose
-from mlpfusion_kernels.gate_up_decode import DecodeConfig, StreamTile
-from mlpfusion_kernels.gate_up_tuned import Entry, Key, kernels_version
+from mlpfusion_kernels import reload_tuned
+from mlpfusion_kernels.gate_up import tuned
+from mlpfusion_kernels.gate_up.configs import Card, Config, choose
+from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
+from mlpfusion_kernels.gate_up.tuned import Entry, Key, kernels_version
 
 from mlpfusion import tune, tunings
 from mlpfusion.device import Device
@@ -58,19 +59,19 @@ def entry(config: Config | DecodeConfig = OTHER, *, version: str | None = None, 
         "hidden_size": 768,
         "intermediate_size": 3072,
     }
-    found = gate_up_tuned.entry_to_json(Entry(Key(**(made | key)), version or kernels_version(), config))
+    found = tuned.entry_to_json(Entry(Key(**(made | key)), version or kernels_version(), config))
     decoded: dict[str, Any] = json.loads(json.dumps(found))
     return decoded
 
 
 def write(file: Path, *entries: Any) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(gate_up_tuned.document_of(list(entries)))
+    file.write_bytes(tuned.document_of(list(entries)))
     reload_tuned()
 
 
 def forward(card: Card = HERE, m: int = 8192, **options: Any) -> Config:
-    return gate_up_tuned.forward_config(card, BF16, m, *SHAPE[1:], **options)
+    return tuned.forward_config(card, BF16, m, *SHAPE[1:], **options)
 
 
 def warned(ask: Any = forward) -> tuple[Any, list[str]]:

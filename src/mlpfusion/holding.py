@@ -55,4 +55,4 @@ def _kernels() -> str | None:
     found = util.find_spec(KERNELS)
     if found is None or found.origin is None:
         return None
-    return provenance.digest(sorted(Path(found.origin).parent.glob("*.py")))
+    return provenance.digest(sorted(Path(found.origin).parent.rglob("*.py")))

@@ -68,8 +68,8 @@ def questions(spec: MLPSpec, tokens: Sequence[int], mode: Mode) -> list[Question
     Raises:
         UsageError: two numbers share a bucket, and with it an entry of the file.
     """
-    from mlpfusion_kernels.gate_up_launch import DECODE_TOKENS
-    from mlpfusion_kernels.gate_up_tuned import bucket
+    from mlpfusion_kernels.gate_up.launch import DECODE_TOKENS
+    from mlpfusion_kernels.gate_up.tuned import bucket
 
     asked: list[Question] = []
     seen: dict[int, int] = {}
@@ -113,7 +113,7 @@ def check_file() -> Path:
         UsageError: no file can be there, or another one is, which would be lost, or the system has no locks.
         MlpfusionError: another process does not give the lock back.
     """
-    from mlpfusion_kernels.gate_up_tuned import cache_file
+    from mlpfusion_kernels.gate_up.tuned import cache_file
 
     path = cache_file()
     try:
@@ -234,7 +234,7 @@ def answer(
 
 def _winner(bench: Bench, good: list[Any]) -> Any:
     """The fastest of the configurations that holds for every activation, the first of them without asking."""
-    from mlpfusion_kernels.gate_up_search import crossed
+    from mlpfusion_kernels.gate_up.search import crossed
 
     shipped = good[0]
     if len(good) == 1:
@@ -287,8 +287,8 @@ def keep(path: Path, found: Found, card: Any) -> None:
         UsageError: meanwhile another file has come there.
         MlpfusionError: the disk refused, or another process does not give the lock back.
     """
-    from mlpfusion_kernels import gate_up_tuned as tuned
     from mlpfusion_kernels import reload_tuned
+    from mlpfusion_kernels.gate_up import tuned
 
     ask, version = found.answer.question, tuned.kernels_version()
     sizes = (tuned.bucket(ask.tokens), ask.hidden_size, ask.intermediate_size)
@@ -339,7 +339,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _is_whole(raw: object) -> bool:
     """Whether these are all the fields of an entry, of these kernels or others, as they were written."""
-    from mlpfusion_kernels.gate_up_tuned import digest
+    from mlpfusion_kernels.gate_up.tuned import digest
 
     try:
         return isinstance(raw, dict) and raw.get("digest") == digest(raw)
@@ -348,7 +348,7 @@ def _is_whole(raw: object) -> bool:
 
 
 def _entries(path: Path) -> list[object]:
-    from mlpfusion_kernels.gate_up_tuned import parse, read
+    from mlpfusion_kernels.gate_up.tuned import parse, read
 
     try:
         data = read(path)

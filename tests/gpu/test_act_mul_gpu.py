@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_launch, act_mul_reference
-from mlpfusion_kernels.act_mul_launch import Tile, act_mul_backward, act_mul_forward
+from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_reference
+from mlpfusion_kernels.act_mul import launch
+from mlpfusion_kernels.act_mul.launch import Tile, act_mul_backward, act_mul_forward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEVICE = "cuda"
 pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or act_mul_launch._FORWARD_FLAT.interpreted,
+    not torch.cuda.is_available() or launch._FORWARD_FLAT.interpreted,
     reason="needs a CUDA device and MLPFUSION_GPU_TESTS=1",
 )
 

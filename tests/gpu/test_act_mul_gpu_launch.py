@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 import triton
-from mlpfusion_kernels import act_mul, act_mul_launch, cached_kernel
-from mlpfusion_kernels.act_mul import NAMESPACE, _act_mul_op
-from mlpfusion_kernels.act_mul_launch import act_mul_backward
+from mlpfusion_kernels import act_mul
+from mlpfusion_kernels.act_mul import launch
+from mlpfusion_kernels.act_mul.autograd import NAMESPACE, _act_mul_op
+from mlpfusion_kernels.act_mul.launch import act_mul_backward
+from mlpfusion_kernels.launching import cached
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 DEVICE = "cuda"
 pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or act_mul_launch._FORWARD_FLAT.interpreted,
+    not torch.cuda.is_available() or launch._FORWARD_FLAT.interpreted,
     reason="needs a CUDA device and MLPFUSION_GPU_TESTS=1",
 )
 
@@ -111,12 +113,12 @@ def test_hooks_see_every_launch_with_its_cost() -> None:
 
 def test_this_triton_launches_directly() -> None:
     release = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    assert (release in ((3, 6), (3, 7)) and torch.version.hip is None) == cached_kernel.DIRECT_LAUNCH
-    launcher = act_mul_launch._FORWARD_FLAT
+    assert (release in ((3, 6), (3, 7)) and torch.version.hip is None) == cached.DIRECT_LAUNCH
+    launcher = launch._FORWARD_FLAT
     launcher._compiled.clear()
     gate = random(64, 3072)
     act_mul(gate, gate, "silu")
-    assert len(launcher._compiled) == int(cached_kernel.DIRECT_LAUNCH)
+    assert len(launcher._compiled) == int(cached.DIRECT_LAUNCH)
 
 
 def test_the_current_stream_is_used() -> None:

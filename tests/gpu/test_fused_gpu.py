@@ -6,7 +6,8 @@ import gc
 
 import pytest
 import torch
-from mlpfusion_kernels import ACTIVATIONS, Weights, act_mul, gate_up_configs, gate_up_launch, gated_mlp
+from mlpfusion_kernels import ACTIVATIONS, Weights, act_mul, gated_mlp
+from mlpfusion_kernels.gate_up import configs, launch
 from torch.nn import functional
 
 from mlpfusion import backend
@@ -14,8 +15,8 @@ from mlpfusion.module import GatedMLP
 from mlpfusion.spec import MLPSpec
 
 CUDA = torch.device("cuda")
-CARD = gate_up_launch.card(torch.cuda.current_device())
-TABLE = gate_up_configs.table(CARD, torch.bfloat16)
+CARD = launch.card(torch.cuda.current_device())
+TABLE = configs.table(CARD, torch.bfloat16)
 # Sums of as many steps as an epilogue has parts, and of one more, among them.
 SHAPES = [(8, 256, 128), (9, 272, 128), (300, 512, 208), (300, 528, 208), (129, 1024, 384), (1000, 768, 3072)]
 
@@ -41,7 +42,7 @@ def tiles(direction):
 def checked(config, shape, activation, *, keep, bias):
     """The product by one configuration, after a look at what it was made of."""
     x, weights = made(*shape, bias=bias)
-    product, gate, up = gate_up_launch.gate_up_forward(x, weights, activation, keep, config)
+    product, gate, up = launch.gate_up_forward(x, weights, activation, keep, config)
     references = [
         functional.linear(x.double(), weight.double(), None if not bias else bias_of.double())
         for weight, bias_of in zip(weights[:2], weights[3:5], strict=True)
@@ -71,13 +72,13 @@ def test_inference_training_and_backward_give_one_product(activation):
     product = checked(config, shape, activation, keep=False, bias=False)
     assert torch.equal(product, checked(config, shape, activation, keep=True, bias=False))
     x, weights = made(*shape)
-    _, gate, up = gate_up_launch.gate_up_forward(x, weights, activation, True, config)
+    _, gate, up = launch.gate_up_forward(x, weights, activation, True, config)
     check_gradients(TABLE.backward[-1].configs[0], shape, activation, gate, up, product)
 
 
 def check_gradients(config, shape, activation, gate, up, product):
     dy, down = made(*shape, seed=5)[0], made(*shape)[1].down
-    dgate_up, again = gate_up_launch.gate_up_backward(dy, down, gate, up, activation, config)
+    dgate_up, again = launch.gate_up_backward(dy, down, gate, up, activation, config)
     assert torch.equal(again, product)
     operands = [each.double().requires_grad_() for each in (gate, up)]
     forms = {
@@ -102,7 +103,7 @@ def test_every_backward_tile_gives_the_forwards_product_and_the_right_gradients(
     for shape in SHAPES:
         if config.sums_in(shape[1]):
             x, weights = made(*shape, seed=3)
-            product, gate, up = gate_up_launch.gate_up_forward(x, weights, "gelu_tanh", True)
+            product, gate, up = launch.gate_up_forward(x, weights, "gelu_tanh", True)
             check_gradients(config, shape, "gelu_tanh", gate, up, product)
 
 
@@ -110,14 +111,14 @@ def test_every_backward_tile_gives_the_forwards_product_and_the_right_gradients(
 def test_no_copy_overtakes_what_it_overwrites(shape):
     # 31 tiles for each multiprocessor: a copy that came before a slow read was done showed at this size alone.
     x, weights = made(*shape)
-    product, gate, up = gate_up_launch.gate_up_forward(x, weights, "gelu_tanh", True)
+    product, gate, up = launch.gate_up_forward(x, weights, "gelu_tanh", True)
     assert torch.equal(product, act_mul(gate, up, "gelu_tanh"))
     dy = torch.randn_like(x)
-    first, again = gate_up_launch.gate_up_backward(dy, weights.down, gate, up, "gelu_tanh")
+    first, again = launch.gate_up_backward(dy, weights.down, gate, up, "gelu_tanh")
     assert torch.equal(again, product)
     for _ in range(5):
-        assert torch.equal(gate_up_launch.gate_up_forward(x, weights, "gelu_tanh", False)[0], product)
-        dgate_up, again = gate_up_launch.gate_up_backward(dy, weights.down, gate, up, "gelu_tanh")
+        assert torch.equal(launch.gate_up_forward(x, weights, "gelu_tanh", False)[0], product)
+        dgate_up, again = launch.gate_up_backward(dy, weights.down, gate, up, "gelu_tanh")
         assert torch.equal(again, product)
         assert torch.equal(dgate_up, first)
 
@@ -186,8 +187,8 @@ def test_weights_that_move_and_that_are_replaced_at_their_address_are_seen(token
 def test_more_than_2_to_31_elements():
     m, d, h = 140_032, 512, 16_384
     x, weights = made(m, d, h)
-    product, _, _ = gate_up_launch.gate_up_forward(x, weights, "gelu_tanh", False)
-    tail, _, _ = gate_up_launch.gate_up_forward(x[-1024:], weights, "gelu_tanh", False)
+    product, _, _ = launch.gate_up_forward(x, weights, "gelu_tanh", False)
+    tail, _, _ = launch.gate_up_forward(x[-1024:], weights, "gelu_tanh", False)
     assert torch.equal(product[-1024:], tail)
 
 

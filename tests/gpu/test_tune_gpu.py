@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from mlpfusion_kernels import ACTIVATIONS, Weights, gate_up_launch, gate_up_tuned, gated_mlp, reload_tuned
-from mlpfusion_kernels.gate_up_configs import Config
-from mlpfusion_kernels.gate_up_search import candidates
+from mlpfusion_kernels import ACTIVATIONS, Weights, gated_mlp, reload_tuned
+from mlpfusion_kernels.gate_up import launch, tuned
+from mlpfusion_kernels.gate_up.configs import Config
+from mlpfusion_kernels.gate_up.search import candidates
 
 from mlpfusion import cli, tune
 from mlpfusion.device import detect
@@ -91,8 +92,8 @@ def test_a_race_samples_each_configuration_and_keeps_no_results():
 
 @pytest.mark.parametrize("m", [3, 300])
 def test_a_call_runs_with_what_the_file_says_and_stays_right(file, m):
-    card, dtype = gate_up_launch.card(0), torch.bfloat16
-    direction = "decode" if m <= gate_up_launch.DECODE_TOKENS else "forward"
+    card, dtype = launch.card(0), torch.bfloat16
+    direction = "decode" if m <= launch.DECODE_TOKENS else "forward"
     sizes = (SPEC.hidden_size, SPEC.intermediate_size)
     made = bench(m)
     other = next(config for config in made.candidates[1:] if made.refusal(config) is None)
@@ -103,11 +104,11 @@ def test_a_call_runs_with_what_the_file_says_and_stays_right(file, m):
     )
     weights = Weights(gate / 16, up / 16, down / 16)
     shipped = [gated_mlp(x, weights, activation) for activation in ACTIVATIONS]
-    key = gate_up_tuned.Key(card.name, card.capability, "bfloat16", direction, gate_up_tuned.bucket(m), *sizes)
-    entry = gate_up_tuned.entry_to_json(gate_up_tuned.Entry(key, gate_up_tuned.kernels_version(), other))
-    file.write_bytes(gate_up_tuned.document_of([entry]))
+    key = tuned.Key(card.name, card.capability, "bfloat16", direction, tuned.bucket(m), *sizes)
+    entry = tuned.entry_to_json(tuned.Entry(key, tuned.kernels_version(), other))
+    file.write_bytes(tuned.document_of([entry]))
     reload_tuned()
-    choose = gate_up_tuned.decode_config if direction == "decode" else gate_up_tuned.forward_config
+    choose = tuned.decode_config if direction == "decode" else tuned.forward_config
     for activation, before in zip(ACTIVATIONS, shipped, strict=True):
         after = gated_mlp(x, weights, activation)
         assert (after - before).float().norm() <= 2**-7 * before.float().norm()
@@ -115,7 +116,7 @@ def test_a_call_runs_with_what_the_file_says_and_stays_right(file, m):
 
 
 def test_candidates_of_this_card_are_many():
-    card = gate_up_launch.card(0)
+    card = launch.card(0)
     for direction in ("decode", "forward", "training", "backward"):
         assert len(candidates(card, torch.bfloat16, direction, 8 if direction == "decode" else 512, 768, 3072)) >= 20
 
@@ -142,4 +143,4 @@ def test_the_command_searches_and_keeps_what_is_faster(file, capsys, mode):
     kept = out.count("  best\n")
     assert err.splitlines()[-1].startswith(f"{kept} faster configuration")
     if kept:
-        assert len(gate_up_tuned.parse(file.read_bytes())) == kept
+        assert len(tuned.parse(file.read_bytes())) == kept

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from . import layers
-from .act_mul import act_mul, act_mul_reference
+from .act_mul.autograd import act_mul, act_mul_reference
 from .activations import ACTIVATIONS
-from .gate_up import gated_mlp
-from .gate_up_tuned import reload_tuned
-from .gate_up_weights import Weights, unreadable
+from .gate_up.autograd import gated_mlp
+from .gate_up.tuned import reload_tuned
+from .gate_up.weights import Weights, unreadable
 
 __all__ = [
     "ACTIVATIONS",

@@ -32,14 +32,15 @@ class Bench:
     """
 
     def __init__(self, question: Question, device: Device) -> None:
-        from mlpfusion_kernels import gate_up_launch, gate_up_search
+        from mlpfusion_kernels.gate_up import launch as launch_gate_up
+        from mlpfusion_kernels.gate_up import search
 
         self.question = question
         self.device = device
         self._dtype: torch.dtype = getattr(torch, question.dtype)
         sizes = (question.tokens, question.hidden_size, question.intermediate_size)
-        self.card = gate_up_launch.card(device.index)
-        self.candidates: list[Any] = gate_up_search.candidates(self.card, self._dtype, question.direction, *sizes)
+        self.card = launch_gate_up.card(device.index)
+        self.candidates: list[Any] = search.candidates(self.card, self._dtype, question.direction, *sizes)
         self.shipped = self.candidates[0]
         try:
             self._operands = self._made()
@@ -109,7 +110,7 @@ class Bench:
 
     def _call(self, config: Any, *, heaviest: bool) -> tuple[torch.Tensor, ...]:
         from mlpfusion_kernels import Weights
-        from mlpfusion_kernels import gate_up_launch as launch
+        from mlpfusion_kernels.gate_up import launch
 
         has, direction = self._operands, self.question.direction
         activation = HEAVIEST if heaviest else self.question.activation

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from .act_mul import DTYPES, NAMESPACE, PLAIN, is_unwatched
-from .activations import ACTIVATIONS, unknown_activation
-from .gate_up_launch import gate_up_backward, mlp_forward, preactivations
-from .gate_up_weights import Weights
+from ..act_mul.autograd import DTYPES, NAMESPACE, PLAIN, is_unwatched
+from ..activations import ACTIVATIONS, unknown_activation
+from .launch import gate_up_backward, mlp_forward, preactivations
+from .weights import Weights
 
 _DEVICES = frozenset(("cuda", "cpu", "meta"))  # PyTorch calls a ROCm GPU "cuda" too
 _NAMES = ("x", "gate_weight", "up_weight", "down_weight", "gate_bias", "up_bias", "down_bias")

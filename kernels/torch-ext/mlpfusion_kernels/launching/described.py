@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from triton.compiler import CompiledKernel
 
-from .cached_kernel import CACHE_LIMIT, is_interpreted, is_watched, launch_hooks, launch_on_host, may_launch_directly
+from .cached import CACHE_LIMIT, is_interpreted, is_watched, launch_hooks, launch_on_host, may_launch_directly
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from .activations import BACKWARD_FLOPS, FORWARD_FLOPS, activate, activate_backward
+from ..activations import BACKWARD_FLOPS, FORWARD_FLOPS, activate, activate_backward
 
 
 def _forward_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from .activations import FORWARD_FLOPS, activate
-from .gate_up_kernels import add_product
+from ..activations import FORWARD_FLOPS, activate
+from .kernels import add_product
 
 
 def _gate_up_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import gate_up_decode_kernels as kernels
-from .cached_kernel import CachedKernel
+from ..launching.cached import CachedKernel
+from . import decode_kernels as kernels
 
 if TYPE_CHECKING:
     import torch

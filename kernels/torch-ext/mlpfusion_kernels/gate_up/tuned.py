@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from .gate_up_configs import Card, Config, choose, choose_backward
-from .gate_up_decode import DecodeConfig, StreamTile, choose_decode
-from .gate_up_limits import DIRECTIONS, decode_refusal, refusal
+from .configs import Card, Config, choose, choose_backward
+from .decode import DecodeConfig, StreamTile, choose_decode
+from .limits import DIRECTIONS, decode_refusal, refusal
 
 KIND = "tuned configurations of mlpfusion_kernels"
 SCHEMA = 1
@@ -80,7 +80,7 @@ def kernels_version() -> str:
     """
     here = Path(__file__)
     found = hashlib.sha256(triton.__version__.encode())
-    for path in sorted((*here.parent.glob("gate_up*.py"), here.parent / "activations.py")):
+    for path in (*sorted(here.parent.glob("*.py")), here.parents[1] / "activations.py"):
         if path != here:
             found.update(path.name.encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:16]

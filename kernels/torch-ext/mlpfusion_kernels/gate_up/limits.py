@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .gate_up_configs import table
-from .gate_up_decode import TOKEN_BLOCKS
+from .configs import table
+from .decode import TOKEN_BLOCKS
 
 if TYPE_CHECKING:
-    from .gate_up_configs import Card, Config, Rule
-    from .gate_up_decode import DecodeConfig, StreamTile
+    from .configs import Card, Config, Rule
+    from .decode import DecodeConfig, StreamTile
 
 # What a configuration is for: the forward, the one that also stores gate and up, the backward, and both kernels for a
 # few tokens.

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 import triton
 
-from . import act_mul_kernels as kernels
-from .cached_kernel import CACHE_LIMIT, CachedKernel
+from ..launching.cached import CACHE_LIMIT, CachedKernel
+from . import kernels
 
 _FORWARD_FLAT = CachedKernel(kernels.act_mul_flat_kernel)
 _FORWARD_ROWS = CachedKernel(kernels.act_mul_rows_kernel)

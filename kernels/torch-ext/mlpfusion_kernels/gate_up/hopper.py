@@ -16,9 +16,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .activations import activate
-from .gate_up_kernels import gate_up_cost, tile_of
+from ..activations import activate
 from .gluon_names import load_box, reinterpreted, store_box
+from .kernels import gate_up_cost, tile_of
 
 
 @gluon.jit

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from . import gate_up_backward_kernels, gate_up_kernels
-from .cached_kernel import LISTENERS, CachedKernel, Launched, announce, is_interpreted
-from .described_kernel import Box, Described, DescribedKernel, box_of
-from .gate_up_configs import Card, Config
-from .gate_up_decode import DecodeConfig, down_decode, gate_up_decode
-from .gate_up_layouts import aligned, aligned_rows, distance
-from .gate_up_tuned import backward_config, decode_config, forward_config
-from .gate_up_weights import Weights, unreadable, with_adjacent_biases
+from ..launching.cached import LISTENERS, CachedKernel, Launched, announce, is_interpreted
+from ..launching.described import Box, Described, DescribedKernel, box_of
+from . import backward_kernels, kernels
+from .configs import Card, Config
+from .decode import DecodeConfig, down_decode, gate_up_decode
+from .layouts import aligned, aligned_rows, distance
+from .tuned import backward_config, decode_config, forward_config
+from .weights import Weights, unreadable, with_adjacent_biases
 
 
 def _portable_descriptor(box: Box) -> Any:
@@ -36,11 +36,11 @@ def _gluon_descriptor(box: Box) -> Any:
     return TensorDescriptor(box.tensor, list(box.shape), list(box.strides), list(box.block), layout)
 
 
-_POINTER = CachedKernel(gate_up_kernels.gate_up_pointer_kernel)
-_WIDE = DescribedKernel(gate_up_kernels.gate_up_wide_kernel, _portable_descriptor)
-_BACKWARD_POINTER = CachedKernel(gate_up_backward_kernels.gate_up_backward_pointer_kernel)
-_BACKWARD_TMA = DescribedKernel(gate_up_backward_kernels.gate_up_backward_tma_kernel, _portable_descriptor)
-INTERPRETED = is_interpreted(gate_up_kernels.gate_up_pointer_kernel)
+_POINTER = CachedKernel(kernels.gate_up_pointer_kernel)
+_WIDE = DescribedKernel(kernels.gate_up_wide_kernel, _portable_descriptor)
+_BACKWARD_POINTER = CachedKernel(backward_kernels.gate_up_backward_pointer_kernel)
+_BACKWARD_TMA = DescribedKernel(backward_kernels.gate_up_backward_tma_kernel, _portable_descriptor)
+INTERPRETED = is_interpreted(kernels.gate_up_pointer_kernel)
 
 # Up to so many tokens the weights are streamed past them.
 DECODE_TOKENS = 16
@@ -49,8 +49,8 @@ DECODE_TOKENS = 16
 @functools.cache
 def _hopper() -> tuple[DescribedKernel, DescribedKernel]:
     """The Gluon kernels, forward and backward, imported where they can run: Gluon has no interpreter."""
-    from .gate_up_backward_hopper import gate_up_backward_hopper_kernel
-    from .gate_up_hopper import gate_up_hopper_kernel
+    from .backward_hopper import gate_up_backward_hopper_kernel
+    from .hopper import gate_up_hopper_kernel
 
     return (
         DescribedKernel(gate_up_hopper_kernel, _gluon_descriptor),

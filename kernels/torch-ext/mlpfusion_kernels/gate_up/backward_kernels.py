@@ -11,8 +11,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from .activations import BACKWARD_FLOPS, activate, activate_backward
-from .gate_up_kernels import add_product, column_parts, gemm_flops, tile_of
+from ..activations import BACKWARD_FLOPS, activate, activate_backward
+from .kernels import add_product, column_parts, gemm_flops, tile_of
 
 
 def gate_up_backward_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, Any]:

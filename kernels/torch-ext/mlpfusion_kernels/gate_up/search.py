@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .gate_up_configs import Config, choose, choose_backward
-from .gate_up_decode import DecodeConfig, StreamTile
-from .gate_up_limits import decode_refusal, refusal, shared_bytes, shipped
-from .gate_up_tuned import bucket, shipped_decode
+from .configs import Config, choose, choose_backward
+from .decode import DecodeConfig, StreamTile
+from .limits import decode_refusal, refusal, shared_bytes, shipped
+from .tuned import bucket, shipped_decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .gate_up_configs import Card
+    from .configs import Card
 
 # Shared memory that the card takes for each resident program beside the program's own.
 _RESERVED = 1024

@@ -16,11 +16,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .activations import activate_and_slope
-from .gate_up_backward_kernels import gate_up_backward_cost
-from .gate_up_hopper import eighths, halves, joined, pack_pairs, unpack_pairs, zero_from_here
-from .gate_up_kernels import tile_of
+from ..activations import activate_and_slope
+from .backward_kernels import gate_up_backward_cost
 from .gluon_names import load_box, store_box
+from .hopper import eighths, halves, joined, pack_pairs, unpack_pairs, zero_from_here
+from .kernels import tile_of
 
 # The epilogue's steps: each takes an eighth of a tile's columns.
 PIECES = gl.constexpr(8)

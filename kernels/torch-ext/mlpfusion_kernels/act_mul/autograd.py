@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .act_mul_launch import act_mul_backward, act_mul_forward
-from .activations import ACTIVATIONS, activate_backward_reference, activate_reference, unknown_activation
+from ..activations import ACTIVATIONS, activate_backward_reference, activate_reference, unknown_activation
+from .launch import act_mul_backward, act_mul_forward
 
 # A copy of this package that is loaded under another name (the Hub's `kernels` library does so) gets operators of its
 # own: torch.library overwrites an operator of the same name silently, for every caller.
-NAMESPACE: str = re.sub(r"\W", "_", __package__ or __name__)
+NAMESPACE: str = re.sub(r"\W", "_", __name__.rsplit(".", 2)[0])
 
 DTYPES = frozenset((torch.float32, torch.float16, torch.bfloat16))
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))

@@ -11,7 +11,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from .activations import FORWARD_FLOPS, activate
+from ..activations import FORWARD_FLOPS, activate
 
 
 def gate_up_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""act(gate)·up: its autograd functions, its launches, its kernels."""

@@ -1,0 +1,1 @@
+"""A gated MLP whose gate/up product carries the activation: autograd, launches, kernels, configurations."""
