@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from mlpfusion.records import Record
+from mlpfusion.records.profile import Record
 from mlpfusion.report import units
 
 if TYPE_CHECKING:
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from article_rungs import Ladder, Rung
 
-    from mlpfusion.readings import HostEvent, Reading
-    from mlpfusion.records import Clock, Kernel
+    from mlpfusion.records.profile import Clock, Kernel
+    from mlpfusion.records.trace import HostEvent, Reading
 
 Verdict = Literal["holds", "does not hold here", "cannot be seen here"]
 

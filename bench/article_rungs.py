@@ -18,8 +18,8 @@ from mlpfusion.device import Device
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.measure import clocks
 from mlpfusion.measure.recorder import WARMUPS, record
-from mlpfusion.readings import Reading
-from mlpfusion.records import Clock, Record
+from mlpfusion.records.profile import Clock, Record
+from mlpfusion.records.trace import Reading
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.spread import summarise
 from mlpfusion.trace import kineto, read

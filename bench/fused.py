@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from mlpfusion.records import Record, Samples
+    from mlpfusion.records.profile import Record, Samples
 
 RESULTS: Final = Path(__file__).parent / "results"
 KEPT: Final = ("event_us", "graph_us", "host_us", "wall_us")

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.records import Environment, Ratio, Record, Samples
+from mlpfusion.records.profile import Environment, Ratio, Record, Samples
 from mlpfusion.spec import Activation, MLPSpec, Mode, Workload
 from mlpfusion.spread import summarise
 

@@ -27,7 +27,7 @@ from mlpfusion import device, environment, files, provenance
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
-from mlpfusion.records import Environment, Ratio, Record
+from mlpfusion.records.profile import Environment, Ratio, Record
 from mlpfusion.spec import MLPSpec, Workload
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ import msgspec
 from mlpfusion import api, backend, device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.models import predict
-from mlpfusion.records import Profile
+from mlpfusion.records.profile import Profile
 from mlpfusion.report import predicted, table
 from mlpfusion.spec import MLPSpec, Workload
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
-    from mlpfusion.records import Row
+    from mlpfusion.records.profile import Row
 
 RESULTS: Final = Path(__file__).parent / "results"
 SHAPES: Final = {

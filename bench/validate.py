@@ -23,12 +23,12 @@ import triton
 
 import mlpfusion
 from mlpfusion import backend, device, environment, provenance
-from mlpfusion.records import Environment
+from mlpfusion.records.profile import Environment
+from mlpfusion.records.validation import SCHEMA, Control, Judged, SelfTest, Verdict
 from mlpfusion.report import controls as control_report
 from mlpfusion.report import verdict as verdict_report
 from mlpfusion.validate import controls, run
 from mlpfusion.validate.exam import Asked
-from mlpfusion.verdicts import SCHEMA, Control, Judged, SelfTest, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from mlpfusion import api, holding, store
-from mlpfusion.choices import SCHEMA, Choice, Range
 from mlpfusion.device import detect
 from mlpfusion.models import decide, known
-from mlpfusion.records import Accuracy, Clock, Clocks, Memory, Profile, Row
+from mlpfusion.records.choice import SCHEMA, Choice, Range
+from mlpfusion.records.profile import Accuracy, Clock, Clocks, Memory, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 
 SPEC = MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.records import (
+from mlpfusion.records.profile import (
     Accuracy,
     Bound,
     Clock,

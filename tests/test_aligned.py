@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion.aligned import align
-from mlpfusion.ledgers import Access, DeviceWork, Launch, Ledger, Run
+from mlpfusion.records.traffic import Access, DeviceWork, Launch, Ledger, Run
 
 MM, GELU, COPY = "aten::mm", "aten::gelu", "aten::copy_"
 NVJET = "nvjet_sm90_tst_256x128"

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mlpfusion.aligned import align
-from mlpfusion.ledgers import Launch, Ledger
 from mlpfusion.measure import traffic
+from mlpfusion.records.traffic import Launch, Ledger
 from mlpfusion.trace import analyse_work, kineto
 
 HERE = Path(__file__).parent

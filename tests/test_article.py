@@ -15,7 +15,7 @@ import pytest
 
 from mlpfusion import trace
 from mlpfusion.device import Device
-from mlpfusion.records import Clock
+from mlpfusion.records.profile import Clock
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -19,7 +19,7 @@ from mlpfusion.trace.analysis import union_ns
 from mlpfusion.trace.findings import findings
 
 if TYPE_CHECKING:
-    from mlpfusion.records import Analysis
+    from mlpfusion.records.profile import Analysis
 
 HERE = Path(__file__).parent
 timeline = runpy.run_path(str(HERE / "timeline.py"))

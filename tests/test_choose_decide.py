@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mlpfusion.choices import Contender, Point
 from mlpfusion.models import decide
-from mlpfusion.records import Bound, Clocks, Launches, Traffic
+from mlpfusion.records.choice import Contender, Point
+from mlpfusion.records.profile import Bound, Clocks, Launches, Traffic
 from mlpfusion.report import choice as report
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")

@@ -14,7 +14,7 @@ import pytest
 
 from mlpfusion import backend, cli, planned, store
 from mlpfusion.device import Device
-from mlpfusion.records import SCHEMA, Environment, Profile, Row
+from mlpfusion.records.profile import SCHEMA, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 
 if TYPE_CHECKING:

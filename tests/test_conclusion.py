@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mlpfusion import cli, store
 from mlpfusion.backend import BUILT_IN
-from mlpfusion.records import Clock, Clocks, Profile, Ratio, Row
+from mlpfusion.records.profile import Clock, Clocks, Profile, Ratio, Row
 from mlpfusion.report.conclusion import MOST_LINES
 from mlpfusion.report.table import render
 

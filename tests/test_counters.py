@@ -14,10 +14,10 @@ import pytest
 from mlpfusion import api, counted
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
-from mlpfusion.ledgers import Intermediate, Step
 from mlpfusion.measure import counters, supervise
 from mlpfusion.measure.counters import KernelBytes, by_backend, parse, same_kernel
-from mlpfusion.records import Decoded, Kernel, Row, Traffic
+from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
+from mlpfusion.records.traffic import Intermediate, Step
 from mlpfusion.report.table import render
 from mlpfusion.spec import MLPSpec, Workload
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlpfusion.derived import traffic
-from mlpfusion.records import Decoded, Kernel
+from mlpfusion.records.profile import Decoded, Kernel
 from mlpfusion.spec import MLPSpec, Workload
 
 M, D, H = 8192, 768, 3072

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.records import Clock, Clocks, Kernel, Launches, Row
+from mlpfusion.records.profile import Clock, Clocks, Kernel, Launches, Row
 from mlpfusion.report import difference
 from mlpfusion.trace import read
 from mlpfusion.trace.diff import diff
@@ -19,7 +19,7 @@ from mlpfusion.trace.names import decode
 from mlpfusion.trace.pairs import pair
 
 if TYPE_CHECKING:
-    from mlpfusion.readings import Difference, KernelPair, Reading
+    from mlpfusion.records.trace import Difference, KernelPair, Reading
 
 HERE = Path(__file__).parent
 timeline = runpy.run_path(str(HERE / "timeline.py"))

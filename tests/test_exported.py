@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import mlpfusion
-from mlpfusion import errors, records
+from mlpfusion import errors
+from mlpfusion.records import profile
 
 
 @pytest.mark.parametrize("name", mlpfusion.__all__)
@@ -35,8 +36,8 @@ def test_every_error_and_every_record_of_a_result_is_public() -> None:
     stages = {"Record", "Analysis", "Samples"}  # what stages hand to each other; no result file holds them
     found = {
         name
-        for name, value in vars(records).items()
-        if isinstance(value, type) and value.__module__ == records.__name__
+        for name, value in vars(profile).items()
+        if isinstance(value, type) and value.__module__ == profile.__name__
     }
     assert found - stages <= set(mlpfusion.__all__)
 

@@ -19,7 +19,7 @@ from mlpfusion.trace.findings import findings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlpfusion.readings import Finding
+    from mlpfusion.records.trace import Finding
 
 HERE = Path(__file__).parent
 timeline = runpy.run_path(str(HERE / "timeline.py"))

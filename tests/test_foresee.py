@@ -16,9 +16,9 @@ from mlpfusion import device as devices
 from mlpfusion.__main__ import main as run_main
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
-from mlpfusion.ledgers import Step
 from mlpfusion.models import foresee, predict
-from mlpfusion.records import Accuracy, Profile, Row, Traffic
+from mlpfusion.records.profile import Accuracy, Profile, Row, Traffic
+from mlpfusion.records.traffic import Step
 from mlpfusion.report import foreseen
 
 A100 = "NVIDIA A100-SXM4-80GB"

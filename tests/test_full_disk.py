@@ -19,9 +19,9 @@ from mlpfusion import cli, files, store, validating
 from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
 from mlpfusion.measure import recorder, supervise
-from mlpfusion.proofs import Proof
+from mlpfusion.records.proof import Proof
+from mlpfusion.records.validation import SelfTest, Validation, Verdict
 from mlpfusion.report import table
-from mlpfusion.verdicts import SelfTest, Validation, Verdict
 
 RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-choose-article" / "inference-1.json"
 DATA = Path(__file__).parent / "data"

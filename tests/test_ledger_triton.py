@@ -14,9 +14,9 @@ from mlpfusion_kernels.launching.cached import CachedKernel, Launched
 from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
-from mlpfusion.ledgers import Run
 from mlpfusion.measure import traffic, triton_launches
 from mlpfusion.measure.ledger import Ledgers
+from mlpfusion.records.traffic import Run
 
 CODE = """
 tt.func public @mul(%a: !tt.ptr<f32>, %b: !tt.ptr<f32>, %out: !tt.ptr<f32>, %n: i32) attributes {noinline = false} {

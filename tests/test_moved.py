@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from mlpfusion import moved
-from mlpfusion.ledgers import Access, Buffer, DeviceWork, Launch, Ledger, Run
-from mlpfusion.records import Decoded, Kernel, Row, Traffic
+from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
+from mlpfusion.records.traffic import Access, Buffer, DeviceWork, Launch, Ledger, Run
 from mlpfusion.report.columns import all_columns
 from mlpfusion.report.flow import pictures
 from mlpfusion.spec import MLPSpec, Workload

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlpfusion.records import Decoded
+from mlpfusion.records.profile import Decoded
 from mlpfusion.trace.demangle import demangle
 from mlpfusion.trace.names import decode, parse
 from mlpfusion.trace.ops import read_fused, split_fused

@@ -12,9 +12,9 @@ from mlpfusion import store
 from mlpfusion.cli import main
 from mlpfusion.device import KNOWN_CARDS, Device
 from mlpfusion.errors import UsageError
-from mlpfusion.ledgers import Step
 from mlpfusion.models.predict import RECORDED, Efficiency, efficiency, peaks_of, predict, predict_steps
-from mlpfusion.records import Decoded, Kernel, Row, Traffic
+from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
+from mlpfusion.records.traffic import Step
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results"
 ARTICLE = store.load(RESULTS / "h200-article.json")

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.records import PreOpParts
+from mlpfusion.records.profile import PreOpParts
 from mlpfusion.trace import analyse, kineto
 from mlpfusion.trace.kineto import Event
 from mlpfusion.trace.preops import owned, part_of
 
 if TYPE_CHECKING:
-    from mlpfusion.records import PreOps
+    from mlpfusion.records.profile import PreOps
 
 HERE = Path(__file__).parent
 timeline = runpy.run_path(str(HERE / "timeline.py"))

@@ -20,7 +20,7 @@ from mlpfusion import cli
 from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError, UsageError
 from mlpfusion.models import compare, load
 from mlpfusion.models.swap import swap
-from mlpfusion.proofs import Proof
+from mlpfusion.records.proof import Proof
 from mlpfusion.report.proof import render
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mlpfusion import choice_file, environment, holding, provenance, store
 from mlpfusion.auto import Auto
 from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError
-from mlpfusion.records import Row
+from mlpfusion.records.profile import Row
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {"mlpfusion": ROOT / "src" / "mlpfusion", "mlpfusion_kernels": ROOT / "kernels/torch-ext/mlpfusion_kernels"}

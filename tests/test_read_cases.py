@@ -12,7 +12,7 @@ from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.trace import read
 
 if TYPE_CHECKING:
-    from mlpfusion.readings import Reading
+    from mlpfusion.records.trace import Reading
 
 HERE = Path(__file__).parent
 timeline = runpy.run_path(str(HERE / "timeline.py"))

@@ -13,7 +13,7 @@ from mlpfusion.trace import read
 from mlpfusion.trace.findings import findings
 
 if TYPE_CHECKING:
-    from mlpfusion.readings import Reading
+    from mlpfusion.records.trace import Reading
 
 HERE = Path(__file__).parent
 timeline = runpy.run_path(str(HERE / "timeline.py"))

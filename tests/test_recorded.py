@@ -12,7 +12,7 @@ from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.trace import analyse, kineto
 
 if TYPE_CHECKING:
-    from mlpfusion.records import Analysis
+    from mlpfusion.records.profile import Analysis
 
 DATA = Path(__file__).parent / "data"
 ARTICLE = Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128)

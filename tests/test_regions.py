@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion import regions
-from mlpfusion.ledgers import Run
+from mlpfusion.records.traffic import Run
 
 SETS = st.sets(st.integers(0, 60), max_size=40)
 

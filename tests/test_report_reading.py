@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mlpfusion.errors import UsageError
-from mlpfusion.readings import Damage, Integrity, Reading, Region, Spread, StreamUse, Tally
+from mlpfusion.records.trace import Damage, Integrity, Reading, Region, Spread, StreamUse, Tally
 from mlpfusion.report.grid import printable
 from mlpfusion.report.reading import render, spread_meaning, spread_text
 from mlpfusion.trace import read

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion import device, roofline, weighing
-from mlpfusion.ledgers import Ceilings, CopyRate, Intermediate, ProductRate, Step
-from mlpfusion.records import Clock, Clocks, Decoded, Kernel, Row, Traffic
+from mlpfusion.records.profile import Clock, Clocks, Decoded, Kernel, Row, Traffic
+from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Step
 from mlpfusion.report.columns import all_columns
 from mlpfusion.report.roofline import ceilings_line
 from mlpfusion.report.roofline import roofline as table

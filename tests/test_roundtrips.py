@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion import regions
-from mlpfusion.ledgers import Access, Buffer, Launch, Ledger, Run
+from mlpfusion.records.traffic import Access, Buffer, Launch, Ledger, Run
 from mlpfusion.roundtrips import flow, values
 
 

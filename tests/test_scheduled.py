@@ -20,9 +20,9 @@ from mlpfusion import backend, moved, reference, scheduled, weighing
 from mlpfusion.backends.compiled import _code_for
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
-from mlpfusion.ledgers import Access, Buffer, Launch, Ledger, Run, ScheduledGraph
 from mlpfusion.measure import compiled, contents, scheduler, supervise, tasks, traffic
-from mlpfusion.records import Row
+from mlpfusion.records.profile import Row
+from mlpfusion.records.traffic import Access, Buffer, Launch, Ledger, Run, ScheduledGraph
 from mlpfusion.report.flow import title
 from mlpfusion.report.notes import notes
 from mlpfusion.roundtrips import flow

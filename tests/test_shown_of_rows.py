@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from mlpfusion.ledgers import Step
-from mlpfusion.records import Clocks, Memory, Row, Setup, Traffic
+from mlpfusion.records.profile import Clocks, Memory, Row, Setup, Traffic
+from mlpfusion.records.traffic import Step
 from mlpfusion.report import rates
 from mlpfusion.report.columns import all_columns
 from mlpfusion.report.table import COLUMNS, render

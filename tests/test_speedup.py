@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion import choice_file
-from mlpfusion.proofs import Proof
-from mlpfusion.records import Ratio
+from mlpfusion.records.profile import Ratio
+from mlpfusion.records.proof import Proof
+from mlpfusion.records.validation import Peer, Verdict
 from mlpfusion.report import choice, proof, speedup, table, verdict
-from mlpfusion.verdicts import Peer, Verdict
 
 HERE = Path(__file__)
 RESULTS = HERE.parents[1] / "bench" / "results"

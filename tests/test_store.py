@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from mlpfusion import store
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
-from mlpfusion.ledgers import Ceilings, CopyRate, Intermediate, ProductRate, Role, Step
-from mlpfusion.records import (
+from mlpfusion.records.profile import (
     Accuracy,
     Bound,
     Clock,
@@ -35,6 +34,7 @@ from mlpfusion.records import (
     Setup,
     Traffic,
 )
+from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Role, Step
 from mlpfusion.spec import ACTIVATIONS, DTYPES, MODES, MLPSpec, Workload
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)  # no lone surrogates: JSON has no place for them

@@ -16,7 +16,7 @@ from mlpfusion.models.swap import swap
 from mlpfusion.spec import MODES, MLPSpec
 
 if TYPE_CHECKING:
-    from mlpfusion.choices import Choice
+    from mlpfusion.records.choice import Choice
 
 pytest.importorskip("transformers")
 TINY_MODELS = runpy.run_path(str(Path(__file__).with_name("tiny_models.py")))

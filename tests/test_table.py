@@ -15,7 +15,7 @@ import pytest
 from mlpfusion import store
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
-from mlpfusion.records import Accuracy, Bound, Clocks, PreOps, Row
+from mlpfusion.records.profile import Accuracy, Bound, Clocks, PreOps, Row
 from mlpfusion.report.columns import all_columns
 from mlpfusion.report.table import COLUMNS, FORMATS, render, shorten
 

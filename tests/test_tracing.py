@@ -16,7 +16,7 @@ from mlpfusion import store, tracing
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.measure.script import load
-from mlpfusion.records import SCHEMA, Clock, Clocks, Environment, Profile, Row
+from mlpfusion.records.profile import SCHEMA, Clock, Clocks, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.trace import analyse, read
 

@@ -13,9 +13,10 @@ import pytest
 import torch
 from mlpfusion_kernels.gate_up import tuned
 
-from mlpfusion import cli, tune, tunings
+from mlpfusion import cli, tune
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.records import Environment
+from mlpfusion.records import tuning as tuning_records
+from mlpfusion.records.profile import Environment
 from mlpfusion.report import tuning as report
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
@@ -28,7 +29,7 @@ Fake, searched = (made_here[name] for name in ("Fake", "searched"))
 # ---- the report ------------------------------------------------------------------------------------------------------
 
 
-def told(file: Path) -> tunings.Tuning:
+def told(file: Path) -> tuning_records.Tuning:
     asked = tune.questions(SPEC, [64, 256, 4096, 8192], "inference")
     broken = Fake({SHIPPED: 100.0, FAST: 90.0})
     broken.interrupt = MeasurementError("no\ngraph")
@@ -43,7 +44,7 @@ def told(file: Path) -> tunings.Tuning:
     where = Environment(
         python="3.11", platform="Linux", torch="2.11", triton="3.6", float32_matmul_precision="highest", **absent
     )
-    return tunings.Tuning(
+    return tuning_records.Tuning(
         schema=1,
         kind="tuning",
         created="2026-01-01T00:00:00+00:00",
@@ -69,7 +70,7 @@ def test_the_table_shows_shipped_best_and_the_speedup(file: Path) -> None:
 
 def test_the_other_formats_hold_the_same(file: Path) -> None:
     tuning = told(file)
-    assert msgspec.json.decode(report.render(tuning, "json"), type=tunings.Tuning) == tuning
+    assert msgspec.json.decode(report.render(tuning, "json"), type=tuning_records.Tuning) == tuning
     rows = report.render(tuning, "csv").splitlines()
     assert len(rows) == 5
     assert rows[0].startswith("device,torch,triton,created,direction,tokens")

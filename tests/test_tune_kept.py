@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from mlpfusion_kernels import reload_tuned
 from mlpfusion_kernels.gate_up import tuned
 
-from mlpfusion import limits, tune, tunings
+from mlpfusion import limits, tune
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.records import tuning
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
 HERE, OTHER, QUESTION = (made_here[name] for name in ("HERE", "OTHER", "QUESTION"))
@@ -35,12 +36,12 @@ def versions(file: Path) -> list[str]:
     return [one["kernels"] for one in entries(file)]
 
 
-def keep(file: Path, config: Any, version: str | None = None, question: tunings.Question = QUESTION) -> None:
+def keep(file: Path, config: Any, version: str | None = None, question: tuning.Question = QUESTION) -> None:
     """As an environment with those kernels keeps it, or where the shipped configuration won, nothing."""
     with pytest.MonkeyPatch.context() as patched:
         if version is not None:
             patched.setattr(tuned, "kernels_version", lambda: version)
-        answer = tunings.Answer(question=question, shipped="shipped", kept=config is not None)
+        answer = tuning.Answer(question=question, shipped="shipped", kept=config is not None)
         file.parent.mkdir(exist_ok=True)
         tune.keep(file, tune.Found(answer, config), HERE)
 
@@ -112,7 +113,7 @@ def _write(which: int, file: Path, barrier: Any) -> None:
     for place in range(WRITES):
         sizes = {"hidden_size": 16 * (which * WRITES + place + 1), "intermediate_size": 3072}
         asked = {"direction": "forward", "tokens": 8192, "dtype": "bfloat16", "activation": "silu"}
-        keep(file, OTHER, question=tunings.Question(**asked, **sizes))
+        keep(file, OTHER, question=tuning.Question(**asked, **sizes))
 
 
 def _hold(file: Path, ready: Any) -> None:

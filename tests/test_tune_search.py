@@ -17,9 +17,10 @@ from mlpfusion_kernels.gate_up.configs import choose, choose_backward
 from mlpfusion_kernels.gate_up.decode import StreamTile
 from mlpfusion_kernels.gate_up.limits import DIRECTIONS, decode_refusal, refusal
 
-from mlpfusion import tune, tunings
+from mlpfusion import tune
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.measure import clocks, tuner
+from mlpfusion.records import tuning
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
 BF16, CARDS, GPU, HERE, SHAPE, SPEC = (made_here[name] for name in ("BF16", "CARDS", "GPU", "HERE", "SHAPE", "SPEC"))
@@ -147,7 +148,7 @@ def test_whatever_a_search_fails_with_the_next_goes_on(file: Path, error: Except
     broken, fine = Fake({SHIPPED: 100.0, FAST: 90.0}), Fake({SHIPPED: 100.0, FAST: 90.0})
     broken.interrupt = error
 
-    def bench(question: tunings.Question, device: object) -> Any:
+    def bench(question: tuning.Question, device: object) -> Any:
         if question.tokens == 8192:
             return fine
         if when == "made":
@@ -164,7 +165,7 @@ def test_whatever_a_search_fails_with_the_next_goes_on(file: Path, error: Except
 def test_the_memory_of_one_search_is_free_for_the_next(file: Path) -> None:
     alive: list[weakref.ref[Any]] = []
 
-    def bench(question: tunings.Question, device: object) -> Any:
+    def bench(question: tuning.Question, device: object) -> Any:
         gc.collect()
         assert [each() for each in alive] == [None] * len(alive)
         made = Fake({SHIPPED: 100.0, FAST: 90.0})
@@ -205,7 +206,7 @@ def test_what_is_asked_for_which_tokens_and_mode() -> None:
     assert asked(16, 17, mode="training") == [("decode", 16), ("backward", 16), ("training", 17), ("backward", 17)]
     with pytest.raises(UsageError, match="tokens 200 and 256 share one configuration, that of 129 to 256"):
         asked(200, 256, mode="inference")
-    assert tunings.DIRECTIONS == DIRECTIONS
+    assert tuning.DIRECTIONS == DIRECTIONS
 
 
 # ---- what is measured ------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from mlpfusion.validating import validate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mlpfusion.verdicts import Checked, Verdict
+    from mlpfusion.records.validation import Checked, Verdict
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "gelu_mul.py"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mlpfusion.device import Device, detect
-from mlpfusion.verdicts import Judged
+from mlpfusion.records.validation import Judged
 
 ROOT = Path(__file__).parents[1]
 RECORDED = ROOT / "bench" / "results" / "h200-validate.json"

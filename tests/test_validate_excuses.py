@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from mlpfusion.records.validation import Verdict
     from mlpfusion.spec import Activation, Dtype
-    from mlpfusion.verdicts import Verdict
 
 pytestmark = pytest.mark.values
 

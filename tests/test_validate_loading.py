@@ -18,7 +18,7 @@ from mlpfusion.validate.exam import Asked
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mlpfusion.verdicts import Verdict
+    from mlpfusion.records.validation import Verdict
 
 
 MADE = runpy.run_path(str(Path(__file__).with_name("targets_made.py")))

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import UsageError
+from mlpfusion.records.validation import Checked, Verdict
 from mlpfusion.report.verdict import page as verdict_page
 from mlpfusion.spec import DTYPES as DTYPES_ALL
 from mlpfusion.validate import against, bounds, channel, checks_modes, emulation, guard, probes, registry, run, tuners
 from mlpfusion.validate.exam import UndecidableError, shape_text
 from mlpfusion.validate.layouts import LAYOUTS, halves
-from mlpfusion.verdicts import Checked, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

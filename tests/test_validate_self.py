@@ -20,8 +20,8 @@ from mlpfusion.validating import self_test
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+    from mlpfusion.records.validation import Control, Judged, Verdict
     from mlpfusion.validate.checks import Check
-    from mlpfusion.verdicts import Control, Judged, Verdict
 
 TABLE = controls.controls()
 # Checks that only say what they saw: by them nothing is rejected.

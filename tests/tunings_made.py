@@ -15,14 +15,16 @@ from mlpfusion_kernels.gate_up.configs import Card, Config, choose
 from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
 from mlpfusion_kernels.gate_up.tuned import Entry, Key, kernels_version
 
-from mlpfusion import tune, tunings
+from mlpfusion import tune
 from mlpfusion.device import Device
-from mlpfusion.records import Samples
+from mlpfusion.records.profile import Samples
 from mlpfusion.spec import MLPSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from mlpfusion.records import tuning
 
 CARDS = {
     "H100": Card((9, 0), 132, 227 * 1024, "NVIDIA H100 80GB HBM3"),
@@ -127,7 +129,7 @@ class Fake:
 SHIPPED = choose(HERE, BF16, *SHAPE)
 
 
-def searched(file: Path, *benches: Fake, asked: Sequence[tunings.Question] = (QUESTION,), **options: Any) -> list[Any]:
+def searched(file: Path, *benches: Fake, asked: Sequence[tuning.Question] = (QUESTION,), **options: Any) -> list[Any]:
     left = list(benches)
     file.parent.mkdir(exist_ok=True)
     return list(tune.search(asked, GPU, file, bench=lambda *_: left.pop(0), **options))

@@ -9,7 +9,6 @@ TYPE_CHECKING = False  # type checkers read it as true; importing `typing` for i
 if TYPE_CHECKING:
     from mlpfusion.api import profile as profile
     from mlpfusion.backend import Backend as Backend
-    from mlpfusion.choices import Choice as Choice
     from mlpfusion.device import Device as Device
     from mlpfusion.errors import BackendUnavailableError as BackendUnavailableError
     from mlpfusion.errors import MeasurementError as MeasurementError
@@ -23,27 +22,28 @@ if TYPE_CHECKING:
     from mlpfusion.models.swap import swap as swap
     from mlpfusion.module import GatedMLP as GatedMLP
     from mlpfusion.module import PackedGatedMLP as PackedGatedMLP
-    from mlpfusion.readings import Difference as Difference
-    from mlpfusion.readings import Finding as Finding
-    from mlpfusion.readings import Reading as Reading
-    from mlpfusion.records import Accuracy as Accuracy
-    from mlpfusion.records import Bound as Bound
-    from mlpfusion.records import Clock as Clock
-    from mlpfusion.records import Clocks as Clocks
-    from mlpfusion.records import Decoded as Decoded
-    from mlpfusion.records import Environment as Environment
-    from mlpfusion.records import Explanation as Explanation
-    from mlpfusion.records import Kernel as Kernel
-    from mlpfusion.records import Launches as Launches
-    from mlpfusion.records import Memory as Memory
-    from mlpfusion.records import PreOpParts as PreOpParts
-    from mlpfusion.records import PreOps as PreOps
-    from mlpfusion.records import Profile as Profile
-    from mlpfusion.records import Ratio as Ratio
-    from mlpfusion.records import Row as Row
-    from mlpfusion.records import Setup as Setup
-    from mlpfusion.records import Token as Token
-    from mlpfusion.records import Traffic as Traffic
+    from mlpfusion.records.choice import Choice as Choice
+    from mlpfusion.records.profile import Accuracy as Accuracy
+    from mlpfusion.records.profile import Bound as Bound
+    from mlpfusion.records.profile import Clock as Clock
+    from mlpfusion.records.profile import Clocks as Clocks
+    from mlpfusion.records.profile import Decoded as Decoded
+    from mlpfusion.records.profile import Environment as Environment
+    from mlpfusion.records.profile import Explanation as Explanation
+    from mlpfusion.records.profile import Kernel as Kernel
+    from mlpfusion.records.profile import Launches as Launches
+    from mlpfusion.records.profile import Memory as Memory
+    from mlpfusion.records.profile import PreOpParts as PreOpParts
+    from mlpfusion.records.profile import PreOps as PreOps
+    from mlpfusion.records.profile import Profile as Profile
+    from mlpfusion.records.profile import Ratio as Ratio
+    from mlpfusion.records.profile import Row as Row
+    from mlpfusion.records.profile import Setup as Setup
+    from mlpfusion.records.profile import Token as Token
+    from mlpfusion.records.profile import Traffic as Traffic
+    from mlpfusion.records.trace import Difference as Difference
+    from mlpfusion.records.trace import Finding as Finding
+    from mlpfusion.records.trace import Reading as Reading
     from mlpfusion.report.table import render as render
     from mlpfusion.spec import MLPSpec as MLPSpec
     from mlpfusion.spec import Workload as Workload
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": ("profile",),
     "backend": ("Backend",),
-    "choices": ("Choice",),
+    "records.choice": ("Choice",),
     "device": ("Device",),
     "errors": (
         "BackendUnavailableError",
@@ -75,8 +75,8 @@ _HOMES = {
     "models.restore": ("restore",),
     "models.swap": ("Handle", "swap"),
     "module": ("GatedMLP", "PackedGatedMLP"),
-    "readings": ("Difference", "Finding", "Reading"),
-    "records": (
+    "records.trace": ("Difference", "Finding", "Reading"),
+    "records.profile": (
         "Accuracy",
         "Bound",
         "Clock",

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.ledgers import COPIES, Alignment
+from mlpfusion.records.traffic import COPIES, Alignment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.ledgers import DeviceWork, Launch, Ledger
+    from mlpfusion.records.traffic import DeviceWork, Launch, Ledger
 
 # Launches times pieces of work beyond which the two are not compared: a forward and backward of an MLP has 20 times 30.
 MOST_CELLS: Final = 4_000_000

@@ -18,7 +18,7 @@ from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.files import alone, scratch
 from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
-from mlpfusion.records import SCHEMA, Clocks, Profile, Row
+from mlpfusion.records.profile import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.trace import analyse_work, kineto
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.ledgers import Ceilings
-    from mlpfusion.records import Environment
+    from mlpfusion.records.profile import Environment
+    from mlpfusion.records.traffic import Ceilings
 
 TRACED_CALLS: Final = 20
 

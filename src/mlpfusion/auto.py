@@ -9,8 +9,8 @@ import torch
 
 from mlpfusion import backend as registry
 from mlpfusion import choice_file, holding, provenance
-from mlpfusion.choices import Choice
 from mlpfusion.errors import BackendUnavailableError, UsageError
+from mlpfusion.records.choice import Choice
 from mlpfusion.spec import MODES
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from mlpfusion.choices import Range
     from mlpfusion.device import Device
     from mlpfusion.module import GatedMLP
+    from mlpfusion.records.choice import Range
     from mlpfusion.spec import MLPSpec, Mode
 
 NAME: Final = "auto"

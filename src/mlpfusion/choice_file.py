@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from mlpfusion import files, heads, invariants
-from mlpfusion.choices import SCHEMA, Choice, Plan
+from mlpfusion import files, heads
 from mlpfusion.errors import UsageError
+from mlpfusion.records import invariants
+from mlpfusion.records.choice import SCHEMA, Choice, Plan
 
 if TYPE_CHECKING:
     import os

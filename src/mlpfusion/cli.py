@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.api import Progress
     from mlpfusion.device import Device
-    from mlpfusion.records import Profile
+    from mlpfusion.records.profile import Profile
     from mlpfusion.spec import MLPSpec, Workload
 
 _FIRST: Final = """\

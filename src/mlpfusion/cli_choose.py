@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mlpfusion.api import Progress
-    from mlpfusion.choices import Model
+    from mlpfusion.records.choice import Model
     from mlpfusion.spec import Mode
 
 FOLDER: Final = "choices"

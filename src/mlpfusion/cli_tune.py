@@ -27,7 +27,7 @@ from mlpfusion.cli_text import (
 from mlpfusion.errors import MlpfusionError
 
 if TYPE_CHECKING:
-    from mlpfusion.tunings import Answer
+    from mlpfusion.records.tuning import Answer
 
 _TOKENS = "1,256,8192"
 

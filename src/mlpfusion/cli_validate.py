@@ -15,7 +15,7 @@ from mlpfusion.errors import UnsavedError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlpfusion.verdicts import Validation
+    from mlpfusion.records.validation import Validation
 
 # What a self-test does not take.
 _OTHERS = ("--activation", "--dtype", "--shapes", "--against", "--only", "--rounds", "--time-limit", "--strict")

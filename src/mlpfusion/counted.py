@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlpfusion.device import Device
-    from mlpfusion.ledgers import Step
     from mlpfusion.measure.counters import Caches, KernelBytes
-    from mlpfusion.records import Row, Traffic
+    from mlpfusion.records.profile import Row, Traffic
+    from mlpfusion.records.traffic import Step
     from mlpfusion.spec import Workload
 
 Counts = dict[str, "tuple[KernelBytes, ...] | str"]  # by backend its kernels, or why there are none

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records import Traffic
+from mlpfusion.records.profile import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlpfusion.ledgers import Role
-    from mlpfusion.records import Kernel
+    from mlpfusion.records.profile import Kernel
+    from mlpfusion.records.traffic import Role
     from mlpfusion.spec import Workload
 
 # Elements read and written by a kernel of each role, from M tokens, D hidden_size, H intermediate_size.

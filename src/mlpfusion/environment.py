@@ -8,7 +8,7 @@ import subprocess
 from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records import Environment
+from mlpfusion.records.profile import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import provenance
-from mlpfusion.choices import Conditions
+from mlpfusion.records.choice import Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from mlpfusion.choices import Choice
+    from mlpfusion.records.choice import Choice
 
 
 # What a bound callable holds on to: a change of one of these binds anew.

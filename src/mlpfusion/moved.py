@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.aligned import align
-from mlpfusion.ledgers import Alignment
-from mlpfusion.records import Traffic
+from mlpfusion.records.profile import Traffic
+from mlpfusion.records.traffic import Alignment
 from mlpfusion.roundtrips import flow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.ledgers import DeviceWork, Launch, Ledger, Role, Step
-    from mlpfusion.records import Kernel
+    from mlpfusion.records.profile import Kernel
+    from mlpfusion.records.traffic import DeviceWork, Launch, Ledger, Role, Step
     from mlpfusion.spec import Workload
 
 # What needs a ledger that accounts for every kernel.

@@ -16,7 +16,7 @@ from mlpfusion.errors import MeasurementError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence, Set
 
-    from mlpfusion.records import Row
+    from mlpfusion.records.profile import Row
 
 OURS: Final = "mlpfusion"
 # Every environment has a field for these, with torch's own spelling of its version.

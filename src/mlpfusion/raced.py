@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.records import L2, Bound, Clocks, Samples
+from mlpfusion.records.profile import L2, Bound, Clocks, Samples
 from mlpfusion.spread import summarise
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
     from mlpfusion.measure.tasks import Raced
-    from mlpfusion.records import Analysis, Clock, PreOps, Row
+    from mlpfusion.records.profile import Analysis, Clock, PreOps, Row
 
 BASELINE: Final = "eager"
 RACED: Final = ("wall_us", "event_us", "graph_us")

@@ -11,7 +11,7 @@ from torch.nn import functional
 from mlpfusion.errors import MeasurementError
 from mlpfusion.exact import activate
 from mlpfusion.module import GatedMLP
-from mlpfusion.records import Accuracy
+from mlpfusion.records.profile import Accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion.ledgers import Run
+from mlpfusion.records.traffic import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.ledgers import Ceilings, CopyRate, ProductRate
+from mlpfusion.records.traffic import Ceilings, CopyRate, ProductRate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mlpfusion.ledgers import Step
-    from mlpfusion.records import Traffic
+    from mlpfusion.records.profile import Traffic
+    from mlpfusion.records.traffic import Step
     from mlpfusion.spec import Dtype, Workload
 
 # Bytes that a copy reads and writes together: from what a launch alone takes long for to far beyond any cache.

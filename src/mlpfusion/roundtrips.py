@@ -10,12 +10,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlpfusion import regions
-from mlpfusion.ledgers import Intermediate, Step
+from mlpfusion.records.traffic import Intermediate, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.ledgers import Access, IntermediateRole, Launch, Ledger, Role
+    from mlpfusion.records.traffic import Access, IntermediateRole, Launch, Ledger, Role
     from mlpfusion.regions import Intervals
 
 

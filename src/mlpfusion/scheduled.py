@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mlpfusion import moved
-from mlpfusion.ledgers import COPIES, ScheduledGraph
 from mlpfusion.measure import supervise, tasks
+from mlpfusion.records.traffic import COPIES, ScheduledGraph
 from mlpfusion.roundtrips import flow
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlpfusion.device import Device
-    from mlpfusion.ledgers import Launch, Ledger, Step
-    from mlpfusion.records import Row, Traffic
+    from mlpfusion.records.profile import Row, Traffic
+    from mlpfusion.records.traffic import Launch, Ledger, Step
     from mlpfusion.spec import Workload
 
 

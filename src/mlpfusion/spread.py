@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records import Clock, Ratio
+from mlpfusion.records.profile import Clock, Ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records import Samples
+    from mlpfusion.records.profile import Samples
 
 # No quantile from fewer samples than this.
 QUANTILE_SAMPLES: Final = 20

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion import files, heads, inputs, invariants
+from mlpfusion import files, heads, inputs
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.records import SCHEMA, Profile, Record
+from mlpfusion.records import invariants
+from mlpfusion.records.profile import SCHEMA, Profile, Record
 
 if TYPE_CHECKING:
     import os

@@ -14,7 +14,7 @@ from mlpfusion.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.verdicts import Verdict
+    from mlpfusion.records.validation import Verdict
 
 
 def assert_valid(

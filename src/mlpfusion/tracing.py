@@ -11,8 +11,8 @@ import msgspec
 
 from mlpfusion import files, inputs, interrupts, limits, store
 from mlpfusion.errors import UsageError
-from mlpfusion.readings import Reading
-from mlpfusion.records import Profile, Row
+from mlpfusion.records.profile import Profile, Row
+from mlpfusion.records.trace import Reading
 from mlpfusion.trace import kineto
 from mlpfusion.trace import read as read_trace
 from mlpfusion.trace.diff import diff as _diff
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mlpfusion.device import DeviceKind
-    from mlpfusion.readings import Difference
+    from mlpfusion.records.trace import Difference
 
 CALLS: Final = 20
 OUT: Final = "trace.json.gz"

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from mlpfusion import backend, environment, files, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.records.tuning import Answer, LeftOut, Question, Tuning
 from mlpfusion.spread import summarise
-from mlpfusion.tunings import Answer, LeftOut, Question, Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from mlpfusion.device import Device
-    from mlpfusion.records import Samples
+    from mlpfusion.records.profile import Samples
     from mlpfusion.spec import MLPSpec, Mode
 
 SCHEMA: Final = 1

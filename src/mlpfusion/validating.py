@@ -16,19 +16,19 @@ import msgspec
 from mlpfusion import device as devices
 from mlpfusion import environment, files, interrupts, limits, provenance, store
 from mlpfusion.errors import MlpfusionError, UnsavedError, UsageError
+from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
 from mlpfusion.validate import controls, registry, run
 from mlpfusion.validate.exam import Asked
 from mlpfusion.validate.hired import DiedError, RaisedError
-from mlpfusion.verdicts import SCHEMA, SelfTest, Validation
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
     from mlpfusion.device import Device
+    from mlpfusion.records.validation import Verdict
     from mlpfusion.spec import Activation, Dtype
-    from mlpfusion.verdicts import Verdict
 
 AGAINST: Final = ("eager", "inductor")
 

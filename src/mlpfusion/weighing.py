@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlpfusion.device import Device
-    from mlpfusion.ledgers import Ceilings
-    from mlpfusion.records import Row
+    from mlpfusion.records.profile import Row
+    from mlpfusion.records.traffic import Ceilings
     from mlpfusion.spec import Dtype, Workload
 
 CALLS: Final = 20

@@ -12,7 +12,7 @@ import torch
 from mlpfusion import api, store
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError
-from mlpfusion.records import PreOpParts
+from mlpfusion.records.profile import PreOpParts
 
 GEMMS = ("gate_gemm", "up_gemm", "down_gemm")
 NAMES = ("eager", "compile", "compile-max-autotune", "compile-cudagraphs", "liger", "triton", "packed", "fused")

@@ -16,7 +16,7 @@ from mlpfusion.measure import counters, traffic
 from mlpfusion.spec import MLPSpec
 
 if TYPE_CHECKING:
-    from mlpfusion.records import Profile, Row
+    from mlpfusion.records.profile import Profile, Row
 
 ROUND_TRIPS = {
     "eager": 4, "compile": 3, "compile-max-autotune": 3, "liger": 3, "triton": 3, "packed": 2, "fused": 1,

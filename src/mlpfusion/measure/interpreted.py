@@ -12,8 +12,8 @@ from mlpfusion import regions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mlpfusion.ledgers import Access
     from mlpfusion.measure.ledger import Ledgers
+    from mlpfusion.records.traffic import Access
 
 
 @contextmanager

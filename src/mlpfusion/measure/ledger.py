@@ -9,18 +9,18 @@ import msgspec
 import torch
 
 from mlpfusion import regions
-from mlpfusion.ledgers import COPIES, Access, Buffer, Launch, Ledger, Run
 from mlpfusion.measure import compiled
 from mlpfusion.measure.contents import Known
 from mlpfusion.measure.operands import Part, whole
+from mlpfusion.records.traffic import COPIES, Access, Buffer, Launch, Ledger, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
-    from mlpfusion.ledgers import Source
     from mlpfusion.measure.operands import Operand
+    from mlpfusion.records.traffic import Source
 
 _SCALAR: Final = 8  # bytes of the largest number
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mlpfusion.records import Memory
+from mlpfusion.records.profile import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ import torch
 
 from mlpfusion.backend import first_line
 from mlpfusion.errors import MeasurementError
-from mlpfusion.ledgers import ScheduledGraph
+from mlpfusion.records.traffic import ScheduledGraph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from mlpfusion.device import DeviceKind
-from mlpfusion.ledgers import Ledger, ScheduledGraph
-from mlpfusion.records import Accuracy, Memory, Record, Samples, Setup
+from mlpfusion.records.profile import Accuracy, Memory, Record, Samples, Setup
+from mlpfusion.records.traffic import Ledger, ScheduledGraph
 from mlpfusion.spec import Dtype, Workload
 
 

@@ -18,7 +18,7 @@ from mlpfusion.measure.operators import Operators
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mlpfusion.ledgers import Ledger
+    from mlpfusion.records.traffic import Ledger
     from mlpfusion.reference import Case
 
 

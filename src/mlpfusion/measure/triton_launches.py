@@ -17,8 +17,8 @@ from mlpfusion.measure import ttir
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mlpfusion.ledgers import Access
     from mlpfusion.measure.ledger import Ledgers
+    from mlpfusion.records.traffic import Access
 
 
 @contextmanager

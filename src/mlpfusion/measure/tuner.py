@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.records import Samples
-    from mlpfusion.tunings import Question
+    from mlpfusion.records.profile import Samples
+    from mlpfusion.records.tuning import Question
 
 SEED: Final = 0
 # An entry serves every activation, with biases or without; this one takes the most registers.

@@ -16,7 +16,7 @@ from mlpfusion import provenance
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError
 from mlpfusion.measure import lifetime, tasks
-from mlpfusion.records import Setup
+from mlpfusion.records.profile import Setup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mlpfusion.device import Device
-    from mlpfusion.ledgers import Ledger
     from mlpfusion.measure.clocks import Contender
+    from mlpfusion.records.traffic import Ledger
     from mlpfusion.reference import Case
     from mlpfusion.spec import MLPSpec
 

@@ -11,19 +11,19 @@ from msgspec.structs import replace
 from mlpfusion import api, choice_file, holding, interrupts, limits, provenance, spec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion.choices import SCHEMA, Choice, ClockName, Model, Plan
 from mlpfusion.errors import UsageError
 from mlpfusion.files import alone
 from mlpfusion.measure import forking
 from mlpfusion.models import decide, known, rows
 from mlpfusion.models.time_left import TimeLeft
+from mlpfusion.records.choice import SCHEMA, Choice, ClockName, Model, Plan
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.records import Profile
+    from mlpfusion.records.profile import Profile
     from mlpfusion.spec import MLPSpec, Mode, Workload
 
 TOKENS: Final = (1, 16, 256, 2048, 8192)

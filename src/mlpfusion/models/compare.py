@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.errors import MeasurementError
-from mlpfusion.proofs import Deviation
-from mlpfusion.records import Accuracy
+from mlpfusion.records.profile import Accuracy
+from mlpfusion.records.proof import Deviation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

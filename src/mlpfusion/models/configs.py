@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mlpfusion import inputs, limits, spec
-from mlpfusion.choices import Model
 from mlpfusion.errors import UsageError
 from mlpfusion.models.families import EXPERT_KEYS, EXPERTS, FAMILIES, FLAT, REFUSED, TEXT_OF, Family
+from mlpfusion.records.choice import Model
 
 if TYPE_CHECKING:
     import os

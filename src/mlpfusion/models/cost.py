@@ -13,7 +13,7 @@ from mlpfusion import files, spread
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.measure import clocks, recorder, tracer
 from mlpfusion.measure.memory import peak_bytes
-from mlpfusion.proofs import KernelCount, Peaks, Speed
+from mlpfusion.records.proof import KernelCount, Peaks, Speed
 from mlpfusion.trace import read
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.device import Device
     from mlpfusion.models.swap import Handle
-    from mlpfusion.records import Ratio
+    from mlpfusion.records.profile import Ratio
 
 NOT_ASKED: Final = "not asked for"
 _TRACED: Final = 3

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion.choices import Contender, Phase, Point, Range
-from mlpfusion.records import Samples
+from mlpfusion.records.choice import Contender, Phase, Point, Range
+from mlpfusion.records.profile import Samples
 from mlpfusion.report import units
 from mlpfusion.spread import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mlpfusion.choices import ClockName
-    from mlpfusion.records import Clock, Profile, Ratio, Row
+    from mlpfusion.records.choice import ClockName
+    from mlpfusion.records.profile import Clock, Profile, Ratio, Row
     from mlpfusion.spec import Mode
 
 # What wins a tie that it is in: nothing is gained by another, and it takes every module.

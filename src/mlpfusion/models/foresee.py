@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import limits
-from mlpfusion.choices import Model
 from mlpfusion.device import Peaks
 from mlpfusion.errors import UsageError
 from mlpfusion.files import alone
 from mlpfusion.models import choose, decide, predict, rows
 from mlpfusion.models.predict import Efficiency
-from mlpfusion.records import Record
+from mlpfusion.records.choice import Model
+from mlpfusion.records.profile import Record
 from mlpfusion.spec import MLPSpec, Mode
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mlpfusion import api
     from mlpfusion.models.predict import Predicted
-    from mlpfusion.records import Profile, Row
+    from mlpfusion.records.profile import Profile, Row
     from mlpfusion.spec import Dtype, Workload
 
 SCHEMA: Final = 1

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mlpfusion import inputs, spec
-from mlpfusion.choices import Model
 from mlpfusion.errors import UsageError
 from mlpfusion.models import configs
+from mlpfusion.records.choice import Model
 
 if TYPE_CHECKING:
     import os

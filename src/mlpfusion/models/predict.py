@@ -15,13 +15,13 @@ import msgspec
 
 from mlpfusion.device import KNOWN_CARDS, Peaks
 from mlpfusion.errors import UsageError
-from mlpfusion.ledgers import Role
+from mlpfusion.records.traffic import Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.ledgers import Step
-    from mlpfusion.records import Profile, Row
+    from mlpfusion.records.profile import Profile, Row
+    from mlpfusion.records.traffic import Step
 
 Bound = Literal["memory", "compute"]
 

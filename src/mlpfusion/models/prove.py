@@ -19,7 +19,7 @@ from mlpfusion.backend import first_line
 from mlpfusion.device import describe
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.models import compare, cost
-from mlpfusion.proofs import (
+from mlpfusion.records.proof import (
     SCHEMA,
     Gradients,
     KernelCount,

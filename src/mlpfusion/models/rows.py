@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from mlpfusion.choices import Plan
-    from mlpfusion.records import Profile, Row
+    from mlpfusion.records.choice import Plan
+    from mlpfusion.records.profile import Profile, Row
     from mlpfusion.spec import Workload
 
 CHOICE_NAME: Final = "choice.json"

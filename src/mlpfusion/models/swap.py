@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from mlpfusion.choices import Choice
-    from mlpfusion.proofs import Proof
+    from mlpfusion.records.choice import Choice
+    from mlpfusion.records.proof import Proof
     from mlpfusion.spec import MLPSpec
 
 _SHOWN: Final = 3  # refusals that the message of an error spells out

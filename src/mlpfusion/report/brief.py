@@ -12,7 +12,7 @@ from mlpfusion.report.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records import Row
+    from mlpfusion.records.profile import Row
     from mlpfusion.report.columns import ClockName, Column
 
 NAME_WIDTH: Final = 30

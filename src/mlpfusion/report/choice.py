@@ -14,8 +14,8 @@ from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:
-    from mlpfusion.choices import Choice, ClockName, Contender, Point, Range
-    from mlpfusion.records import Clock
+    from mlpfusion.records.choice import Choice, ClockName, Contender, Point, Range
+    from mlpfusion.records.profile import Clock
 
 _MEANING: Final[dict[ClockName, str]] = {
     "event_us": "device events around a plain call, as in a model that runs without CUDA graphs",

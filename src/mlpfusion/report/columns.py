@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from mlpfusion.records import Bound
+from mlpfusion.records.profile import Bound
 from mlpfusion.report import rates, speedup, units
 from mlpfusion.report.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlpfusion.records import Clock, PreOps, Row
+    from mlpfusion.records.profile import Clock, PreOps, Row
     from mlpfusion.report.rates import Rate
 
 Value = str | int | float | bool | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mlpfusion.records import Samples
+from mlpfusion.records.profile import Samples
 from mlpfusion.report import speedup, units
 from mlpfusion.report.busy import is_disturbing
 from mlpfusion.report.columns import clock_of, has_spread, tokens_of, verdict
@@ -16,7 +16,7 @@ from mlpfusion.spread import QUANTILE_SAMPLES, summarise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records import Clock, Profile, Ratio, Row
+    from mlpfusion.records.profile import Clock, Profile, Ratio, Row
     from mlpfusion.report.columns import ClockName
 
 MOST_LINES: Final = 10

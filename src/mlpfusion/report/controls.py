@@ -9,7 +9,7 @@ from mlpfusion.report.grid import FORMATS, csv_text, printable, tabulated
 from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:
-    from mlpfusion.verdicts import Judged, SelfTest
+    from mlpfusion.records.validation import Judged, SelfTest
 
 HEADS: Final = ("control", "what it is", "should be", "is", "seen in", "the verdict's words", "s")
 

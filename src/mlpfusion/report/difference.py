@@ -16,8 +16,8 @@ from mlpfusion.spec import one_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mlpfusion.readings import CountChange, Difference, FieldChange, KernelPair, Spread, TimeChange
-    from mlpfusion.records import Kernel
+    from mlpfusion.records.profile import Kernel
+    from mlpfusion.records.trace import CountChange, Difference, FieldChange, KernelPair, Spread, TimeChange
 
 _CLOCKS: Final = {
     "host_us": "host, profiler on",

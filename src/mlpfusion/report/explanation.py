@@ -13,7 +13,7 @@ from mlpfusion.spec import one_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records import Explanation
+    from mlpfusion.records.profile import Explanation
 
 
 def render(explanations: Sequence[Explanation], fmt: str = "text") -> str:

@@ -10,8 +10,8 @@ from mlpfusion.report.grid import shorten, tabulated, titled
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mlpfusion.ledgers import Intermediate, Step
-    from mlpfusion.records import Row, Traffic
+    from mlpfusion.records.profile import Row, Traffic
+    from mlpfusion.records.traffic import Intermediate, Step
 
 _HEADS = ["#", "kernel", "from memory", "to memory"]
 

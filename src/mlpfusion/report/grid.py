@@ -14,7 +14,7 @@ from mlpfusion.report.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mlpfusion.records import Decoded, Kernel
+    from mlpfusion.records.profile import Decoded, Kernel
 
 FORMATS: Final = ("text", "github", "csv", "json")
 _NAME_WIDTH: Final = 64

@@ -14,7 +14,7 @@ from mlpfusion.report.roofline import ceilings_line
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from mlpfusion.records import Clock, Profile
+    from mlpfusion.records.profile import Clock, Profile
     from mlpfusion.report.columns import ClockName
 
 WIDTH: Final = 120  # of a line of text

@@ -12,7 +12,7 @@ from mlpfusion.report.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from mlpfusion.records import Row
+    from mlpfusion.records.profile import Row
 
 # The columns that show a field of a record which may be absent for a reason; a clock's column has the clock's name.
 _SHOWN_IN: Final[dict[str, frozenset[str]]] = {

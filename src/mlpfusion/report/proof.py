@@ -14,8 +14,8 @@ from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:
-    from mlpfusion.proofs import Deviation, Proof, Speed
-    from mlpfusion.records import Accuracy, Clock
+    from mlpfusion.records.profile import Accuracy, Clock
+    from mlpfusion.records.proof import Deviation, Proof, Speed
 
 FORMATS: Final = ("text", "github", "json")
 _ERROR_HEADS: Final = ("part", "elements", "max error", "unswapped", "rms error", "unswapped", "ratio", "limit")

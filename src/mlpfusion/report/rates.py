@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from mlpfusion.records import Clock, Row
+    from mlpfusion.records.profile import Clock, Row
 
 
 class Rate(NamedTuple):

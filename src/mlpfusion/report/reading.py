@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.records import PreOpParts
+from mlpfusion.records.profile import PreOpParts
 from mlpfusion.report import units
 from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, markdown, printable, shorten, tabulated, titled
 from mlpfusion.report.units import ABSENT
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, TypeAlias
 
-    from mlpfusion.readings import Finding, Reading, Spread, Tally
-    from mlpfusion.records import Kernel
+    from mlpfusion.records.profile import Kernel
+    from mlpfusion.records.trace import Finding, Reading, Spread, Tally
 
     Told: TypeAlias = tuple[Reading, Sequence[Finding]]
 

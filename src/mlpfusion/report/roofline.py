@@ -12,8 +12,8 @@ from mlpfusion.report.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.ledgers import Ceilings, Step
-    from mlpfusion.records import Row
+    from mlpfusion.records.profile import Row
+    from mlpfusion.records.traffic import Ceilings, Step
 
 _HEADS = ["backend", "#", "kernel", "MB", "µs", "minimum µs", "of roofline", "bound by", "GB/s", "TFLOP/s", "note"]
 

@@ -8,7 +8,7 @@ from mlpfusion.report import units
 from mlpfusion.report.units import ABSENT
 
 if TYPE_CHECKING:
-    from mlpfusion.records import Ratio
+    from mlpfusion.records.profile import Ratio
 
 DIRECTION: Final = "above 1 is faster"
 

@@ -32,7 +32,7 @@ from mlpfusion.spec import one_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mlpfusion.records import Profile, Row
+    from mlpfusion.records.profile import Profile, Row
     from mlpfusion.report.columns import ClockName, Column, Group, Value
 
 COLUMNS: Final = (BACKEND.key, *(column.key for column in all_columns()))

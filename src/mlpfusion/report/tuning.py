@@ -13,8 +13,8 @@ from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:
-    from mlpfusion.records import Clock
-    from mlpfusion.tunings import Answer, Tuning
+    from mlpfusion.records.profile import Clock
+    from mlpfusion.records.tuning import Answer, Tuning
 
 _HEADS: Final = (
     "kernels",

@@ -13,7 +13,7 @@ from mlpfusion.spec import DTYPES, one_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.verdicts import Checked, Validation, Verdict
+    from mlpfusion.records.validation import Checked, Validation, Verdict
 
 _SHOWN: Final = {"pass": "pass", "fail": "FAIL", "reported": "see below", "not decidable here": "not here"}
 _KINDS: Final = {"act_mul": "act·mul", "mlp": "gated MLP", None: "not loaded"}

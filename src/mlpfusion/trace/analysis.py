@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from mlpfusion.records import Analysis, Kernel, Launches
+from mlpfusion.records.profile import Analysis, Kernel, Launches
 from mlpfusion.spread import fifths
 from mlpfusion.trace.busy import busy_ns, union_ns
 from mlpfusion.trace.calls import is_sync

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.errors import UsageError
-from mlpfusion.readings import Damage
+from mlpfusion.records.trace import Damage
 from mlpfusion.trace import header
 from mlpfusion.trace.entry import Entry, decode_alone, repaired
 from mlpfusion.trace.header import END, HeaderScan

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from mlpfusion.readings import CountChange, Difference, HostEvent, PartChange, Reading, TimeChange
-from mlpfusion.records import PreOpParts
+from mlpfusion.records.profile import PreOpParts
+from mlpfusion.records.trace import CountChange, Difference, HostEvent, PartChange, Reading, TimeChange
 from mlpfusion.spread import median_interval
 from mlpfusion.trace import facts, pairs
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mlpfusion.device import DeviceKind
-    from mlpfusion.ledgers import Role
-    from mlpfusion.readings import KernelPair, Spread
-    from mlpfusion.records import Clock, Kernel, Launches, PreOps, Row
+    from mlpfusion.records.profile import Clock, Kernel, Launches, PreOps, Row
+    from mlpfusion.records.trace import KernelPair, Spread
+    from mlpfusion.records.traffic import Role
 
 Side: TypeAlias = "Reading | Row"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records import Explanation
+from mlpfusion.records.profile import Explanation
 from mlpfusion.trace import ops
 from mlpfusion.trace.demangle import demangle
 from mlpfusion.trace.names import parse
@@ -12,7 +12,7 @@ from mlpfusion.trace.names import parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records import Decoded
+    from mlpfusion.records.profile import Decoded
     from mlpfusion.trace.parsed import Parsed
 
 _MAKERS: Final = {

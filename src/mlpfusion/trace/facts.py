@@ -7,7 +7,7 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.readings import FirstCall, GraphReplay, HostEvent, Region, Spread, StreamUse, Tally
+from mlpfusion.records.trace import FirstCall, GraphReplay, HostEvent, Region, Spread, StreamUse, Tally
 from mlpfusion.spread import fifths
 from mlpfusion.trace.busy import busy_ns, stream_busy_ns
 from mlpfusion.trace.link import by_call, rows_of

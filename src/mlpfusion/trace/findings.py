@@ -8,8 +8,8 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from mlpfusion.readings import Finding
-from mlpfusion.records import PreOpParts
+from mlpfusion.records.profile import PreOpParts
+from mlpfusion.records.trace import Finding
 from mlpfusion.trace import work_findings
 from mlpfusion.trace.calls import is_sync
 from mlpfusion.trace.work_findings import counted
@@ -17,7 +17,7 @@ from mlpfusion.trace.work_findings import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mlpfusion.readings import Reading, Tally
+    from mlpfusion.records.trace import Reading, Tally
 
 Asked: TypeAlias = Literal["compile", "cudagraphs"]
 

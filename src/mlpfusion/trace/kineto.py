@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from mlpfusion.errors import UsageError
-from mlpfusion.readings import Integrity
+from mlpfusion.records.trace import Integrity
 from mlpfusion.trace.blocks import Blocks
 from mlpfusion.trace.chrome import Category
 from mlpfusion.trace.columns import Columns, Kind, Place

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
 
-from mlpfusion.records import Decoded
+from mlpfusion.records.profile import Decoded
 from mlpfusion.trace import names_amd, names_aten, names_cublas, names_cutlass, names_triton, ops
 from mlpfusion.trace.demangle import demangle
 from mlpfusion.trace.parsed import Parsed, established, likely

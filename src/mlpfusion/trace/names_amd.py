@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mlpfusion.records import Decoded, Token
+from mlpfusion.records.profile import Decoded, Token
 from mlpfusion.trace.parsed import LAYOUTS, Parsed, established, layout_token, likely, tile_token, torch_tile, unknown
 
 _TYPES: Final = {"B": "bfloat16", "H": "float16", "S": "float32", "D": "float64", "C": "complex64", "I": "int32",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from mlpfusion.records import Decoded, Token
+from mlpfusion.records.profile import Decoded, Token
 from mlpfusion.trace import ops
 from mlpfusion.trace.parsed import DTYPES, Parsed, established, likely, unknown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mlpfusion.records import Decoded, Token
+from mlpfusion.records.profile import Decoded, Token
 from mlpfusion.trace.names_cublas import CORE, INSTRUCTIONS, core_token, split_token
 from mlpfusion.trace.parsed import (
     DTYPES,

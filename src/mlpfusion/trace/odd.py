@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.readings import OddCall
+from mlpfusion.records.trace import OddCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

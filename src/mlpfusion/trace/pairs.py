@@ -6,14 +6,14 @@ from collections import defaultdict, deque
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.readings import FieldChange, KernelPair
+from mlpfusion.records.trace import FieldChange, KernelPair
 from mlpfusion.trace import ops
 from mlpfusion.trace.names import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mlpfusion.records import Decoded, Kernel
+    from mlpfusion.records.profile import Decoded, Kernel
 
 _Found = list[tuple[int | None, int | None]]
 

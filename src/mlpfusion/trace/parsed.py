@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from mlpfusion.records import Certainty, Decoded, Token
+from mlpfusion.records.profile import Certainty, Decoded, Token
 
 # Element types as libraries spell them; what is not here is not known.
 DTYPES: Final = {

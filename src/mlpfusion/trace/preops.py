@@ -8,7 +8,7 @@ from functools import lru_cache
 from statistics import median, median_low
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from mlpfusion.records import PreOpParts, PreOps
+from mlpfusion.records.profile import PreOpParts, PreOps
 from mlpfusion.trace.calls import is_copy
 from mlpfusion.trace.chrome import DEVICE_WORK
 

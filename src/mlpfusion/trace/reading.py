@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.readings import Reading
+from mlpfusion.records.trace import Reading
 from mlpfusion.trace import facts, kineto, select
 from mlpfusion.trace.analysis import COMPILING, analyse_calls, lost
 from mlpfusion.trace.busy import idle_shares
@@ -23,7 +23,7 @@ from mlpfusion.trace.source import MAX_BYTES
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
-    from mlpfusion.readings import CallChoice
+    from mlpfusion.records.trace import CallChoice
     from mlpfusion.trace.analysis import Analysed
     from mlpfusion.trace.calls import Calls
     from mlpfusion.trace.kineto import Trace

@@ -9,8 +9,8 @@ from mlpfusion.trace import ops
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.ledgers import Role
-    from mlpfusion.records import Decoded
+    from mlpfusion.records.profile import Decoded
+    from mlpfusion.records.traffic import Role
     from mlpfusion.trace.calls import Work
 
 _MATRIX_ROLES: Final[dict[int, tuple[Role, ...]]] = {

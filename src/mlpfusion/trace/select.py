@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.readings import CallChoice
+from mlpfusion.records.trace import CallChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion.ledgers import DeviceWork
+from mlpfusion.records.traffic import DeviceWork
 from mlpfusion.trace.analysis import analyse_calls
 from mlpfusion.trace.link import annotated, find_calls
 from mlpfusion.trace.names import decode
@@ -12,7 +12,7 @@ from mlpfusion.trace.select import CALL
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
-    from mlpfusion.records import Analysis
+    from mlpfusion.records.profile import Analysis
     from mlpfusion.trace.analysis import Analysed
     from mlpfusion.trace.calls import Calls
     from mlpfusion.trace.kineto import Trace

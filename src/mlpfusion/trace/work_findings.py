@@ -6,14 +6,14 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.readings import Finding
+from mlpfusion.records.trace import Finding
 from mlpfusion.trace import ops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mlpfusion.readings import Reading
-    from mlpfusion.records import Kernel
+    from mlpfusion.records.profile import Kernel
+    from mlpfusion.records.trace import Reading
 
 # A launch costs the host 2 to 5 µs and the device about as long between kernels: below 10 µs of work it weighs.
 SMALL_US: Final = 10.0

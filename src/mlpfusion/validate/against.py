@@ -5,23 +5,23 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mlpfusion.records import Ratio
+from mlpfusion.records.profile import Ratio
+from mlpfusion.records.validation import Launched, Peer
 from mlpfusion.reference import error
 from mlpfusion.spread import median_interval
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks_values import SCALES
 from mlpfusion.validate.exam import Sizes, peer_target
 from mlpfusion.validate.hired import DiedError, RaisedError, UndecidableError
-from mlpfusion.verdicts import Launched, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
     from mlpfusion.validate.channel import Facts, Tensors
     from mlpfusion.validate.exam import Exam
-    from mlpfusion.verdicts import Kind
 
     Ask = Callable[..., tuple[Tensors, Facts]]
 

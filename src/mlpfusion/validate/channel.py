@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from mlpfusion.device import DeviceKind
-from mlpfusion.records import Record
+from mlpfusion.records.profile import Record
+from mlpfusion.records.validation import Kind
 from mlpfusion.spec import Activation
-from mlpfusion.verdicts import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion.backend import first_line
+from mlpfusion.records.validation import Checked
 from mlpfusion.validate import excuses
 from mlpfusion.validate.exam import FaultError, Found, failed, is_refusal, reported, undecided
 from mlpfusion.validate.hired import DiedError, RaisedError, UndecidableError
-from mlpfusion.verdicts import Checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
     from mlpfusion.validate.exam import Exam
-    from mlpfusion.verdicts import Kind
 
 BOTH: Final[frozenset[Kind]] = frozenset(("act_mul", "mlp"))
 ACT_MUL: Final[frozenset[Kind]] = frozenset(("act_mul",))

@@ -31,10 +31,10 @@ from mlpfusion.validate.hired import RaisedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
     from mlpfusion.validate.channel import Facts, Tensors
     from mlpfusion.validate.exam import Exam
-    from mlpfusion.verdicts import Kind
 
 # No multiple of any tile, a multiple of most, rows of an odd length, and multiples of 8 alone, for vectors of 8.
 WRITTEN: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.errors import MlpfusionError
+from mlpfusion.records.validation import Control, Judged
 from mlpfusion.validate.exam import Asked
 from mlpfusion.validate.run import Order, examine
-from mlpfusion.verdicts import Control, Judged
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
+    from mlpfusion.records.validation import Verdict
     from mlpfusion.validate.run import Bench, Tell
-    from mlpfusion.verdicts import Verdict
 
 TABLE: Final = "controls.json"
 

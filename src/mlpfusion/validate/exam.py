@@ -18,11 +18,11 @@ from mlpfusion.validate.sweeps import Sweeps, rows_of
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
+    from mlpfusion.records.validation import Kind, Status
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.validate.channel import Facts, Loaded, Tensors
     from mlpfusion.validate.excuses import Excuse
     from mlpfusion.validate.hired import Hired
-    from mlpfusion.verdicts import Kind, Status
 
 # Shapes of gate, or rows of x, of which one at least must be differentiable in a target that is: none is special.
 TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}

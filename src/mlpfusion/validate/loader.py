@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.device import Device
+    from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Activation
-    from mlpfusion.verdicts import Kind
 
 OPERANDS: Final[dict[Kind, tuple[str, ...]]] = {"act_mul": ("gate", "up"), "mlp": ("x", "wg", "wu", "wd")}
 VALID: Final = (

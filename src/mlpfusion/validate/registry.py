@@ -8,8 +8,8 @@ from mlpfusion.errors import UsageError
 from mlpfusion.validate import checks_basic, checks_gradients, checks_layouts, checks_mlp, checks_modes, checks_values
 
 if TYPE_CHECKING:
+    from mlpfusion.records.validation import Kind
     from mlpfusion.validate.checks import Check
-    from mlpfusion.verdicts import Kind
 
 _VALUES: Final = {check.name: check for check in checks_values.CHECKS}
 

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 
 from mlpfusion.errors import UsageError
+from mlpfusion.records.validation import Checked, Peer, Verdict
 from mlpfusion.spec import DTYPES
 from mlpfusion.validate import against
 from mlpfusion.validate.checks import carry_out, told
 from mlpfusion.validate.exam import SIZES, Asked, Exam, failed
 from mlpfusion.validate.hired import DiedError, Hired, RaisedError, UndecidableError
 from mlpfusion.validate.registry import DECISIVE, TRAINING, check_kinds, selected
-from mlpfusion.verdicts import Checked, Peer, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mlpfusion.device import DeviceKind
+    from mlpfusion.records.validation import Kind, Word
     from mlpfusion.spec import Activation
     from mlpfusion.validate.channel import Loaded
-    from mlpfusion.verdicts import Kind, Word
 
     Tell = Callable[[str, str], None]
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device, DeviceKind
-from mlpfusion.records import Environment, Ratio, Record
+from mlpfusion.records.profile import Environment, Ratio, Record
 from mlpfusion.spec import Activation, Dtype
 
 SCHEMA: Final = 1

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mlpfusion.ledgers import Role
-from mlpfusion.records import Analysis, Kernel, Record
+from mlpfusion.records.profile import Analysis, Kernel, Record
+from mlpfusion.records.traffic import Role
 
 
 class CallChoice(Record, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.ledgers import Ceilings, Intermediate, Role, ScheduledGraph, Step
 from mlpfusion.quantities import Count, Error, Factor, PositiveTime, Share, Some, Time
+from mlpfusion.records.traffic import Ceilings, Intermediate, Role, ScheduledGraph, Step
 from mlpfusion.spec import Workload
 
 SCHEMA: Final = 1

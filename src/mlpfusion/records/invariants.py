@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion.choices import Choice, Point
-from mlpfusion.ledgers import Ceilings
-from mlpfusion.records import Clock, Kernel, Profile, Ratio, Row
+from mlpfusion.records.choice import Choice, Point
+from mlpfusion.records.profile import Clock, Kernel, Profile, Ratio, Row
+from mlpfusion.records.traffic import Ceilings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

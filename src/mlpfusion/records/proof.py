@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from mlpfusion.device import Device
-from mlpfusion.records import Accuracy, Clock, Environment, Ratio, Record
+from mlpfusion.records.profile import Accuracy, Clock, Environment, Ratio, Record
 from mlpfusion.spec import MLPSpec, Mode
 
 SCHEMA: Final = 1
