@@ -22,11 +22,12 @@ import fused_text
 import msgspec
 import torch
 
-from mlpfusion import backend, device, environment, files, provenance, reference
+from mlpfusion import backend, device, environment, provenance, reference
 from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
 from mlpfusion.measure.clocks import Contender, capture, race
 from mlpfusion.measure.memory import saved_bytes
 from mlpfusion.spread import QUANTILE_SAMPLES
+from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,12 +23,13 @@ import msgspec
 import torch
 from tabulate import tabulate
 
-from mlpfusion import device, environment, files, provenance
+from mlpfusion import device, environment, provenance
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.records.profile import Environment, Ratio, Record
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mlpfusion import api, holding, store
+from mlpfusion import api, holding
 from mlpfusion.device import detect
 from mlpfusion.models import decide, known
 from mlpfusion.records.choice import SCHEMA, Choice, Range
 from mlpfusion.records.profile import Accuracy, Clock, Clocks, Memory, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.storage import results
 
 SPEC = MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32")
 GOOD = Accuracy(max_error=1.0, rms_error=1.0, eager_max_error=1.0, eager_rms_error=1.0, rows=1, elements=16)
@@ -71,12 +72,12 @@ class Bench:
             on_event(api.Progress("qualify", name, "ok"))
             found = profile(*done, tokens=work.tokens, mode=work.mode, spec=work.spec, complete=False)
             if json is not None:
-                store.save(found, json)
+                results.save(found, json)
             if self.stop_after == (work.tokens, name):
                 raise KeyboardInterrupt
         on_event(api.Progress("race", None, "done"))
         if json is not None:
-            store.save(replace(found, complete=True), json)
+            results.save(replace(found, complete=True), json)
         return replace(found, complete=True)
 
 

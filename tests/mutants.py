@@ -14,11 +14,12 @@ from unittest import mock
 
 import typer
 
-from mlpfusion import choice_file, cli, store
+from mlpfusion import cli
 from mlpfusion.auto import Auto
 from mlpfusion.device import Device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.models import choose, rows
+from mlpfusion.storage import choice, results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,14 +154,14 @@ def read_profile(path: Path, whole: Path, names: list[str]) -> int:
         for fmt, name in zip(FORMATS, names * 4, strict=False)
     ]
     with contextlib.suppress(MlpfusionError):
-        store.check_file(path)
+        results.check_file(path)
     if check(["table", str(path)]):
         assert check(others[path.stat().st_size % len(others)]) == 2
         return 0
     for args in others:
         check(args)
     assert check(["read", str(path)]) == 2
-    store.encode(store.load(path))
+    results.encode(results.load(path))
     return 1
 
 
@@ -174,9 +175,9 @@ def read_choice(path: Path) -> int:
     from mlpfusion.report import choice as report
 
     with contextlib.suppress(MlpfusionError):
-        choice_file.check_file(path)
+        choice.check_file(path)
     try:
-        found = choice_file.load(path)
+        found = choice.load(path)
         for fmt in FORMATS:
             assert report.render(found, fmt)
         Auto(path).unsupported(found.spec, H200)
@@ -190,10 +191,10 @@ def read_folder(folder: Path) -> int:
     for fmt in FORMATS:
         code = check(["choose", "article", "--device", "h100-pcie", "--out", str(folder), "--format", fmt])
     try:
-        plan = choice_file.load_plan(folder / rows.PLAN_NAME)
+        plan = choice.load_plan(folder / rows.PLAN_NAME)
         with rows.planned(folder, plan, fresh=False):
             pass
-        found = [store.load(path) for path in sorted(folder.glob("inference-*.json"))]
+        found = [results.load(path) for path in sorted(folder.glob("inference-*.json"))]
         for each in found:
             rows.finished(each)
             rows.earlier(folder, each.workload)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion import api, store
+from mlpfusion import api
 from mlpfusion.cli import main
-from mlpfusion.files import alone
 from mlpfusion.models import choose, rows
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.storage import results
+from mlpfusion.storage.files import alone
 
 SPEC = MLPSpec(hidden_size=8, intermediate_size=8)
 WORK = Workload(spec=SPEC, batch=1, seq=1)
@@ -58,14 +59,14 @@ def test_what_an_earlier_run_left_is_not_lost(
     assert "name another directory, or --overwrite" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left)
     assert {path.read_bytes() for path in tmp_path.iterdir()} == {RESULT.read_bytes()}
-    assert store.check_directory(tmp_path, overwrite=True) == tmp_path
+    assert results.check_directory(tmp_path, overwrite=True) == tmp_path
 
 
 @pytest.mark.full  # a whole profile
 def test_a_run_that_asks_replaces_what_is_there(tmp_path: Path) -> None:
-    (tmp_path / store.RESULT_NAME).write_bytes(RESULT.read_bytes())
+    (tmp_path / results.RESULT_NAME).write_bytes(RESULT.read_bytes())
     made = api.profile(WORK, backends=["eager"], device="cpu", rounds=2, out=tmp_path, overwrite=True)
-    assert store.load(tmp_path / store.RESULT_NAME) == made
+    assert results.load(tmp_path / results.RESULT_NAME) == made
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, api.UsageError])

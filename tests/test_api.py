@@ -13,11 +13,12 @@ import pytest
 import torch
 from support import rings
 
-from mlpfusion import api, store
+from mlpfusion import api
 from mlpfusion.device import detect
 from mlpfusion.errors import UnknownBackendError, UsageError
 from mlpfusion.measure import supervise, tasks
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.storage import results
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the run without a GPU")
 
@@ -206,7 +207,7 @@ def test_the_race_went_on_without_the_one_that_crashed(result):
 def test_the_files_hold_the_result_and_loadable_traces(result):
     profile, out, _ = result
     assert profile.complete
-    assert store.load(out / "copy.json") == store.load(out / store.RESULT_NAME) == profile
+    assert results.load(out / "copy.json") == results.load(out / results.RESULT_NAME) == profile
     for one in profile.rows:
         if one.trace_file:
             events = json.loads(gzip.decompress((out / one.trace_file).read_bytes()))["traceEvents"]

@@ -11,9 +11,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from mlpfusion import GatedMLP, choice_file
+from mlpfusion import GatedMLP
 from mlpfusion.auto import Auto
 from mlpfusion.errors import BackendUnavailableError, UsageError
+from mlpfusion.storage import choice
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 
@@ -26,9 +27,9 @@ SPEC, a_choice, part = (made_here[name] for name in ("SPEC", "a_choice", "part")
 
 def test_a_choice_comes_back_from_its_file(tmp_path):
     made = a_choice(part("eager", 1, 8), part("compile", 9))
-    choice_file.save(made, tmp_path / "choice.json")
-    assert choice_file.load(tmp_path / "choice.json") == made
-    assert choice_file.encode(made) == choice_file.encode(choice_file.load(tmp_path / "choice.json"))
+    choice.save(made, tmp_path / "choice.json")
+    assert choice.load(tmp_path / "choice.json") == made
+    assert choice.encode(made) == choice.encode(choice.load(tmp_path / "choice.json"))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_a_choice_comes_back_from_its_file(tmp_path):
 )
 def test_a_damaged_file_is_one_line(tmp_path, change, said):
     path = tmp_path / "choice.json"
-    path.write_text(change(choice_file.encode(a_choice(part("eager", 1, 8), part("compile", 9)))), encoding="utf-8")
+    path.write_text(change(choice.encode(a_choice(part("eager", 1, 8), part("compile", 9)))), encoding="utf-8")
     with pytest.raises(UsageError, match=said) as caught:
         GatedMLP(SPEC, backend="auto", choice=path)
     assert len(str(caught.value).splitlines()) == 1

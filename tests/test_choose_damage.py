@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlpfusion import GatedMLP, choice_file
+from mlpfusion import GatedMLP
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.models import choose, known, rows
+from mlpfusion.storage import choice
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 
@@ -84,7 +85,7 @@ def test_no_name_is_no_model():
 
 def said_of(tmp_path, change):
     """What a module says of a choice file after a change to its values."""
-    values = json.loads(choice_file.encode(a_choice(part("eager", 1, 8), part("compile", 9))))
+    values = json.loads(choice.encode(a_choice(part("eager", 1, 8), part("compile", 9))))
     change(values)
     path = tmp_path / "choice.json"
     path.write_text(json.dumps(values), encoding="utf-8")

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlpfusion import api, choice_file
+from mlpfusion import api
 from mlpfusion import device as devices
 from mlpfusion.errors import UsageError
 from mlpfusion.models import choose, known, rows
 from mlpfusion.models.time_left import TimeLeft
 from mlpfusion.spec import Workload
+from mlpfusion.storage import choice
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 
@@ -78,7 +79,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     made = choose.choose(SPEC, **ASKED, out=tmp_path)
     assert again.asked == [("inference", 100, ["compile"])]
     assert (made.ranges[0].first, made.ranges[0].backend) == (1, "eager")
-    assert choice_file.load(tmp_path / rows.CHOICE_NAME) == made
+    assert choice.load(tmp_path / rows.CHOICE_NAME) == made
     third = Bench(monkeypatch)
     assert choose.choose(SPEC, **ASKED, out=tmp_path).ranges == made.ranges
     assert third.asked == []

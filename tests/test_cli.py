@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from mlpfusion import backend, cli, planned, store
+from mlpfusion import backend, cli, planned
 from mlpfusion.device import Device
 from mlpfusion.records.profile import SCHEMA, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,10 +55,10 @@ def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def profile(workload: Workload, **asked: Any) -> Profile:
         fake.asked = {"workload": workload, **asked}
         asked["on_event"](SimpleNamespace(stage="qualify", backend="eager", text="ok\nin 0.1 s"))
-        for path in (asked["json"], asked["out"] and asked["out"] / store.RESULT_NAME):
+        for path in (asked["json"], asked["out"] and asked["out"] / results.RESULT_NAME):
             if path is not None and fake.rows:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                store.save(result(workload, *fake.rows, complete=fake.raises is None), path)
+                results.save(result(workload, *fake.rows, complete=fake.raises is None), path)
         if fake.raises is not None:
             raise fake.raises
         return result(workload, *fake.rows)
@@ -175,7 +176,7 @@ def test_a_gpu_that_is_not_there_is_named(
 
 @pytest.mark.parametrize("args", [["--format", "xml"], ["--columns", "speed"], ["--columns", "status,status"]])
 def test_table_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path, args: list[str]) -> None:
-    store.save(result(SMALL, OK), tmp_path / "r.json")
+    results.save(result(SMALL, OK), tmp_path / "r.json")
     refused(capsys, "table", str(tmp_path / "r.json"), *args)
 
 
@@ -282,9 +283,9 @@ def test_an_interrupt_says_what_was_saved(
     code, out, err = run(capsys, "profile", "--json", str(path))
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == f"mlpfusion: interrupted; 1 finished row saved in {path}"
-    assert len(store.load(path).rows) == 1
+    assert len(results.load(path).rows) == 1
     code, _, err = run(capsys, "profile", "--out", str(tmp_path / "out"))
-    assert err.splitlines()[-1].endswith(f"saved in {tmp_path / 'out' / store.RESULT_NAME}")
+    assert err.splitlines()[-1].endswith(f"saved in {tmp_path / 'out' / results.RESULT_NAME}")
     _, _, err = run(capsys, "profile")
     assert err.splitlines()[-1].endswith("nothing was saved: neither --json nor --out was given")
     api.rows = ()  # an older run's file is still there
@@ -340,7 +341,7 @@ def test_backends_says_what_a_profile_does_with_each(
 
 @pytest.mark.parametrize("fmt", ["text", "github", "csv", "json"])
 def test_table_prints_a_result_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, fmt: str) -> None:
-    store.save(result(SMALL, OK, UNAVAILABLE), tmp_path / "r.json")
+    results.save(result(SMALL, OK, UNAVAILABLE), tmp_path / "r.json")
     code, out, err = run(capsys, "table", str(tmp_path / "r.json"), "--format", fmt)
     assert (code, err) == (0, "")
     assert "liger" in out
@@ -381,7 +382,7 @@ def test_help_stays_light() -> None:
 
 
 def test_reading_a_table_needs_no_torch(tmp_path: Path) -> None:
-    store.save(result(SMALL, OK), tmp_path / "r.json")
+    results.save(result(SMALL, OK), tmp_path / "r.json")
     code = "import sys; sys.modules['torch'] = None; from mlpfusion.cli import main; sys.exit(main(sys.argv[1:]))"
     done = spawn("-c", code, "table", str(tmp_path / "r.json"))
     assert (done.returncode, done.stderr) == (0, "")
@@ -396,7 +397,7 @@ def test_the_module_runs_as_a_command_and_ends_with_its_exit_code() -> None:
 
 def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
     rows = [msgspec.structs.replace(UNAVAILABLE, reason="x" * 200_000)]
-    store.save(result(SMALL, OK, *rows), tmp_path / "r.json")
+    results.save(result(SMALL, OK, *rows), tmp_path / "r.json")
     command = f"{sys.executable} -m mlpfusion table {tmp_path / 'r.json'} | head -c 10"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -104,7 +104,7 @@ def test_limits_that_are_none(number: str, capsys: pytest.CaptureFixture[str]) -
         assert printed.err == f"mlpfusion: {option} must be {limit}, got '{number}'\n"
 
 
-@pytest.mark.parametrize("name", ["mlpfusion.cli", "typer", "mlpfusion.store"])
+@pytest.mark.parametrize("name", ["mlpfusion.cli", "typer", "mlpfusion.storage.results"])
 def test_an_interrupt_while_modules_are_imported_is_one_line(name: str) -> None:
     code = f"""
 import runpy, sys

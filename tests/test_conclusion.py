@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion import cli, store
+from mlpfusion import cli
 from mlpfusion.backend import BUILT_IN
 from mlpfusion.records.profile import Clock, Clocks, Profile, Ratio, Row
 from mlpfusion.report.conclusion import MOST_LINES
 from mlpfusion.report.table import render
+from mlpfusion.storage import results
 
 ROOT = Path(__file__).parents[1]
 made_here = runpy.run_path(str(Path(__file__).with_name("profiles_made.py")))
@@ -169,8 +170,8 @@ def test_what_to_do_next_are_commands_that_parse(tmp_path: Path, capsys: pytest.
     file = tmp_path / "a result.json"
     silu = msgspec.structs.replace(profile().workload.spec, activation="silu")
     work = msgspec.structs.replace(profile().workload, spec=silu)
-    store.save(profile(timed("eager", 100), timed("packed", 80), workload=work), file)
-    text = render(store.load(file), source=str(file))
+    results.save(profile(timed("eager", 100), timed("packed", 80), workload=work), file)
+    text = render(results.load(file), source=str(file))
     commands = ended(text)["next"].splitlines()
     assert commands == [
         f"mlpfusion table '{file}' --full",
@@ -222,7 +223,7 @@ def profiles_in(path: Path) -> list[Profile]:
     """The profiles in a recorded file, of whichever kind it is."""
     document = json.loads(path.read_text(encoding="utf-8"))
     if document.get("kind") == "profile":
-        return [store.load(path)]
+        return [results.load(path)]
     if document.get("kind") == "traffic":
         return [msgspec.convert(each, Profile, strict=False) for each in document["profiles"].values()]
     return []
@@ -284,6 +285,6 @@ def test_the_legend_fits_too(fmt: str) -> None:
 
 def test_full_and_columns_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
-    store.save(profile(), file)
+    results.save(profile(), file)
     assert cli.main(["table", str(file), "--full", "--columns", "status"]) == 2
     assert capsys.readouterr().err == "mlpfusion: --full shows all columns: give it or --columns, not both\n"

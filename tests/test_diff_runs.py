@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from mlpfusion import store, tracing
+from mlpfusion import tracing
 from mlpfusion.report import difference
+from mlpfusion.storage import results
 
 RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-article.json"
-PROFILE = store.load(RESULT)
+PROFILE = results.load(RESULT)
 
 
 def other(tmp_path: Path, *, device: dict[str, Any] | None = None, **environment: Any) -> str:
@@ -22,7 +23,7 @@ def other(tmp_path: Path, *, device: dict[str, Any] | None = None, **environment
         environment=msgspec.structs.replace(PROFILE.environment, **environment),
     )
     path = tmp_path / "other.json"
-    store.save(changed, path)
+    results.save(changed, path)
     return f"{path}:eager"
 
 

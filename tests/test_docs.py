@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 import mlpfusion
-from mlpfusion import cli, store
+from mlpfusion import cli
 from mlpfusion.errors import MlpfusionError
+from mlpfusion.storage import results
 
 ROOT = Path(__file__).parents[1]
 SITE = sorted((ROOT / "docs").glob("*.md"))
@@ -183,7 +184,7 @@ def test_an_example_runs(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     names: dict[str, Any] = {"model": Model(), "ids": torch.randint(64, (2, 7)), "x": torch.ones(4)}
     names["step"] = torch.sin
-    monkeypatch.setattr(mlpfusion, "profile", lambda *args, **options: store.load(RECORDED), raising=False)
+    monkeypatch.setattr(mlpfusion, "profile", lambda *args, **options: results.load(RECORDED), raising=False)
     text = block.text.replace(', device="cuda"', ', device="cpu"')
     if 'device="cpu"' in text and "choices/" not in text:  # where Triton's interpreter takes no bfloat16
         text = text.replace(", intermediate_size", ', dtype="float32", intermediate_size')

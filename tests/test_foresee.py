@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mlpfusion import api, store
+from mlpfusion import api
 from mlpfusion import device as devices
 from mlpfusion.__main__ import main as run_main
 from mlpfusion.device import Device
@@ -20,6 +20,7 @@ from mlpfusion.models import foresee, predict
 from mlpfusion.records.profile import Accuracy, Profile, Row, Traffic
 from mlpfusion.records.traffic import Step
 from mlpfusion.report import foreseen
+from mlpfusion.storage import results
 
 A100 = "NVIDIA A100-SXM4-80GB"
 RECORDED = json.loads((Path(__file__).parents[1] / "bench" / "results" / "h200-traffic.json").read_text("utf-8"))
@@ -57,7 +58,7 @@ def no_gpu(monkeypatch):
 
 def saved(folder, found):
     folder.mkdir(exist_ok=True)
-    store.save(found, folder / f"{found.workload.mode}-{found.workload.tokens}.json")
+    results.save(found, folder / f"{found.workload.mode}-{found.workload.tokens}.json")
 
 
 # ---- what is foreseen ------------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def test_without_rows_the_gpu_at_hand_is_measured_and_no_choice_is_written(tmp_p
     def measure(work, *, backends, json, **options):
         asked.append((work.tokens, list(backends)))
         made = replace(profile(row("eager"), row("liger", 0.5)), workload=work)
-        store.save(made, json)
+        results.save(made, json)
         return made
 
     monkeypatch.setattr(api, "profile", measure)

@@ -15,13 +15,14 @@ import msgspec
 import pytest
 from support import rings
 
-from mlpfusion import cli, files, store, validating
+from mlpfusion import cli, validating
 from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
 from mlpfusion.measure import recorder, supervise
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import SelfTest, Validation, Verdict
 from mlpfusion.report import table
+from mlpfusion.storage import files, results
 
 RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-choose-article" / "inference-1.json"
 DATA = Path(__file__).parent / "data"
@@ -43,7 +44,7 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path, most: int) -> None:
         timeout=1200,
         check=False,
     )
-    kept = tmp_path / "out" / store.RESULT_NAME
+    kept = tmp_path / "out" / results.RESULT_NAME
     said = done.stdout + done.stderr + (kept.read_text() if kept.exists() else "")
     assert done.returncode == 1, said
     assert "File too large" in said
@@ -51,9 +52,9 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path, most: int) -> None:
     assert not any(trace in said for trace in (str(scratch), ".part", "mlpfusion-"))
     assert not [*scratch.glob("mlpfusion*")]
     if kept.exists():
-        assert store.load(kept).complete
-        assert table.render(store.load(kept), "json")
-        assert [path.name for path in kept.parent.iterdir()] == [store.RESULT_NAME]
+        assert results.load(kept).complete
+        assert table.render(results.load(kept), "json")
+        assert [path.name for path in kept.parent.iterdir()] == [results.RESULT_NAME]
     else:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["scratch"]
 
@@ -71,7 +72,7 @@ def test_a_result_that_the_disk_refuses(
 
     monkeypatch.setattr(*((os, "fsync") if call == "fsync" else (Path, "replace")), refused)
     with pytest.raises(MlpfusionError) as caught:
-        store.save(store.load(path), path)
+        results.save(results.load(path), path)
     assert str(caught.value) == f"cannot write result file {str(path)!r}: {os.strerror(number)}"
     assert path.read_bytes() == RESULT.read_bytes()
     assert os.listdir(tmp_path) == ["r.json"]
@@ -113,7 +114,7 @@ def test_a_worker_whose_log_the_disk_refused(tmp_path: Path, monkeypatch: pytest
 
 def test_a_device_that_is_full_is_no_result_file() -> None:
     with pytest.raises(MlpfusionError, match="'/dev/full' is not a regular file"):
-        store.check_file(Path("/dev/full"))
+        results.check_file(Path("/dev/full"))
 
 
 # ---- what took long is printed where it cannot be saved --------------------------------------------------------------

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mlpfusion_kernels.gate_up import tuned
 
-from mlpfusion import choice_file, cli, store
+from mlpfusion import cli
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import choice, results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parents[1] / "bench" / "results"
 CHOSEN = RESULTS / "h200-choose-gemma-2b"
 READERS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
-    "profile": (RESULTS / "h200-article.json", store.load),
-    "choice": (CHOSEN / "choice.json", choice_file.load),
-    "plan": (CHOSEN / "plan.json", choice_file.load_plan),
+    "profile": (RESULTS / "h200-article.json", results.load),
+    "choice": (CHOSEN / "choice.json", choice.load),
+    "plan": (CHOSEN / "plan.json", choice.load_plan),
 }
 
 

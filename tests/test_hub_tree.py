@@ -23,8 +23,8 @@ from kernels import (
     use_kernel_forward_from_hub,
     use_kernel_mapping,
 )
-from mlpfusion import hub_tree
-from mlpfusion.hub_tree import VARIANTS, build_hub_tree, installed_package
+from mlpfusion.storage import hub_tree
+from mlpfusion.storage.hub_tree import VARIANTS, build_hub_tree, installed_package
 
 SOURCE = Path(__file__).parents[1] / "kernels"
 LAYERS = {
@@ -140,9 +140,8 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_the_build_step_needs_no_torch(tmp_path: Path) -> None:
-    code = (
-        f"import sys; from mlpfusion.hub_tree import main; main([{str(tmp_path)!r}]); assert 'torch' not in sys.modules"
-    )
+    build = f"from mlpfusion.storage.hub_tree import main; main([{str(tmp_path)!r}])"
+    code = f"import sys; {build}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env=environment(), check=True, capture_output=True)
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion import cli, inputs, perfetto
+from mlpfusion import cli, perfetto
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
+from mlpfusion.storage import inputs
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "bench" / "results" / "h200-traffic.json"

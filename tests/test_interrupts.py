@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from support import rings
 
-from mlpfusion import interrupts, store
+from mlpfusion import interrupts
 from mlpfusion.measure import tasks
+from mlpfusion.storage import results
 
 HERE = Path(__file__).parent
 STRANGE = runpy.run_path(str(HERE / "strange_workers.py"))
@@ -87,7 +88,7 @@ def profiling(tmp_path):
 
 def check_what_is_left(folder: Path) -> None:
     assert gone(str(folder))
-    saved = store.load(folder / "r.json")
+    saved = results.load(folder / "r.json")
     assert [one.backend for one in saved.rows] == ["eager"]
     assert not saved.complete
     assert [path.name for path in (folder / "scratch").iterdir() if path.name.startswith("mlpfusion-")] == []

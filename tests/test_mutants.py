@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import rings
 
-from mlpfusion import choice_file, store
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage import results
 
 sys.path.insert(0, str(Path(__file__).parent))
 import mutants
@@ -115,11 +116,11 @@ def test_what_nothing_could_have_measured_is_refused_with_its_place(
     document = next(found for name, found in mutants.profiles() if name == "h200-choose-article/inference-8192.json")
     path = tmp_path / "result.json"
     path.write_text(json.dumps(document))
-    assert store.load(path).rows
+    assert results.load(path).rows
     change(document)
     path.write_text(json.dumps(document))
     with pytest.raises(UsageError) as raised:
-        store.load(path)
+        results.load(path)
     assert says in str(raised.value)
     assert main(["table", str(path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -156,5 +157,5 @@ def test_a_choice_that_contradicts_itself_is_refused(
     path = tmp_path / "choice.json"
     path.write_text(json.dumps(document))
     with pytest.raises(UsageError) as raised:
-        choice_file.load(path)
+        choice_storage.load(path)
     assert says in str(raised.value)

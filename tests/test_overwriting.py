@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mlpfusion import cli, store, tracing
+from mlpfusion import cli, tracing
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +98,7 @@ def test_a_trace_may_only_take_the_place_of_a_trace(folder: Path) -> None:
 
 
 def test_an_output_folder_keeps_a_result_that_is_not_ours(tmp_path: Path) -> None:
-    (tmp_path / store.RESULT_NAME).write_text("{}")
+    (tmp_path / results.RESULT_NAME).write_text("{}")
     with pytest.raises(UsageError, match="holds no 'profile'"):
-        store.check_directory(tmp_path, overwrite=True)
-    assert os.listdir(tmp_path) == [store.RESULT_NAME]
+        results.check_directory(tmp_path, overwrite=True)
+    assert os.listdir(tmp_path) == [results.RESULT_NAME]

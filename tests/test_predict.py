@@ -8,16 +8,16 @@ from statistics import median
 import msgspec
 import pytest
 
-from mlpfusion import store
 from mlpfusion.cli import main
 from mlpfusion.device import KNOWN_CARDS, Device
 from mlpfusion.errors import UsageError
 from mlpfusion.models.predict import RECORDED, Efficiency, efficiency, peaks_of, predict, predict_steps
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Step
+from mlpfusion.storage import results
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results"
-ARTICLE = store.load(RESULTS / "h200-article.json")
+ARTICLE = results.load(RESULTS / "h200-article.json")
 M, D, H = 8192, 768, 3072
 A100 = "NVIDIA A100-SXM4-80GB"
 GEMM = {"read_bytes": 2 * (M * D + D * H), "write_bytes": 2 * M * H, "flops": 2 * M * D * H}
@@ -126,7 +126,7 @@ def test_a_product_of_unknown_size_is_no_kernel_that_memory_bounds(tmp_path, cap
     found, whole = predict(profile(made, row(50.0, 60.0, 40.0, 50.0)), A100)
     assert (found.incomplete, whole.incomplete) == ("_geglu_tanh_forward_kernel", None)
     assert efficiency(profile(made)) is None  # nothing is known to be bound by memory
-    store.save(profile(made), tmp_path / "result.json")
+    results.save(profile(made), tmp_path / "result.json")
     assert main(["predict", str(tmp_path / "result.json")]) == 0
     shown = capsys.readouterr().out
     assert "odd: at least this long; how many operations _geglu_tanh_forward_kernel takes is not known" in shown
@@ -135,7 +135,7 @@ def test_a_product_of_unknown_size_is_no_kernel_that_memory_bounds(tmp_path, cap
 @pytest.mark.parametrize("fmt", ["text", "github"])
 def test_the_command_labels_every_figure_as_predicted(tmp_path, capsys, fmt):
     path = tmp_path / "result.json"
-    store.save(profile(row(50.0, 60.0, 40.0, 50.0)), path)
+    results.save(profile(row(50.0, 60.0, 40.0, 50.0)), path)
     assert main(["predict", str(path), "--format", fmt]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("predicted, not measured, for NVIDIA A100-SXM4-80GB (312 TFLOP/s, 2039 GB/s; NVIDIA A100")

@@ -15,11 +15,12 @@ import msgspec
 import pytest
 
 from mlpfusion import backend as registry
-from mlpfusion import choice_file, environment, holding, provenance, store
+from mlpfusion import environment, holding, provenance
 from mlpfusion.auto import Auto
 from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError
 from mlpfusion.records.profile import Row
+from mlpfusion.storage import choice, results
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {"mlpfusion": ROOT / "src" / "mlpfusion", "mlpfusion_kernels": ROOT / "kernels/torch-ext/mlpfusion_kernels"}
@@ -223,7 +224,7 @@ def test_rows_that_did_not_run_are_left_out_and_older_rows_are_looked_up() -> No
 
 def test_an_older_file_is_read_and_says_nothing_of_distributions() -> None:
     kept = ROOT / "bench" / "results" / "h200-article.json"
-    found = store.load(kept)
+    found = results.load(kept)
     assert found.environment.distributions == {}
     assert all(row.distributions == {} for row in found.rows)
 
@@ -247,7 +248,7 @@ def test_whatever_is_validated_has_a_version(target: str) -> None:
 
 def refusal(versions: dict[str, str | None]) -> str | None:
     """What `auto` says of the recorded choice, had it been measured here with these versions."""
-    kept = choice_file.load(ROOT / "bench" / "results" / "h200-choose-article" / "choice.json")
+    kept = choice.load(ROOT / "bench" / "results" / "h200-choose-article" / "choice.json")
     here = msgspec.structs.replace(detect("cpu"), interpreted=False)
     then = msgspec.structs.replace(kept.holds, device=here.name, capability=here.capability, versions=versions)
     return Auto(msgspec.structs.replace(kept, holds=then)).unsupported(kept.spec, here)

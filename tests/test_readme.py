@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlpfusion import GatedMLP, MLPSpec, backend, choice_file, store
+from mlpfusion import GatedMLP, MLPSpec, backend
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.report import choice
 from mlpfusion.report.table import render
+from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage import results as results_storage
 
 ROOT = Path(__file__).parents[1]
 README, BACKENDS, CHOOSE = (
@@ -58,7 +60,8 @@ def test_the_table_is_what_the_recorded_run_gives() -> None:
     command = re.search(r"`mlpfusion table (bench/results/\S+\.json) --format github`", README)
     assert command, "README names no file that its table is made of"
     assert (
-        between(README, "table").strip() == render(store.load(ROOT / command[1]), "github", source=command[1]).strip()
+        between(README, "table").strip()
+        == render(results_storage.load(ROOT / command[1]), "github", source=command[1]).strip()
     )
     assert "| triton " in between(README, "table")
 
@@ -66,7 +69,7 @@ def test_the_table_is_what_the_recorded_run_gives() -> None:
 @pytest.mark.parametrize("model", ["gemma-2b", "article"])
 def test_the_recorded_choices_are_what_the_page_shows(model: str) -> None:
     results = ROOT / "bench" / "results"
-    made = choice_file.load(results / f"h200-choose-{model}" / "choice.json")
+    made = choice_storage.load(results / f"h200-choose-{model}" / "choice.json")
     text = choice.render(made, "github")
     assert text == (results / f"h200-choose-{model}.md").read_text(encoding="utf-8")
     shown = between(CHOOSE, f"choose-{model}").strip()

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlpfusion import store
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
 from mlpfusion.records.profile import (
@@ -36,6 +35,7 @@ from mlpfusion.records.profile import (
 )
 from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Role, Step
 from mlpfusion.spec import ACTIVATIONS, DTYPES, MODES, MLPSpec, Workload
+from mlpfusion.storage import results
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)  # no lone surrogates: JSON has no place for them
 TIMES = st.floats(1e-9, 1e12)
@@ -255,16 +255,16 @@ def clocked(**clock: object) -> Profile:
 def test_a_profile_comes_back_as_it_was(tmp_path: Path, profile: Profile) -> None:
     path = tmp_path / "result.json"
     for named in (path, str(path)):
-        store.save(profile, named)
-        assert store.load(named) == profile
-        assert store.encode(store.load(path)) == path.read_text(encoding="utf-8")
+        results.save(profile, named)
+        assert results.load(named) == profile
+        assert results.encode(results.load(path)) == path.read_text(encoding="utf-8")
         assert os.listdir(tmp_path) == ["result.json"]
 
 
 def test_samples_are_kept_on_one_line(tmp_path: Path) -> None:
     samples = tuple(index + 0.125 for index in range(200))
-    store.save(clocked(samples=samples), tmp_path / "r.json")
-    assert store.load(tmp_path / "r.json").rows[0].clocks.wall_us.samples == samples
+    results.save(clocked(samples=samples), tmp_path / "r.json")
+    assert results.load(tmp_path / "r.json").rows[0].clocks.wall_us.samples == samples
     assert len((tmp_path / "r.json").read_text().splitlines()) < 80
 
 
@@ -272,17 +272,17 @@ def test_samples_are_kept_on_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["median", "samples"])
 def test_a_number_that_is_none_is_refused_and_the_old_file_stays(tmp_path: Path, field: str, value: float) -> None:
     path = tmp_path / "r.json"
-    store.save(a_profile(), path)
+    results.save(a_profile(), path)
     before = path.read_bytes()
     with pytest.raises(MeasurementError, match=rf"rows\[0\]\.clocks\.wall_us\.{field}.* is not a finite number"):
-        store.save(clocked(**{field: (1.0, value) if field == "samples" else value}), path)
+        results.save(clocked(**{field: (1.0, value) if field == "samples" else value}), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["r.json"]
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.json"
-    store.save(a_profile(), path)
+    results.save(a_profile(), path)
     before = path.read_bytes()
 
     def full(_: int) -> None:
@@ -290,20 +290,20 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(MlpfusionError, match="No space left on device"):
-        store.save(a_profile(created="later"), path)
+        results.save(a_profile(created="later"), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["r.json"]
 
 
 def test_a_link_keeps_pointing_at_what_was_written(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
-    store.save(a_profile(), tmp_path / "link.json")
+    results.save(a_profile(), tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
-    assert store.load(tmp_path / "real.json") == a_profile()
+    assert results.load(tmp_path / "real.json") == a_profile()
 
 
 def test_a_result_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
-    store.save(a_profile(), tmp_path / "r.json")
+    results.save(a_profile(), tmp_path / "r.json")
     (tmp_path / "plain").touch()
     assert stat.S_IMODE((tmp_path / "r.json").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
@@ -321,9 +321,9 @@ def test_where_no_result_file_can_be(tmp_path: Path) -> None:
         (Path("/proc/r.json"), "is not writable|cannot be written"),
     ]:
         with pytest.raises(UsageError, match=message):
-            store.check_file(path)
+            results.check_file(path)
         with pytest.raises(UsageError, match=message):
-            store.save(a_profile(), path)
+            results.save(a_profile(), path)
     assert not (tmp_path / "no").exists()
 
 
@@ -331,11 +331,11 @@ def test_where_no_output_directory_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UsageError, match="is a file, not a directory"):
-            store.check_directory(path, overwrite=True)
-    (tmp_path / "out" / store.RESULT_NAME).mkdir(parents=True)
+            results.check_directory(path, overwrite=True)
+    (tmp_path / "out" / results.RESULT_NAME).mkdir(parents=True)
     with pytest.raises(UsageError, match="is a directory"):
-        store.check_directory(tmp_path / "out", overwrite=True)
-    assert store.check_directory(tmp_path / "new" / "deep", overwrite=True) == tmp_path / "new" / "deep"
+        results.check_directory(tmp_path / "out", overwrite=True)
+    assert results.check_directory(tmp_path / "new" / "deep", overwrite=True) == tmp_path / "new" / "deep"
     assert sorted(os.listdir(tmp_path)) == ["file", "out"]
 
 
@@ -345,7 +345,7 @@ def test_where_the_system_would_refuse_an_output_directory(tmp_path: Path) -> No
     names = ["loop", "dangling", "n" * 300, f"new/{'n' * 300}", "null\0byte"]
     for path in (*(tmp_path / name for name in names), Path("/proc/foo"), Path("/proc/foo/deep")):
         with pytest.raises(UsageError, match="output directory") as caught:
-            store.check_directory(path, overwrite=True)
+            results.check_directory(path, overwrite=True)
         assert "\n" not in str(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["dangling", "loop"]
 
@@ -353,32 +353,32 @@ def test_where_the_system_would_refuse_an_output_directory(tmp_path: Path) -> No
 def test_a_folder_in_the_place_of_a_trace(tmp_path: Path) -> None:
     (tmp_path / "eager.trace.json.gz").mkdir()
     with pytest.raises(UsageError, match=r"'eager\.trace\.json\.gz' in it is not a regular file"):
-        store.check_directory(tmp_path, overwrite=True)
+        results.check_directory(tmp_path, overwrite=True)
 
 
 def test_the_longest_name_that_a_file_may_have(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 250 + ".json")
-    store.save(a_profile(), path)
-    assert store.load(path) == a_profile()
+    results.save(a_profile(), path)
+    assert results.load(path) == a_profile()
 
 
 def test_a_file_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(results, "_MOST_BYTES", 2**20)
     with pytest.raises(UsageError, match="result file '/dev/zero' is larger than 1 MiB"):
-        store.load("/dev/zero")
+        results.load("/dev/zero")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_directory_without_write_permission(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(UsageError, match="is not writable"):
-        store.check_file(tmp_path / "r.json")
+        results.check_file(tmp_path / "r.json")
     with pytest.raises(UsageError, match="is not writable"):
-        store.check_directory(tmp_path / "out", overwrite=True)
+        results.check_directory(tmp_path / "out", overwrite=True)
 
 
 def encoded(**changes: object) -> bytes:
-    return json.dumps({**json.loads(store.encode(a_profile())), **changes}).encode()
+    return json.dumps({**json.loads(results.encode(a_profile())), **changes}).encode()
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def encoded(**changes: object) -> bytes:
     [
         (b"", "is not JSON, or cut short"),
         (b"backend,status\n", "is not JSON, or cut short"),
-        (store.encode(a_profile()).encode()[:-40], "is not JSON, or cut short"),
+        (results.encode(a_profile()).encode()[:-40], "is not JSON, or cut short"),
         (b'{"schema": 1, "kind": "\xff"}', "is not JSON, or cut short"),
         (b"[" * 100_000, "is not JSON, or cut short|is not a result file"),
         (b"[1, 2]", "is not a result file of mlpfusion"),
@@ -403,13 +403,13 @@ def test_a_file_that_is_no_profile_is_named_in_one_line(tmp_path: Path, content:
     path = tmp_path / "r.json"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=message) as caught:
-        store.load(path)
+        results.load(path)
     assert "r.json" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
-        store.load(tmp_path / "r.json")
+        results.load(tmp_path / "r.json")
     with pytest.raises(UsageError, match="is a directory"):
-        store.load(tmp_path)
+        results.load(tmp_path)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mlpfusion import store
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ def step(field: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def test_the_recorded_one_is_read(tmp_path: Path) -> None:
-    assert store.load(written(tmp_path / "result.json", lambda traffic: None)).rows
+    assert results.load(written(tmp_path / "result.json", lambda traffic: None)).rows
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_numbers_that_cannot_be_are_named(
 ) -> None:
     path = written(tmp_path / "result.json", change)
     with pytest.raises(UsageError) as raised:
-        store.load(path)
+        results.load(path)
     assert "is a damaged profile: " in str(raised.value)
     assert says in str(raised.value)
     assert main(["table", str(path)]) == 2

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from mlpfusion import backend as registry
-from mlpfusion import choice_file
 from mlpfusion.errors import NothingSwappedError, UsageError
 from mlpfusion.models.swap import swap
 from mlpfusion.spec import MODES, MLPSpec
+from mlpfusion.storage import choice as choice_storage
 
 if TYPE_CHECKING:
     from mlpfusion.records.choice import Choice
@@ -47,7 +47,7 @@ def test_a_choice_says_which_backend_runs_how_many_tokens(tmp_path: Path) -> Non
     model, file = Plain(), tmp_path / "choice.json"
     few, many = torch.randn(3, 32), torch.randn(9, 32)
     expected = model(few), model(many)
-    choice_file.save(chosen("eager", "triton"), file)
+    choice_storage.save(chosen("eager", "triton"), file)
     for options in ({"choice": file}, {"backend": "auto", "choice": chosen("eager", "triton")}):
         with swap(model, **options) as handle:  # type: ignore[arg-type]
             assert handle.swapped[0].backend == "auto"

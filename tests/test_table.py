@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mlpfusion import store
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import Accuracy, Bound, Clocks, PreOps, Row
 from mlpfusion.report.columns import all_columns
 from mlpfusion.report.table import COLUMNS, FORMATS, render, shorten
+from mlpfusion.storage import results
 
 made_here = runpy.run_path(str(Path(__file__).with_name("profiles_made.py")))
 EAGER, COMPILE, LIGER, HUB, TRITON, GELU = (
@@ -208,7 +208,7 @@ def test_csv_has_one_full_line_per_backend() -> None:
 
 
 def test_json_is_the_result_file_itself() -> None:
-    assert render(profile(), "json") == store.encode(profile())
+    assert render(profile(), "json") == results.encode(profile())
 
 
 def test_chosen_columns_come_in_their_order_after_the_backend() -> None:

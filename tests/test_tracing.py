@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import mlpfusion
-from mlpfusion import store, tracing
+from mlpfusion import tracing
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.measure.script import load
 from mlpfusion.records.profile import SCHEMA, Clock, Clocks, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.storage import results
 from mlpfusion.trace import analyse, read
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ def result(tmp_path: Path) -> str:
         rows=tuple(rows),
         complete=True,
     )
-    store.save(profile, path)
+    results.save(profile, path)
     return str(path)
 
 
@@ -329,7 +330,7 @@ def test_traces_rows_and_readings_compare_alike(result: str) -> None:
         (read(EAGER), read(COMPILE)),
         (f"{result}:eager", f"{result}:compile"),
         (EAGER, f"{result}:compile"),
-        (store.load(result).rows[0], Path(COMPILE)),
+        (results.load(result).rows[0], Path(COMPILE)),
     ]
     for a, b in pairs:
         found = mlpfusion.diff(a, b)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mlpfusion.cli import main
-from mlpfusion.hub_tree import build_hub_tree
+from mlpfusion.storage.hub_tree import build_hub_tree
 from mlpfusion.testing import name_of
 from mlpfusion.validate import hub_targets, run, signatures
 from mlpfusion.validate.exam import Asked

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from mlpfusion.report.table import render as render
     from mlpfusion.spec import MLPSpec as MLPSpec
     from mlpfusion.spec import Workload as Workload
-    from mlpfusion.store import load as load
-    from mlpfusion.store import save as save
+    from mlpfusion.storage.results import load as load
+    from mlpfusion.storage.results import save as save
     from mlpfusion.trace.explain import explain as explain
     from mlpfusion.trace.findings import findings as findings
     from mlpfusion.trace.reading import read as read
@@ -98,7 +98,7 @@ _HOMES = {
     ),
     "report.table": ("render",),
     "spec": ("MLPSpec", "Workload"),
-    "store": ("load", "save"),
+    "storage.results": ("load", "save"),
     "trace.explain": ("explain",),
     "trace.findings": ("findings",),
     "trace.reading": ("read", "read_all"),

@@ -13,13 +13,14 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import environment, interrupts, limits, moved, provenance, raced, store, weighing
+from mlpfusion import environment, interrupts, limits, moved, provenance, raced, weighing
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.files import alone, scratch
 from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.records.profile import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.storage import results
+from mlpfusion.storage.files import alone, scratch
 from mlpfusion.trace import analyse_work, kineto
 
 if TYPE_CHECKING:
@@ -94,11 +95,11 @@ def profile(
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     check_memory(workload, here, len(names))
     if file is not None:
-        store.check_file(file)
-    files = [path for path in (file, folder / store.RESULT_NAME if folder else None) if path is not None]
+        results.check_file(file)
+    files = [path for path in (file, folder / results.RESULT_NAME if folder else None) if path is not None]
     with _running(folder) as working:
         if folder is not None:
-            store.check_directory(folder, overwrite=overwrite)
+            results.check_directory(folder, overwrite=overwrite)
         run = _Run(
             workload=workload,
             here=here,
@@ -222,7 +223,7 @@ class _Run(NamedTuple):
             file_name = None
             if self.out is not None:
                 self.out.mkdir(parents=True, exist_ok=True)
-                file_name = f"{_file_name(name)}{store.TRACE_SUFFIX}"
+                file_name = f"{_file_name(name)}{results.TRACE_SUFFIX}"
                 kineto.scrub(trace, self.out / file_name)
         except MlpfusionError as error:
             reason = wrong or f"its trace cannot be used: {registry.without_paths(str(error))}"
@@ -311,7 +312,7 @@ class _Run(NamedTuple):
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
         for path in self.files:
-            store.save(result, path)
+            results.save(result, path)
         return result
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from mlpfusion import backend as registry
-from mlpfusion import choice_file, holding, provenance
+from mlpfusion import holding, provenance
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.records.choice import Choice
 from mlpfusion.spec import MODES
+from mlpfusion.storage import choice as choice_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ class Auto:
         Raises:
             UsageError: no such file, or none with a choice in it.
         """
-        self.choice = choice if isinstance(choice, Choice) else choice_file.load(choice)
+        self.choice = choice if isinstance(choice, Choice) else choice_storage.load(choice)
         self._made: dict[str, registry.Backend] = {}
 
     @property

@@ -111,8 +111,9 @@ def _profile(
 ) -> int:
     """Measure backends on one workload."""
     from mlpfusion import backend as registry
-    from mlpfusion import spec, store
+    from mlpfusion import spec
     from mlpfusion.report import grid, table
+    from mlpfusion.storage import results
 
     sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
     spec_changes = _spec_changes(hidden_size, intermediate_size, activation, dtype, bias=bias)
@@ -120,13 +121,13 @@ def _profile(
     names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
     spec.one_of("format", fmt, grid.FORMATS)
     number_of_rounds, limit = size("--rounds", rounds, limits.ROUNDS), seconds("--time-limit", time_limit)
-    json_file = None if json is None else store.check_file(path_in("--json", json)) and Path(json)
-    out_folder = None if out is None else store.check_directory(path_in("--out", out), overwrite=overwrite)
+    json_file = None if json is None else results.check_file(path_in("--json", json)) and Path(json)
+    out_folder = None if out is None else results.check_directory(path_in("--out", out), overwrite=overwrite)
     found = _device(device)
     from mlpfusion import api
 
     workload = _changed(api.default_workload(found), sizes, spec_changes, asked_mode)
-    saved = [path for path in (json_file, out_folder and out_folder / store.RESULT_NAME) if path is not None]
+    saved = [path for path in (json_file, out_folder and out_folder / results.RESULT_NAME) if path is not None]
     before = cli_saved.stamps(saved)
     try:
         with _progress() as on_event:
@@ -194,14 +195,15 @@ def _table(
     full: Full = False,
 ) -> int:
     """Print a result file as a table."""
-    from mlpfusion import spec, store
+    from mlpfusion import spec
     from mlpfusion.report import grid, table
+    from mlpfusion.storage import results
 
     spec.one_of("format", fmt, grid.FORMATS)
     names = None if columns is None else names_in("--columns", columns)
     if names is not None:
         table.check_columns(names, full=full)
-    cli_streams.write_out(table.render(store.load(result), fmt, names, full=full, source=result))
+    cli_streams.write_out(table.render(results.load(result), fmt, names, full=full, source=result))
     return OK
 
 
@@ -225,14 +227,15 @@ def _predict(
       NVIDIA H100 PCIe
       NVIDIA H200
     """
-    from mlpfusion import spec, store
+    from mlpfusion import spec
     from mlpfusion.models import predict
     from mlpfusion.report import predicted
+    from mlpfusion.storage import results
 
     spec.one_of("format", fmt, ("text", "github"))
     named = predict.REFERENCE_CARD if card is None else card
     predict.peaks_of(named)
-    cli_streams.write_out(predicted.render(predict.predict(store.load(result), named), fmt))
+    cli_streams.write_out(predicted.render(predict.predict(results.load(result), named), fmt))
     return OK
 
 

@@ -45,8 +45,9 @@ def _prove(
     """
     from mlpfusion import backend as registry
     from mlpfusion import device as devices
-    from mlpfusion import files, spec, store
+    from mlpfusion import spec
     from mlpfusion.report import proof as report
+    from mlpfusion.storage import files, results
 
     spec.one_of("format", fmt, report.FORMATS)
     registry.check_name(backend)
@@ -55,7 +56,7 @@ def _prove(
     sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
     number_of_layers = size("--layers", layers, limits.LAYERS)
     number_of_rounds = size("--rounds", rounds, limits.ROUNDS_OR_NONE)
-    target = None if json is None else store.check_file(path_in("--json", json), kind="proof")
+    target = None if json is None else results.check_file(path_in("--json", json), kind="proof")
     here = devices.detect(device)
     from mlpfusion.models import load, swap
     from mlpfusion.models.prove import prove

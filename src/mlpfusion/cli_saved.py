@@ -22,7 +22,7 @@ def stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
 
 def what_was_saved(paths: Sequence[Path], before: dict[Path, tuple[int, int]]) -> str:
     """One phrase on the result files that this run wrote; one left from an earlier run does not count."""
-    from mlpfusion import store
+    from mlpfusion.storage import results
 
     if not paths:
         return "nothing was saved: neither --json nor --out was given"
@@ -30,7 +30,7 @@ def what_was_saved(paths: Sequence[Path], before: dict[Path, tuple[int, int]]) -
     written = [path for path in paths if path in now and now[path] != before.get(path)]
     if not written:
         return "nothing was saved: no backend had finished"
-    rows = len(store.load(written[0]).rows)
+    rows = len(results.load(written[0]).rows)
     return f"{rows} finished row{'' if rows == 1 else 's'} saved in {joined(written)}"
 
 

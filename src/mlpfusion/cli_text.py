@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO, overload
 
 import typer
 
-from mlpfusion import cli_streams, inputs, limits
+from mlpfusion import cli_streams, limits
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

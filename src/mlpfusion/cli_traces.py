@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlpfusion import files, inputs, limits
+from mlpfusion import limits
 from mlpfusion.cli_streams import write_out
 from mlpfusion.cli_text import FAILED, OK, USAGE, Format, Text, complain, path_in, say, seconds, size
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.storage import files, inputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,8 +204,9 @@ def _open(
 
 def _checked(json: str | None, fmt: str, kind: str, sources: Sequence[str]) -> Path | None:
     """The file for JSON, if there is to be one, before anything is read; it is none of what is to be read."""
-    from mlpfusion import spec, store
+    from mlpfusion import spec
     from mlpfusion.report import grid
+    from mlpfusion.storage import results
 
     spec.one_of("format", fmt, grid.FORMATS)
     if json is None or json == "-":
@@ -215,7 +217,7 @@ def _checked(json: str | None, fmt: str, kind: str, sources: Sequence[str]) -> P
     for source in sources:
         if source != "-" and files.is_same(path, file_of(source)):
             raise UsageError(f"--json {json!r} would overwrite {source!r}, which is to be read; name another file")
-    return store.check_file(path, kind=kind)
+    return results.check_file(path, kind=kind)
 
 
 def _reading_options(call: str | None, device: str | None, max_bytes: str | None) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion import files, inputs, interrupts, limits, store
+from mlpfusion import interrupts, limits
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import Profile, Row
 from mlpfusion.records.trace import Reading
+from mlpfusion.storage import files, inputs, results
 from mlpfusion.trace import kineto
 from mlpfusion.trace import read as read_trace
 from mlpfusion.trace.diff import diff as _diff
@@ -174,7 +175,7 @@ def _row(text: str) -> tuple[Row, Profile] | None:
         raise UsageError("a trace's name is empty: ''")
     kind = _kind_of(text)
     if kind == "profile":
-        raise UsageError(f"{text!r} is a result file; name one of its rows: {_rows(store.load(text), text)}")
+        raise UsageError(f"{text!r} is a result file; name one of its rows: {_rows(results.load(text), text)}")
     path, _, name = text.rpartition(":")
     if path in ("-", "stdin") and not Path(path).exists():  # a parser takes -:eager for an option
         path = inputs.STDIN
@@ -183,7 +184,7 @@ def _row(text: str) -> tuple[Row, Profile] | None:
         return None
     if kind != "profile":
         raise UsageError(f"{shown!r} is a file of mlpfusion of kind {kind!r}; valid: a trace, or a row of a 'profile'")
-    profile = store.load(path)
+    profile = results.load(path)
     row = next((row for row in profile.rows if row.backend == name), None)
     if row is None:
         raise UsageError(f"{path!r} has no row {name!r}; valid: {_rows(profile, path)}")

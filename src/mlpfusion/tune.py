@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from mlpfusion import backend, environment, files, provenance
+from mlpfusion import backend, environment, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.tuning import Answer, LeftOut, Question, Tuning
 from mlpfusion.spread import summarise
+from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

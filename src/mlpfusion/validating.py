@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import device as devices
-from mlpfusion import environment, files, interrupts, limits, provenance, store
+from mlpfusion import environment, interrupts, limits, provenance
 from mlpfusion.errors import MlpfusionError, UnsavedError, UsageError
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
+from mlpfusion.storage import files, results
 from mlpfusion.validate import controls, registry, run
 from mlpfusion.validate.exam import Asked
 from mlpfusion.validate.hired import DiedError, RaisedError
@@ -71,7 +72,7 @@ def validate(
     named = _targets(targets)
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     _check_memory(asked.shapes or (), here)
-    path = None if json is None else store.check_file(Path(json), kind="validation")
+    path = None if json is None else results.check_file(Path(json), kind="validation")
     sources = _Sources(path)
     used = run.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     wanted = None if activation is None else parse_activation(activation)
@@ -212,7 +213,7 @@ def _save(found: Validation | SelfTest, path: Path | None, sources: Mapping[Path
     try:
         for each, text in sources.items():
             files.write_whole("source file", each, text.encode())
-        files.write_whole("result file", path, store.encode(found).encode())
+        files.write_whole("result file", path, results.encode(found).encode())
     except MlpfusionError as error:
         for each in new:
             each.unlink(missing_ok=True)
@@ -234,7 +235,7 @@ def self_test(
         UnsavedError: as of `validate`.
     """
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
-    path = None if json is None else store.check_file(Path(json), kind="self-test")
+    path = None if json is None else results.check_file(Path(json), kind="self-test")
     used = run.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     tell = on_event or (lambda target, text: None)
     started = time.monotonic()

@@ -6,9 +6,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from mlpfusion import GatedMLP, MLPSpec, choice_file
+from mlpfusion import GatedMLP, MLPSpec
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.models import choose
+from mlpfusion.storage import choice as choice_storage
 
 TOKENS = (1, 256, 2048)
 BACKENDS = ("eager", "triton", "packed", "fused", "fused-graph")
@@ -33,7 +34,7 @@ def test_each_point_has_a_winner_with_times_and_memory(made):
 
 def test_a_module_runs_by_it_and_is_right(made):
     choice, path = made
-    assert choice_file.load(path) == choice
+    assert choice_storage.load(path) == choice
     eager = GatedMLP(SPEC, device="cuda")
     mlp = GatedMLP(SPEC, device="cuda")
     mlp.load_state_dict(eager.state_dict())

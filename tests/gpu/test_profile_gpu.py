@@ -9,10 +9,11 @@ import msgspec
 import pytest
 import torch
 
-from mlpfusion import api, store
+from mlpfusion import api
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import PreOpParts
+from mlpfusion.storage import results
 
 GEMMS = ("gate_gemm", "up_gemm", "down_gemm")
 NAMES = ("eager", "compile", "compile-max-autotune", "compile-cudagraphs", "liger", "triton", "packed", "fused")
@@ -101,7 +102,7 @@ def test_the_clocks_agree_with_each_other(result):
 
 def test_traces_and_result_are_on_disk(result):
     profile, out = result
-    assert store.load(out / store.RESULT_NAME) == profile
+    assert results.load(out / results.RESULT_NAME) == profile
     for row in profile.rows:
         events = json.loads(gzip.decompress((out / row.trace_file).read_bytes()))["traceEvents"]
         assert [event["name"] for event in events if event.get("cat") == "user_annotation"].count(

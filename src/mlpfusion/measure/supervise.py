@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion import files
 from mlpfusion.backend import without_paths
 from mlpfusion.measure import forking, lifetime, tasks
+from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from mlpfusion import files
 from mlpfusion.errors import MeasurementError
+from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import api, choice_file, holding, interrupts, limits, provenance, spec
+from mlpfusion import api, holding, interrupts, limits, provenance, spec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion.errors import UsageError
-from mlpfusion.files import alone
 from mlpfusion.measure import forking
 from mlpfusion.models import decide, known, rows
 from mlpfusion.models.time_left import TimeLeft
 from mlpfusion.records.choice import SCHEMA, Choice, ClockName, Model, Plan
+from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage.files import alone
 
 if TYPE_CHECKING:
     import os
@@ -68,7 +69,7 @@ def choose(
         )
         choice = _choice(found, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
         if folder is not None:
-            choice_file.save(choice, folder / rows.CHOICE_NAME)
+            choice_storage.save(choice, folder / rows.CHOICE_NAME)
     return choice
 
 

@@ -7,10 +7,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion import inputs, limits, spec
+from mlpfusion import limits, spec
 from mlpfusion.errors import UsageError
 from mlpfusion.models.families import EXPERT_KEYS, EXPERTS, FAMILIES, FLAT, REFUSED, TEXT_OF, Family
 from mlpfusion.records.choice import Model
+from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
     import os

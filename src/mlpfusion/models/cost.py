@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mlpfusion import backend as registry
-from mlpfusion import files, spread
+from mlpfusion import spread
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.measure import clocks, recorder, tracer
 from mlpfusion.measure.memory import peak_bytes
 from mlpfusion.records.proof import KernelCount, Peaks, Speed
+from mlpfusion.storage import files
 from mlpfusion.trace import read
 
 if TYPE_CHECKING:

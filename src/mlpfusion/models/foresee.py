@@ -12,12 +12,12 @@ from mlpfusion import device as devices
 from mlpfusion import limits
 from mlpfusion.device import Peaks
 from mlpfusion.errors import UsageError
-from mlpfusion.files import alone
 from mlpfusion.models import choose, decide, predict, rows
 from mlpfusion.models.predict import Efficiency
 from mlpfusion.records.choice import Model
 from mlpfusion.records.profile import Record
 from mlpfusion.spec import MLPSpec, Mode
+from mlpfusion.storage.files import alone
 
 if TYPE_CHECKING:
     import os

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion import inputs, spec
+from mlpfusion import spec
 from mlpfusion.errors import UsageError
 from mlpfusion.models import configs
 from mlpfusion.records.choice import Model
+from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
     import os

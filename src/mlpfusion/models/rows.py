@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import choice_file, files, holding, spec, store
+from mlpfusion import holding, spec
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import choice, files, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,8 +48,8 @@ def _prepare(folder: Path, plan: Plan, *, fresh: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path, rows = folder / PLAN_NAME, _row_files(folder)
     with _named():
-        choice_file.check_file(folder / CHOICE_NAME)
-        choice_file.check_plan(path)
+        choice.check_file(folder / CHOICE_NAME)
+        choice.check_plan(path)
         if fresh:
             for each in rows:
                 _check_ours(each)
@@ -59,9 +60,9 @@ def _prepare(folder: Path, plan: Plan, *, fresh: bool) -> None:
         if not path.exists():
             raise UsageError(f"{str(folder)!r} holds rows but no {PLAN_NAME}; {_WAY_OUT}")
         with _named():
-            before = choice_file.load_plan(path)
+            before = choice.load_plan(path)
         plan = _joined(folder, before, plan)
-    choice_file.save_plan(plan, path)
+    choice.save_plan(plan, path)
 
 
 def earlier(folder: Path | None, work: Workload) -> Profile | None:
@@ -74,7 +75,7 @@ def earlier(folder: Path | None, work: Workload) -> Profile | None:
     if path is None or not path.exists():
         return None
     with _named():
-        found = store.load(path)
+        found = results.load(path)
     if found.workload != work:
         raise UsageError(f"{str(path)!r} holds another workload; {_WAY_OUT}")
     return found
@@ -132,7 +133,7 @@ def _joined(folder: Path, before: Plan, now: Plan) -> Plan:
 def _check_ours(path: Path) -> None:
     """A file that is none of ours is not deleted."""
     try:
-        store.check_file(path)
+        results.check_file(path)
     except UsageError:
         raise UsageError(f"{str(path)!r} is not a result file of mlpfusion") from None
 

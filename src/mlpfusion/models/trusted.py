@@ -7,8 +7,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from mlpfusion import files
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

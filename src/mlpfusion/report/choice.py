@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion import choice_file
 from mlpfusion.report import speedup, units
 from mlpfusion.report.busy import disturbed
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
+from mlpfusion.storage import choice as choice_storage
 
 if TYPE_CHECKING:
     from mlpfusion.records.choice import Choice, ClockName, Contender, Point, Range
@@ -32,7 +32,7 @@ def render(choice: Choice, fmt: str = "text") -> str:
     """
     one_of("format", fmt, FORMATS)
     if fmt == "json":
-        return choice_file.encode(choice)
+        return choice_storage.encode(choice)
     if fmt == "csv":
         return csv_text([_flat(choice, point, each) for point in choice.points for each in point.contenders])
     github = fmt == "github"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion import store
 from mlpfusion.report.grid import FORMATS, csv_text, printable, tabulated
 from mlpfusion.spec import one_of
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Judged, SelfTest
@@ -22,7 +22,7 @@ def render(found: SelfTest, fmt: str = "text") -> str:
     """
     one_of("format", fmt, FORMATS)
     if fmt == "json":
-        return store.encode(found)
+        return results.encode(found)
     rows = [_cells(one) for one in found.judged]
     if fmt == "csv":
         return csv_text([dict(zip(HEADS, row, strict=True)) for row in rows])

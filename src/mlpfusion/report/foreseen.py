@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion import store
 from mlpfusion.report import speedup, units
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from mlpfusion.models.foresee import Foreseen, ForeseenPoint, Foresight
@@ -24,7 +24,7 @@ def render(found: Foresight, fmt: str = "text") -> str:
     """
     one_of("format", fmt, FORMATS)
     if fmt == "json":
-        return store.encode(found)
+        return results.encode(found)
     if fmt == "csv":
         return csv_text([_flat(found, point, each) for point in found.points for each in point.backends])
     github = fmt == "github"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion import store
 from mlpfusion.errors import UsageError
 from mlpfusion.report import speedup
 from mlpfusion.report.brief import brief
@@ -28,6 +27,7 @@ from mlpfusion.report.notes import notes
 from mlpfusion.report.roofline import roofline
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,7 +68,7 @@ def render(
     if columns is not None:
         check_columns(columns, full=full)
     if fmt == "json" and columns is None:
-        return store.encode(profile)
+        return results.encode(profile)
     by_name = {column.key: column for column in (BACKEND, *all_columns(clock))}
     named = None if columns is None else [by_name[key] for key in columns]
     if fmt in ("csv", "json"):

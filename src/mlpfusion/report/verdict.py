@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion import store
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, shorten, tabulated
 from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import DTYPES, one_of
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ def render(found: Validation, fmt: str = "text") -> str:
     """
     one_of("format", fmt, FORMATS)
     if fmt == "json":
-        return store.encode(found)
+        return results.encode(found)
     if fmt == "csv":
         return csv_text([_row(verdict, check) for verdict in found.verdicts for check in verdict.checks])
     return printable("\n\n\n".join(page(verdict, github=fmt == "github") for verdict in found.verdicts) + "\n")

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mlpfusion import files
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import files
 from mlpfusion.trace.chrome import CATEGORIES, integer, load_bytes, load_json, nanoseconds
 
 _FLOWS: Final = frozenset({"ac2g", "fwdbwd", "async_cpu_to_gpu", "forward_backward"})

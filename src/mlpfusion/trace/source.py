@@ -13,8 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from mlpfusion import inputs, limits
+from mlpfusion import limits
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ def load_kernel(path: Path) -> types.ModuleType:
 
     source = next(iter(sorted((path / "torch-ext").glob("*/__init__.py"))), None)
     if source is not None and not (path / "build").is_dir():
-        from mlpfusion.hub_tree import build_hub_tree
+        from mlpfusion.storage.hub_tree import build_hub_tree
 
         scratch = tempfile.mkdtemp(prefix="hub-", dir=os.environ.get("MLPFUSION_SCRATCH"))
         path = build_hub_tree(Path(scratch) / "kernel", package=source.parent)

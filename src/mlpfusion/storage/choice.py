@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from mlpfusion import files, heads
 from mlpfusion.errors import UsageError
 from mlpfusion.records import invariants
 from mlpfusion.records.choice import SCHEMA, Choice, Plan
+from mlpfusion.storage import files, schema
 
 if TYPE_CHECKING:
     import os
@@ -63,16 +63,16 @@ def check_plan(path: Path) -> Path:
 def _check(what: str, path: Path, kind: str) -> Path:
     target = files.check_file(what, path)
     if target.exists() and target.stat().st_size:
-        head = heads.read(files.read_whole(what, path, _MOST_BYTES), f"{what} {str(path)!r}")
+        head = schema.read(files.read_whole(what, path, _MOST_BYTES), f"{what} {str(path)!r}")
         if head.kind != kind:
-            raise UsageError(f"{what} {str(path)!r} holds a {heads.quoted(head.kind)}; valid here: {kind!r}")
+            raise UsageError(f"{what} {str(path)!r} holds a {schema.quoted(head.kind)}; valid here: {kind!r}")
     return path
 
 
 def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept]) -> _Kept:
     data = files.read_whole(what, Path(path), _MOST_BYTES)
     shown = f"{what} {str(path)!r}"
-    heads.check(heads.read(data, shown), shown, kind=kind, newest=SCHEMA)
+    schema.check(schema.read(data, shown), shown, kind=kind, newest=SCHEMA)
     try:
         found = msgspec.json.decode(data, type=record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from mlpfusion import files
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     import os

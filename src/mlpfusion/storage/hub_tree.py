@@ -118,8 +118,8 @@ def _write_variant(target: Path, source: Path, modules: Sequence[Path], facts: d
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build from the command line: `python -m mlpfusion.hub_tree DIRECTORY [--variant NAME]...`."""
-    parser = argparse.ArgumentParser(prog="python -m mlpfusion.hub_tree", description=__doc__)
+    """Build from the command line: `python -m mlpfusion.storage.hub_tree DIRECTORY [--variant NAME]...`."""
+    parser = argparse.ArgumentParser(prog="python -m mlpfusion.storage.hub_tree", description=__doc__)
     parser.add_argument("directory", type=Path, help="where to build; get_local_kernel(DIRECTORY) loads the result")
     parser.add_argument("--package", type=Path, help="package directory to copy (default: the installed one)")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), help="default: torch-universal")

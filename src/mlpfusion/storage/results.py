@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion import files, heads, inputs
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import invariants
 from mlpfusion.records.profile import SCHEMA, Profile, Record
+from mlpfusion.storage import files, inputs, schema
 
 if TYPE_CHECKING:
     import os
@@ -43,7 +43,7 @@ def load(path: str | os.PathLike[str]) -> Profile:
     """
     text = inputs.read("result file", path, _MOST_BYTES)
     shown = "stdin" if inputs.is_stdin(path) else repr(str(path))
-    heads.check(heads.read(text, shown, "result file"), shown, kind="profile", newest=SCHEMA)
+    schema.check(schema.read(text, shown, "result file"), shown, kind="profile", newest=SCHEMA)
     try:
         profile = msgspec.json.decode(text, type=Profile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -78,7 +78,7 @@ def check_file(path: Path, *, kind: str = "profile") -> Path:
 
 def _holds(kind: str, path: Path) -> bool:
     try:
-        return bool(heads.read(files.read_whole("result file", path, _MOST_BYTES), "it").kind == kind)
+        return bool(schema.read(files.read_whole("result file", path, _MOST_BYTES), "it").kind == kind)
     except UsageError:
         return False
 

@@ -1,0 +1,1 @@
+"""Files: what is read from them, and how they are written."""
