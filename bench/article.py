@@ -88,7 +88,7 @@ def steps(ladder: Ladder) -> str:
 
 
 def _time(found: Any) -> str:
-    from mlpfusion.report import units
+    from mlpfusion import units
 
     if found is None or found.p20 is None:
         return "–"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from mlpfusion import units
 from mlpfusion.records.profile import Record
-from mlpfusion.report import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from article_facts import (
     span,
 )
 
-from mlpfusion.report import units
+from mlpfusion import units
 
 PART: Final = "1 matmul + add"
 WIDER: Final = 1.5  # times the others' median, for a step that a reader would call wider

@@ -23,8 +23,8 @@ from article_facts import (
     span,
 )
 
+from mlpfusion import units
 from mlpfusion.derived import traffic
-from mlpfusion.report import units
 
 LINEAR: Final = "2 nn.Linear"
 MLP: Final = "2 GeGLU MLP"

@@ -21,7 +21,7 @@ from mlpfusion.measure.recorder import WARMUPS, record
 from mlpfusion.records.profile import Clock, Record
 from mlpfusion.records.trace import Reading
 from mlpfusion.spec import MLPSpec, Workload
-from mlpfusion.spread import summarise
+from mlpfusion.stats import summarise
 from mlpfusion.trace import kineto, read
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from mlpfusion import backend, device, environment, provenance, reference
 from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
 from mlpfusion.measure.clocks import Contender, capture, race
 from mlpfusion.measure.memory import saved_bytes
-from mlpfusion.spread import QUANTILE_SAMPLES
+from mlpfusion.stats import QUANTILE_SAMPLES
 from mlpfusion.storage import files
 
 if TYPE_CHECKING:

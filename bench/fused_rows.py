@@ -10,7 +10,7 @@ import msgspec
 from mlpfusion.device import Device
 from mlpfusion.records.profile import Environment, Ratio, Record, Samples
 from mlpfusion.spec import Activation, MLPSpec, Mode, Workload
-from mlpfusion.spread import summarise
+from mlpfusion.stats import summarise
 
 Verdict = Literal["reached", "missed", "not measured"]
 PeerStatus = Literal["ok", "unavailable", "failed", "left out"]

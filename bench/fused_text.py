@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import fused_rows as rows
 from tabulate import tabulate
 
-from mlpfusion.report import units
-from mlpfusion.spread import fifths
+from mlpfusion import units
+from mlpfusion.stats import fifths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion.records.profile import Samples
-from mlpfusion.spread import CONFIDENCE, median_interval, summarise
+from mlpfusion.stats import CONFIDENCE, median_interval, summarise
 
 
 def series(values, backend="a") -> Samples:

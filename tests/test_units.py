@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.report import units
+from mlpfusion import units
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.records.profile import L2, Bound, Clocks, Samples
-from mlpfusion.spread import summarise
+from mlpfusion.stats import summarise
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device

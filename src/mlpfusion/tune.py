@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mlpfusion import backend, environment, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.tuning import Answer, LeftOut, Question, Tuning
-from mlpfusion.spread import summarise
+from mlpfusion.stats import summarise
 from mlpfusion.storage import files
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mlpfusion import backend as registry
-from mlpfusion import spread
+from mlpfusion import stats
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.measure import clocks, recorder, tracer
 from mlpfusion.measure.memory import peak_bytes
@@ -74,7 +74,7 @@ def speed(
         )
     clock: Any = "event_us" if device.kind == "cuda" else "wall_us"
     series = {each.backend: each for each in samples if each.clock == clock}
-    original, swapped, without = (spread.summarise(series[name], series[_ORIGINAL]) for name in states)
+    original, swapped, without = (stats.summarise(series[name], series[_ORIGINAL]) for name in states)
     return Speed(
         clock=clock,
         original=original,

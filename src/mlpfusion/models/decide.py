@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from mlpfusion import units
 from mlpfusion.records.choice import Contender, Phase, Point, Range
 from mlpfusion.records.profile import Samples
-from mlpfusion.report import units
-from mlpfusion.spread import summarise
+from mlpfusion.stats import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

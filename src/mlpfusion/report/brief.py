@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion.report.columns import BACKEND, all_columns, cell, verdict
 from mlpfusion.report.grid import clipped, tabulated
 from mlpfusion.report.legend import WIDTH
-from mlpfusion.report.units import ABSENT
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.report import speedup, units
+from mlpfusion import units
+from mlpfusion.report import speedup
 from mlpfusion.report.busy import disturbed
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
-from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 from mlpfusion.storage import choice as choice_storage
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from mlpfusion.records.choice import Choice, ClockName, Contender, Point, Range

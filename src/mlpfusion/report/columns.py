@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from mlpfusion import units
 from mlpfusion.records.profile import Bound
-from mlpfusion.report import rates, speedup, units
-from mlpfusion.report.units import ABSENT
+from mlpfusion.report import rates, speedup
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mlpfusion import units
 from mlpfusion.records.profile import Samples
-from mlpfusion.report import speedup, units
+from mlpfusion.report import speedup
 from mlpfusion.report.busy import is_disturbing
 from mlpfusion.report.columns import clock_of, has_spread, tokens_of, verdict
 from mlpfusion.report.grid import clipped, markdown
 from mlpfusion.report.legend import LABEL, WIDTH
-from mlpfusion.spread import QUANTILE_SAMPLES, summarise
+from mlpfusion.stats import QUANTILE_SAMPLES, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.report import units
+from mlpfusion import units
 from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, markdown, printable, shorten, tabulated, titled
 from mlpfusion.report.reading import spread_text
-from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

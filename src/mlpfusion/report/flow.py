@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion.report import columns, units
+from mlpfusion import units
+from mlpfusion.report import columns
 from mlpfusion.report.grid import shorten, tabulated, titled
 
 if TYPE_CHECKING:

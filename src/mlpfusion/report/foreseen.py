@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion.report import speedup, units
+from mlpfusion import units
+from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
-from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from mlpfusion.models.foresee import Foreseen, ForeseenPoint, Foresight

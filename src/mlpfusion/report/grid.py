@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from tabulate import tabulate
 
-from mlpfusion.report import units
-from mlpfusion.report.units import ABSENT
+from mlpfusion import units
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report import speedup, units
+from mlpfusion import units
+from mlpfusion.report import speedup
 from mlpfusion.report.columns import CLOCKS, clock_of
 from mlpfusion.report.grid import markdown
 from mlpfusion.report.rates import moved_bytes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion.report.busy import disturbed
 from mlpfusion.report.columns import CLOCKS, clock_of, has_spread, verdict
 from mlpfusion.report.grid import kernel_time
-from mlpfusion.report.units import ABSENT
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion.report import units
+from mlpfusion import units
 from mlpfusion.report.grid import printable, shorten, tabulated, titled
-from mlpfusion.report.units import ABSENT
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

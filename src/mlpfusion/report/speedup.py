@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mlpfusion.report import units
-from mlpfusion.report.units import ABSENT
+from mlpfusion import units
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Ratio

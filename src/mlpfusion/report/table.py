@@ -25,9 +25,9 @@ from mlpfusion.report.grid import (
 from mlpfusion.report.legend import legend
 from mlpfusion.report.notes import notes
 from mlpfusion.report.roofline import roofline
-from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.report import speedup, units
+from mlpfusion import units
+from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated
-from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import one_of
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Clock

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, shorten, tabulated
-from mlpfusion.report.units import ABSENT
 from mlpfusion.spec import DTYPES, one_of
 from mlpfusion.storage import results
+from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from mlpfusion.records.profile import Analysis, Kernel, Launches
-from mlpfusion.spread import fifths
+from mlpfusion.stats import fifths
 from mlpfusion.trace.busy import busy_ns, union_ns
 from mlpfusion.trace.calls import is_sync
 from mlpfusion.trace.link import annotated, find_calls, flags, rows_of

@@ -10,7 +10,7 @@ import msgspec
 
 from mlpfusion.records.profile import PreOpParts
 from mlpfusion.records.trace import CountChange, Difference, HostEvent, PartChange, Reading, TimeChange
-from mlpfusion.spread import median_interval
+from mlpfusion.stats import median_interval
 from mlpfusion.trace import facts, pairs
 
 if TYPE_CHECKING:

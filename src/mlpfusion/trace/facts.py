@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.trace import FirstCall, GraphReplay, HostEvent, Region, Spread, StreamUse, Tally
-from mlpfusion.spread import fifths
+from mlpfusion.stats import fifths
 from mlpfusion.trace.busy import busy_ns, stream_busy_ns
 from mlpfusion.trace.link import by_call, rows_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from mlpfusion.records.profile import Ratio
 from mlpfusion.records.validation import Launched, Peer
 from mlpfusion.reference import error
-from mlpfusion.spread import median_interval
+from mlpfusion.stats import median_interval
 from mlpfusion.validate import bounds
 from mlpfusion.validate.checks_values import SCALES
 from mlpfusion.validate.exam import Sizes, peer_target
