@@ -22,7 +22,8 @@ import fused_text
 import msgspec
 import torch
 
-from mlpfusion import backend, device, environment, provenance, reference
+from mlpfusion import backend, device, reference
+from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
 from mlpfusion.measure.clocks import Contender, capture, race
 from mlpfusion.measure.memory import saved_bytes
@@ -330,7 +331,7 @@ def main() -> None:
     chosen = [tiny(planned) for planned in chosen] if here.kind == "cpu" else chosen
     out = options.out or RESULTS / f"{card(here.name) if here.kind == 'cuda' else 'cpu'}-fused.json"
     fresh = rows.Result(
-        device=here, environment=environment.collect(here, provenance.behind(rows.OURS)), packages=packages(), rows=()
+        device=here, environment=machine.collect(here, provenance.behind(rows.OURS)), packages=packages(), rows=()
     )
     try:
         result = earlier(out, fresh)

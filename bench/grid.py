@@ -23,8 +23,9 @@ import msgspec
 import torch
 from tabulate import tabulate
 
-from mlpfusion import device, environment, provenance
+from mlpfusion import device
 from mlpfusion.device import Device
+from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.records.profile import Environment, Ratio, Record
@@ -308,7 +309,7 @@ def main() -> None:
         out = options.out or fused.RESULTS / f"{fused.card(here.name) if here.kind == 'cuda' else 'cpu'}-grid.json"
         fresh = Grid(
             device=here,
-            environment=environment.collect(here, provenance.behind(rows.OURS)),
+            environment=machine.collect(here, provenance.behind(rows.OURS)),
             packages=fused.packages(),
             shares=shares(),
             rows=(),

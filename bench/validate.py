@@ -22,7 +22,8 @@ import torch
 import triton
 
 import mlpfusion
-from mlpfusion import backend, device, environment, provenance
+from mlpfusion import backend, device
+from mlpfusion.environment import machine, provenance
 from mlpfusion.records.profile import Environment
 from mlpfusion.records.validation import SCHEMA, Control, Judged, SelfTest, Verdict
 from mlpfusion.report import controls as control_report
@@ -101,7 +102,7 @@ class Set:
             "seed": self.seed,
             "device": msgspec.to_builtins(self.here),
             "environment": msgspec.to_builtins(
-                environment.collect(self.here, provenance.of_targets(self.document["verdicts"]))
+                machine.collect(self.here, provenance.of_targets(self.document["verdicts"]))
             ),
         }
         self.save()

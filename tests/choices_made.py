@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mlpfusion import api, holding
+from mlpfusion import api
 from mlpfusion.device import detect
+from mlpfusion.environment import conditions
 from mlpfusion.models import decide, known
 from mlpfusion.records.choice import SCHEMA, Choice, Range
 from mlpfusion.records.profile import Accuracy, Clock, Clocks, Memory, Profile, Row
@@ -41,7 +42,7 @@ def profile(*found, tokens=16, mode="inference", spec=SPEC, complete=True):
         created="2026-01-01T00:00:00+00:00",
         workload=Workload(spec=spec, batch=1, seq=tokens, mode=mode),
         device=HERE,
-        environment=api.environment.collect(HERE, {}),
+        environment=api.machine.collect(HERE, {}),
         rows=found,
         complete=complete,
     )
@@ -94,8 +95,8 @@ def a_choice(*ranges, spec=SPEC, backends=("eager",)):
         clock="event_us",
         rounds=25,
         device=HERE,
-        environment=api.environment.collect(HERE, {}),
-        holds=holding.conditions(HERE, backends),
+        environment=api.machine.collect(HERE, {}),
+        holds=conditions.conditions(HERE, backends),
         points=points,
         ranges=ranges or (part("eager"),),
     )

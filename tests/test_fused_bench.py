@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mlpfusion import backend
 from mlpfusion.device import Device, detect
-from mlpfusion.environment import collect
+from mlpfusion.environment.machine import collect
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:

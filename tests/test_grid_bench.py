@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.device import detect
-from mlpfusion.environment import collect
+from mlpfusion.environment.machine import collect
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from mlpfusion import backend as registry
-from mlpfusion import environment, holding, provenance
 from mlpfusion.auto import Auto
 from mlpfusion.device import detect
+from mlpfusion.environment import conditions, machine, provenance
 from mlpfusion.errors import MeasurementError
 from mlpfusion.records.profile import Row
 from mlpfusion.storage import choice, results
@@ -230,7 +230,7 @@ def test_an_older_file_is_read_and_says_nothing_of_distributions() -> None:
 
 
 def test_every_environment_of_ours_has_the_field() -> None:
-    found = environment.collect(detect("cpu"), {"b": None, "a": "1"})
+    found = machine.collect(detect("cpu"), {"b": None, "a": "1"})
     assert list(found.distributions.items()) == [("a", "1"), ("b", None)]
 
 
@@ -255,7 +255,7 @@ def refusal(versions: dict[str, str | None]) -> str | None:
 
 
 def test_a_choice_of_before_that_names_too_little_is_refused_with_the_names() -> None:
-    here = holding.conditions(detect("cpu"), ["fused", "quack"]).versions
+    here = conditions.conditions(detect("cpu"), ["fused", "quack"]).versions
     found = refusal({name: there for name, there in here.items() if name not in ("nvidia-cutlass-dsl", "torch")})
     assert found is not None
     assert "it does not say which nvidia-cutlass-dsl, torch it was measured with" in found
@@ -263,7 +263,7 @@ def test_a_choice_of_before_that_names_too_little_is_refused_with_the_names() ->
 
 @pytest.mark.parametrize(("name", "there"), [("tabulate", "0.0.1"), ("no-such-thing", "1.2")])
 def test_a_choice_holds_for_every_distribution_that_it_names(name: str, there: str) -> None:
-    found = refusal({**holding.conditions(detect("cpu"), ["fused", "quack"]).versions, name: there})
+    found = refusal({**conditions.conditions(detect("cpu"), ["fused", "quack"]).versions, name: there})
     assert found is not None
     assert f"{name} {there} there, {provenance.version(name) or 'not installed'} here" in found
 

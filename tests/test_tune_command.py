@@ -96,7 +96,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
     """A GPU that is not there, and what it measures for each number of tokens."""
     benches: dict[str, Fake] = {}
     monkeypatch.setattr("mlpfusion.device.detect", lambda kind: GPU)
-    monkeypatch.setattr("mlpfusion.environment._nvidia_smi", lambda device: (None, None, None))
+    monkeypatch.setattr("mlpfusion.environment.machine._nvidia_smi", lambda device: (None, None, None))
     monkeypatch.setattr(tune, "_bench", lambda question, device: benches[str(question.tokens)])
     return benches
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion import provenance
 from mlpfusion.cli import app
 from mlpfusion.cli_needs import READERS
+from mlpfusion.environment import provenance
 
 try:
     import tomllib

@@ -13,7 +13,8 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import environment, interrupts, limits, moved, provenance, raced, weighing
+from mlpfusion import interrupts, limits, moved, raced, weighing
+from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
@@ -111,7 +112,7 @@ def profile(
             seed=seed,
             counters=counters,
             tell=on_event or (lambda event: None),
-            environment=environment.collect(here, {}),
+            environment=machine.collect(here, {}),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             rows={},
         )
@@ -296,7 +297,7 @@ class _Run(NamedTuple):
 
     def _save(self, *, complete: bool, ceilings: Ceilings | None = None) -> Profile:
         # The clocks of a card at work: read again as soon as the race is over.
-        here = environment.collect(self.here, {}) if complete else self.environment
+        here = machine.collect(self.here, {}) if complete else self.environment
         result = Profile(
             schema=SCHEMA,
             kind="profile",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from mlpfusion import backend as registry
-from mlpfusion import holding, provenance
+from mlpfusion.environment import conditions, provenance
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.records.choice import Choice
 from mlpfusion.spec import MODES
@@ -73,14 +73,14 @@ class Auto:
         if not choice.ranges:
             return "the choice names no backend: none could be measured"
         loaded = self._loaded()
-        here = holding.conditions(device, self.backends, also=choice.holds.versions)
+        here = conditions.conditions(device, self.backends, also=choice.holds.versions)
         unsaid = sorted(here.versions.keys() - choice.holds.versions.keys())
         if unsaid:
             return (
                 f"the choice holds for nothing: it does not say which {', '.join(unsaid)} it was measured with; "
                 f"`mlpfusion choose --fresh` measures again"
             )
-        other = holding.differences(choice.holds, here)
+        other = conditions.differences(choice.holds, here)
         if other:
             return f"the choice was measured elsewhere: {'; '.join(other)}; `mlpfusion choose --fresh` measures again"
         for name, made in loaded.items():

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from mlpfusion import backend, environment, provenance
+from mlpfusion import backend
+from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.tuning import Answer, LeftOut, Question, Tuning
 from mlpfusion.stats import summarise
@@ -380,7 +381,7 @@ def record(answers: Iterable[Answer], device: Device, path: Path) -> Tuning:
         kind="tuning",
         created=_now(),
         device=device,
-        environment=environment.collect(device, provenance.behind(["fused"])),
+        environment=machine.collect(device, provenance.behind(["fused"])),
         file=str(path),
         answers=tuple(answers),
     )

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import device as devices
-from mlpfusion import environment, interrupts, limits, provenance
+from mlpfusion import interrupts, limits
+from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UnsavedError, UsageError
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
@@ -105,7 +106,7 @@ def assembled(verdicts: Sequence[Verdict], here: Device, seed: int) -> Validatio
         created=_now(),
         seed=seed,
         device=here,
-        environment=environment.collect(here, provenance.of_targets(behind)),
+        environment=machine.collect(here, provenance.of_targets(behind)),
         verdicts=tuple(verdicts),
     )
 
@@ -253,7 +254,7 @@ def self_test(
         seed=used,
         seconds=round(time.monotonic() - started, 1),
         device=here,
-        environment=environment.collect(here, provenance.of_targets(AGAINST)),
+        environment=machine.collect(here, provenance.of_targets(AGAINST)),
         judged=tuple(judged),
     )
     _save(found, path, {})

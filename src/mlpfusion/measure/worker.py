@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import backend as registry
-from mlpfusion import provenance
 from mlpfusion.backend import first_line, without_paths
+from mlpfusion.environment import provenance
 from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError
 from mlpfusion.measure import lifetime, tasks
 from mlpfusion.records.profile import Setup

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import api, holding, interrupts, limits, provenance, spec
+from mlpfusion import api, interrupts, limits, spec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
+from mlpfusion.environment import conditions, provenance
 from mlpfusion.errors import UsageError
 from mlpfusion.measure import forking
 from mlpfusion.models import decide, known, rows
@@ -122,7 +123,7 @@ def measure(
 
 
 def _plan(made: MLPSpec, rounds: int, names: Sequence[str], here: Device) -> Plan:
-    holds = holding.conditions(here, names)
+    holds = conditions.conditions(here, names)
     return Plan(schema=SCHEMA, kind="choice plan", spec=made, rounds=rounds, holds=holds)
 
 
@@ -147,7 +148,7 @@ def _choice(
         rounds=rounds,
         device=here,
         environment=profiles[-1].environment,
-        holds=holding.conditions(here, chosen, also=behind),
+        holds=conditions.conditions(here, chosen, also=behind),
         points=points,
         ranges=found,
     )

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mlpfusion import environment, limits, provenance
+from mlpfusion import limits
 from mlpfusion.backend import first_line
 from mlpfusion.device import describe
+from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.models import compare, cost
 from mlpfusion.records.proof import (
@@ -136,7 +137,7 @@ class _Proof(NamedTuple):
             mlpfusion=metadata.version("mlpfusion"),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             device=self.device,
-            environment=environment.collect(self.device, provenance.of_backend(handle.backend)),
+            environment=machine.collect(self.device, provenance.of_backend(handle.backend)),
             transformers=version or None,
             model=type(handle.model).__name__,
             parameters=sum(value.numel() for value in handle.model.parameters()),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import holding, spec
+from mlpfusion import spec
+from mlpfusion.environment import conditions
 from mlpfusion.errors import UsageError
 from mlpfusion.storage import choice, files, results
 
@@ -124,7 +125,7 @@ def _joined(folder: Path, before: Plan, now: Plan) -> Plan:
         other.append(f"they took {before.rounds} rounds, not {now.rounds}")
     then, here = before.holds.versions, now.holds.versions
     both = {name: version for name, version in then.items() if name in here}
-    other += holding.differences(replace(before.holds, versions=both), now.holds)
+    other += conditions.differences(replace(before.holds, versions=both), now.holds)
     if other:
         raise UsageError(f"{str(folder)!r} holds rows that do not go with this run: {'; '.join(other)}; {_WAY_OUT}")
     return replace(now, holds=replace(now.holds, versions={**then, **here}))

@@ -6,7 +6,7 @@ from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion import provenance
+from mlpfusion.environment import provenance
 from mlpfusion.records.choice import Conditions
 
 if TYPE_CHECKING:

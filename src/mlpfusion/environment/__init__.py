@@ -1,0 +1,1 @@
+"""Where and with what something was measured, and whether that still holds."""
