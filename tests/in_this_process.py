@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config
 
-from mlpfusion.measure import supervise, tasks, worker
+from mlpfusion.measure import worker
+from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
     from pathlib import Path

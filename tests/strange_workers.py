@@ -6,8 +6,8 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from mlpfusion.measure import tasks
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.workers import tasks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,9 +16,9 @@ from support import rings
 from mlpfusion import api
 from mlpfusion.device import detect
 from mlpfusion.errors import UnknownBackendError, UsageError
-from mlpfusion.measure import supervise, tasks
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.storage import results
+from mlpfusion.workers import supervise, tasks
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the run without a GPU")
 

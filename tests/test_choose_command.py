@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from mlpfusion import GatedMLP
 from mlpfusion.__main__ import main as run_main
 from mlpfusion.errors import UsageError
-from mlpfusion.measure import supervise
 from mlpfusion.report import choice as report
 from mlpfusion.storage import choice
+from mlpfusion.workers import supervise
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 

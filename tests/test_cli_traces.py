@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mlpfusion import cli
-from mlpfusion.measure import supervise, tasks
+from mlpfusion.workers import supervise, tasks
 
 DATA = Path(__file__).parent / "data"
 EAGER, COMPILE = (str(DATA / f"h200_{name}.json.gz") for name in ("eager", "compile"))

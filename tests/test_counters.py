@@ -14,12 +14,13 @@ import pytest
 from mlpfusion import api, counted
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
-from mlpfusion.measure import counters, supervise
+from mlpfusion.measure import counters
 from mlpfusion.measure.counters import KernelBytes, by_backend, parse, same_kernel
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Intermediate, Step
 from mlpfusion.report.table import render
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.workers import supervise
 
 IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
 GPU = Device(kind="cuda", name="NVIDIA H200", runtime="cuda", capability=(9, 0), l2_bytes=60 * 2**20)

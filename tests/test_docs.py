@@ -69,7 +69,7 @@ def _reached(*_: object, **__: object) -> None:
 
 
 SLOW = (  # where each verb that measures begins to
-    "mlpfusion.measure.supervise.run",
+    "mlpfusion.workers.supervise.run",
     "mlpfusion.validate.run.Bench.__enter__",
     "mlpfusion.models.load.load_model",
     "mlpfusion.tune.check_device",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion.measure import forking, supervise, tasks
+from mlpfusion.workers import forking, supervise, tasks
 
 STRANGE = runpy.run_path(str(Path(__file__).with_name("strange_workers.py")))
 task_for, sleepers, come, gone = (STRANGE[name] for name in ("task_for", "sleepers", "come", "gone"))
@@ -176,7 +176,7 @@ def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
     task = task_for("hangs", tmp_path)
     (tmp_path / "task.json").write_bytes(tasks.encode(task))
     script = (
-        "from pathlib import Path; from mlpfusion.measure import forking, supervise, tasks;"
+        "from pathlib import Path; from mlpfusion.workers import forking, supervise, tasks;"
         f"folder = Path({str(tmp_path)!r}); task = tasks.decode_task((folder / 'task.json').read_bytes())\n"
         "with forking.kept():\n"
         "    print(forking.ForkServer, flush=True)\n"
@@ -201,7 +201,7 @@ def run_alone(script: str, **options) -> subprocess.CompletedProcess[str]:
 ONE_AFTER_THE_OTHER = """
 import sys, threading, time
 from pathlib import Path
-from mlpfusion.measure import forking, supervise, tasks
+from mlpfusion.workers import forking, supervise, tasks
 folder = Path(sys.argv[1])
 task = tasks.decode_task((folder / "task.json").read_bytes())
 def ask(name):

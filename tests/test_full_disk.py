@@ -18,11 +18,12 @@ from support import rings
 from mlpfusion import cli, validating
 from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
-from mlpfusion.measure import recorder, supervise
+from mlpfusion.measure import recorder
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import SelfTest, Validation, Verdict
 from mlpfusion.report import table
 from mlpfusion.storage import files, results
+from mlpfusion.workers import supervise
 
 RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-choose-article" / "inference-1.json"
 DATA = Path(__file__).parent / "data"

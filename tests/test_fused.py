@@ -18,11 +18,11 @@ from mlpfusion.backends.eager import Eager
 from mlpfusion.backends.fused import Fused
 from mlpfusion.device import Device, detect
 from mlpfusion.errors import BackendUnavailableError
-from mlpfusion.measure import supervise
 from mlpfusion.measure.memory import saved_bytes
 from mlpfusion.module import GatedMLP
 from mlpfusion.reference import judge, make_case, oracle, step
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.workers import supervise
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from support import rings
 
-from mlpfusion import interrupts
-from mlpfusion.measure import tasks
 from mlpfusion.storage import results
+from mlpfusion.workers import interrupts, tasks
 
 HERE = Path(__file__).parent
 STRANGE = runpy.run_path(str(HERE / "strange_workers.py"))
@@ -45,7 +44,7 @@ PROFILE = """
 import sys
 from pathlib import Path
 folder = Path(sys.argv[1])
-from mlpfusion.measure import forking, supervise, tasks
+from mlpfusion.workers import forking, supervise, tasks
 forking.start = lambda *_, **__: None  # a worker of its own is there sooner
 done, in_a_process = tasks.Broken(kind="failed", reason="done"), supervise.run
 supervise.run = lambda task, **how: done if task.backend == "eager" else in_a_process(task, **how)
@@ -180,7 +179,7 @@ def test_a_thread_has_no_handlers_to_set(handlers):
 BEGIN = """
 import sys, time
 from pathlib import Path
-from mlpfusion.measure import forking, supervise, tasks
+from mlpfusion.workers import forking, supervise, tasks
 supervise.GRACE_S = float(sys.argv[2])
 folder = Path(sys.argv[1])
 ended = []
@@ -272,7 +271,7 @@ def test_a_worker_that_will_not_hear_is_killed(tmp_path, kind, how):
 def test_an_interrupt_ends_the_worker(tmp_path, kind, world):
     """In the worlds where the parent does not hear Ctrl-C, by the signal that it hears."""
     script = hang(kind, tmp_path).replace(
-        "with forking", "from mlpfusion import interrupts\nwith interrupts.stoppable(), forking"
+        "with forking", "from mlpfusion.workers import interrupts\nwith interrupts.stoppable(), forking"
     )
     run = start(world, "SIGINT", script, tmp_path, FOREVER, FOREVER)
     assert come(str(tmp_path), 3 if kind == "plain" else 2)  # the run, the worker, and what that has started

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.measure import neighbours, tasks, worker
+from mlpfusion.measure import neighbours, worker
 from mlpfusion.measure.neighbours import Reading
 from mlpfusion.report.busy import DISTURBING, disturbed
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.workers import tasks
 
 if TYPE_CHECKING:
     from pathlib import Path

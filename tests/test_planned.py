@@ -9,8 +9,8 @@ import pytest
 
 from mlpfusion import api, backend, planned
 from mlpfusion.device import detect
-from mlpfusion.measure import supervise, tasks
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.workers import supervise, tasks
 
 CPU = detect("cpu")
 GPU = msgspec.structs.replace(CPU, kind="cuda", runtime="cuda", name="NVIDIA H200", capability=(9, 0))

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from mlpfusion.device import Device
-from mlpfusion.measure.tasks import Raced
 from mlpfusion.raced import after_the_race, before_the_race
 from mlpfusion.records.profile import Analysis, Launches, PreOps, Row, Samples, Traffic
+from mlpfusion.workers.tasks import Raced
 
 GPU = Device(kind="cuda", name="NVIDIA H200", runtime="cuda")
 CPU = Device(kind="cpu", name="some CPU")

@@ -20,13 +20,14 @@ from mlpfusion import backend, moved, reference, scheduled, weighing
 from mlpfusion.backends.compiled import _code_for
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
-from mlpfusion.measure import compiled, contents, scheduler, supervise, tasks, traffic
+from mlpfusion.measure import compiled, contents, scheduler, traffic
 from mlpfusion.records.profile import Row
 from mlpfusion.records.traffic import Access, Buffer, Launch, Ledger, Run, ScheduledGraph
 from mlpfusion.report.flow import title
 from mlpfusion.report.notes import notes
 from mlpfusion.roundtrips import flow
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.workers import supervise, tasks
 
 made_here = runpy.run_path(str(Path(__file__).with_name("ledgers_made.py")))
 in_this_process = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))["run"]

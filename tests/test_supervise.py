@@ -12,7 +12,8 @@ from typing import ClassVar
 
 import pytest
 
-from mlpfusion.measure import supervise, tasks, worker
+from mlpfusion.measure import worker
+from mlpfusion.workers import supervise, tasks
 
 STRANGE = runpy.run_path(str(Path(__file__).with_name("strange_workers.py")))
 task_for, hanging, sleepers, come, gone, TINY = (
@@ -74,7 +75,7 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     """Also when the parent is killed without a chance to say so."""
     (tmp_path / "task.json").write_bytes(tasks.encode(hanging(tmp_path)))
     script = (
-        "from pathlib import Path; from mlpfusion.measure import supervise, tasks;"
+        "from pathlib import Path; from mlpfusion.workers import supervise, tasks;"
         f"folder = Path({str(tmp_path)!r}); task = tasks.decode_task((folder / 'task.json').read_bytes());"
         "supervise.run(task, folder=folder, name='t', time_limit_s=900)"
     )

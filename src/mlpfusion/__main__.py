@@ -23,7 +23,7 @@ def main() -> int:
         sys.stderr.write(f"mlpfusion: this needs {name}, which is not installed: pip install {name}\n")
         return 2
     finally:
-        from mlpfusion import interrupts
+        from mlpfusion.workers import interrupts
 
         interrupts.end_quietly()  # a second Ctrl-C during the interpreter's own end
 

@@ -13,16 +13,16 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import interrupts, limits, moved, raced, weighing
+from mlpfusion import limits, moved, raced, weighing
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.records.profile import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone, scratch
 from mlpfusion.trace import analyse_work, kineto
+from mlpfusion.workers import forking, interrupts, supervise, tasks
 
 if TYPE_CHECKING:
     import os

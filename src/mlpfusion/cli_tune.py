@@ -67,8 +67,9 @@ def _tune(
     asked_mode: spec.Mode = spec.one_of("mode", mode, spec.MODES)
     limit_s = seconds("--time-limit", "600" if time_limit is None else time_limit)
     from mlpfusion import device as devices
-    from mlpfusion import interrupts, tune
+    from mlpfusion import tune
     from mlpfusion.report import tuning
+    from mlpfusion.workers import interrupts
 
     here = devices.detect(device)
     tune.check_device(asked_spec, here)

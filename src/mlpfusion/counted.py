@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.errors import MeasurementError
-from mlpfusion.measure import counters, supervise, tasks
+from mlpfusion.measure import counters
+from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from mlpfusion.stats import summarise
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
-    from mlpfusion.measure.tasks import Raced
     from mlpfusion.records.profile import Analysis, Clock, PreOps, Row
+    from mlpfusion.workers.tasks import Raced
 
 BASELINE: Final = "eager"
 RACED: Final = ("wall_us", "event_us", "graph_us")

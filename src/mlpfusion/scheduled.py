@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mlpfusion import moved
-from mlpfusion.measure import supervise, tasks
 from mlpfusion.records.traffic import COPIES, ScheduledGraph
 from mlpfusion.roundtrips import flow
+from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion import interrupts, limits
+from mlpfusion import limits
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import Profile, Row
 from mlpfusion.records.trace import Reading
@@ -18,6 +18,7 @@ from mlpfusion.trace import kineto
 from mlpfusion.trace import read as read_trace
 from mlpfusion.trace.diff import diff as _diff
 from mlpfusion.trace.source import MAX_BYTES
+from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +75,7 @@ def record_script(
     if files.is_same(Path(script), out):
         raise UsageError(f"trace file {str(out)!r} would overwrite the script itself; name another file")
     target = _check_trace(out)
-    from mlpfusion.measure import supervise, tasks
+    from mlpfusion.workers import supervise, tasks
 
     with interrupts.stoppable(), files.scratch() as scratch:
         raw = scratch / "raw.json"

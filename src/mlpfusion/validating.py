@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import device as devices
-from mlpfusion import interrupts, limits
+from mlpfusion import limits
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UnsavedError, UsageError
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
@@ -23,6 +23,7 @@ from mlpfusion.storage import files, results
 from mlpfusion.validate import controls, registry, run
 from mlpfusion.validate.exam import Asked
 from mlpfusion.validate.hired import DiedError, RaisedError
+from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:
     import os

@@ -8,8 +8,8 @@ import msgspec
 
 from mlpfusion import counted, roofline, scheduled
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.measure import supervise, tasks
 from mlpfusion.trace import analyse, kineto
+from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

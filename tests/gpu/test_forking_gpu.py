@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 
-from mlpfusion.measure import forking, supervise, tasks
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.trace import analyse, kineto
+from mlpfusion.workers import forking, supervise, tasks
 
 WORK = Workload(spec=MLPSpec(hidden_size=512, intermediate_size=1024), batch=1, seq=256)
 NAMES = ("eager", "compile", "triton", "fused")

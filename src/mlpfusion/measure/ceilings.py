@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from mlpfusion.device import detect
-from mlpfusion.measure import clocks, tasks, tracer
+from mlpfusion.measure import clocks, tracer
+from mlpfusion.workers import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

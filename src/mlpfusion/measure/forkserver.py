@@ -18,7 +18,8 @@ import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from mlpfusion.measure import lifetime, worker
+from mlpfusion.measure import worker
+from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

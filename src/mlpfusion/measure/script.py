@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.measure import tasks
+from mlpfusion.workers import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

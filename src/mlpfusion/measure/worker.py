@@ -15,8 +15,8 @@ from mlpfusion import backend as registry
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.environment import provenance
 from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError
-from mlpfusion.measure import lifetime, tasks
 from mlpfusion.records.profile import Setup
+from mlpfusion.workers import lifetime, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import api, interrupts, limits, spec
+from mlpfusion import api, limits, spec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion.environment import conditions, provenance
 from mlpfusion.errors import UsageError
-from mlpfusion.measure import forking
 from mlpfusion.models import decide, known, rows
 from mlpfusion.models.time_left import TimeLeft
 from mlpfusion.records.choice import SCHEMA, Choice, ClockName, Model, Plan
 from mlpfusion.storage import choice as choice_storage
 from mlpfusion.storage.files import alone
+from mlpfusion.workers import forking, interrupts
 
 if TYPE_CHECKING:
     import os

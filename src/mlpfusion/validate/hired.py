@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.measure import supervise
 from mlpfusion.validate import channel
+from mlpfusion.workers import supervise
 
 if TYPE_CHECKING:
     from pathlib import Path

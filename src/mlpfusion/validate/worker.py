@@ -17,11 +17,11 @@ import torch
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError
-from mlpfusion.measure import lifetime
 from mlpfusion.validate import channel, emulation, guard, left, loader
 from mlpfusion.validate.probes import PROBES, NoTensorError, Run
 from mlpfusion.validate.speed_probes import SPEED_PROBES
 from mlpfusion.validate.tuners import Pins, on_launch
+from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.backend import without_paths
-from mlpfusion.measure import forking, lifetime, tasks
 from mlpfusion.storage import files
+from mlpfusion.workers import forking, lifetime, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
