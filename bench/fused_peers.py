@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from mlpfusion import backend
-from mlpfusion.backends.adjacent import Pair
+from mlpfusion.backends.adjacent_weights import Pair
 from mlpfusion.backends.eager import activation_function, forward_of
 from mlpfusion.errors import BackendUnavailableError
 

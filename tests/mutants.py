@@ -15,7 +15,7 @@ from unittest import mock
 import typer
 
 from mlpfusion import cli
-from mlpfusion.auto import Auto
+from mlpfusion.backends.auto import Auto
 from mlpfusion.device import Device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.models import choose, rows

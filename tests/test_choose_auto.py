@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from mlpfusion import GatedMLP
-from mlpfusion.auto import Auto
+from mlpfusion.backends.auto import Auto
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.storage import choice
 

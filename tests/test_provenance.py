@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from mlpfusion import backend as registry
-from mlpfusion.auto import Auto
+from mlpfusion.backends.auto import Auto
 from mlpfusion.device import detect
 from mlpfusion.environment import conditions, machine, provenance
 from mlpfusion.errors import MeasurementError

@@ -145,7 +145,7 @@ def plain_linears(mlp: GatedMLP, backend: str) -> None:
     """
     import torch
 
-    from mlpfusion.hooks import bypassed
+    from mlpfusion.backends.bypass import bypassed
 
     parts: dict[str, Any] = mlp.projections
     for name, linear in parts.items():

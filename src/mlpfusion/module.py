@@ -102,7 +102,7 @@ class GatedMLP(nn.Module):
             BackendUnavailableError: it cannot run this module here. The previous backend then stays.
         """
         if choice is not None or backend == "auto":
-            from mlpfusion import auto
+            from mlpfusion.backends import auto
 
             backend = auto.of(backend, choice)
         check_backend(backend)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.backend import plain_linears, release
+from mlpfusion.backends.bypass import refuse_bypassed
 from mlpfusion.device import is_interpreted
 from mlpfusion.errors import BackendUnavailableError
-from mlpfusion.hooks import refuse_bypassed
 from mlpfusion.module import PackedGatedMLP
 
 if TYPE_CHECKING:

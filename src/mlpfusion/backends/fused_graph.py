@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import Linear
 
 from mlpfusion.backend import not_captured
+from mlpfusion.backends.bypass import GLOBAL, refuse_bypassed
 from mlpfusion.backends.fused import Fused
 from mlpfusion.errors import BackendUnavailableError
-from mlpfusion.hooks import GLOBAL, refuse_bypassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ import torch
 
 from mlpfusion import limits
 from mlpfusion.backend import both
-from mlpfusion.backends.liger_layer import LAYERS, beyond_liger, borrow, no_gpu
+from mlpfusion.backends.liger_shared import LAYERS, beyond_liger, borrow, no_gpu
 from mlpfusion.errors import BackendUnavailableError, UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from importlib import metadata, util
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.backend import both, first_line
-from mlpfusion.backends.liger_layer import beyond_liger, borrow, no_gpu
+from mlpfusion.backends.liger_shared import beyond_liger, borrow, no_gpu
 from mlpfusion.errors import BackendUnavailableError
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.backend import plain_linears
-from mlpfusion.backends.adjacent import Pair, joined, joined_biases
+from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
 from mlpfusion.backends.autocast import autocast_dtype
+from mlpfusion.backends.bypass import refuse_bypassed
 from mlpfusion.backends.triton import Triton, act_mul_unsupported
 from mlpfusion.errors import BackendUnavailableError
-from mlpfusion.hooks import refuse_bypassed
 from mlpfusion.module import PackedGatedMLP
 
 if TYPE_CHECKING:

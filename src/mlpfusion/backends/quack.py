@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.backend import both, first_line, plain_linears
-from mlpfusion.backends.adjacent import Pair, joined, joined_biases
+from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
 from mlpfusion.backends.autocast import autocast_dtype
+from mlpfusion.backends.bypass import refuse_bypassed
 from mlpfusion.errors import BackendUnavailableError
-from mlpfusion.hooks import refuse_bypassed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from mlpfusion import hooks
+from mlpfusion.backends import bypass
 from mlpfusion.errors import UsageError
 from mlpfusion.models.swapped import FOUND, OTHERS, OWN, VIEW
 
@@ -68,12 +68,12 @@ def own_class(name: str, module: nn.Module) -> type[nn.Module]:
 
 def replaced(module: nn.Module) -> bool:
     """Whether the module has a forward of its own that more than a `device_map` asks for."""
-    return "forward" in module.__dict__ and not hooks.only_placed(module)
+    return "forward" in module.__dict__ and not bypass.only_placed(module)
 
 
 def set_class(module: nn.Module, cls: type[nn.Module]) -> None:
     """Make the module one of class `cls`, which changes its forward and nothing else."""
-    placed = hooks.only_placed(module)
+    placed = bypass.only_placed(module)
     object.__setattr__(module, "__class__", cls)
     if placed:  # the hook calls what it has kept of the class
         module.__dict__["_old_forward"] = types.MethodType(cls.forward, module)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import nn
 
-from mlpfusion import auto
 from mlpfusion import backend as registry
+from mlpfusion.backends import auto
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, NothingSwappedError, UsageError
 from mlpfusion.models.find import Found, Refused, probe
 from mlpfusion.models.restore import give_back, own_class, replaced, set_class

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from mlpfusion.backends.bypass import bypassed
 from mlpfusion.errors import BackendUnavailableError, UsageError
-from mlpfusion.hooks import bypassed
 from mlpfusion.models.find import Found, probe
 
 if TYPE_CHECKING:
