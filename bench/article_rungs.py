@@ -22,7 +22,8 @@ from mlpfusion.records.profile import Clock, Record
 from mlpfusion.records.trace import Reading
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stats import summarise
-from mlpfusion.trace import kineto, read
+from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.read import kineto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -109,7 +109,7 @@ def decode(path: str) -> float:
     """Decode the bytes into structs of the needed fields, as the least that any reader must do."""
     import msgspec
 
-    from mlpfusion.trace.entry import Entry
+    from mlpfusion.trace.read.entry import Entry
 
     kind = msgspec.defstruct("File", [("traceEvents", list[Entry])], gc=False)
     data = Path(path).read_bytes()
@@ -120,7 +120,7 @@ def decode(path: str) -> float:
 
 def read(path: str) -> float:
     """Read the whole: decode, link, calls, records ready for a table."""
-    from mlpfusion.trace import read as read_trace
+    from mlpfusion.trace.analysis.summary import read as read_trace
 
     start = time.perf_counter()
     found = read_trace(path)

@@ -11,7 +11,8 @@ import torch
 from mlpfusion.aligned import align
 from mlpfusion.measure import traffic
 from mlpfusion.records.traffic import Launch, Ledger
-from mlpfusion.trace import analyse_work, kineto
+from mlpfusion.trace.analysis.sequence import analyse_work
+from mlpfusion.trace.read import kineto
 
 HERE = Path(__file__).parent
 made_here = runpy.run_path(str(HERE / "ledgers_made.py"))

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import MeasurementError, MlpfusionError
-from mlpfusion.trace import analyse, kineto, read
-from mlpfusion.trace.analysis import union_ns
-from mlpfusion.trace.findings import findings
+from mlpfusion.trace.analysis.kernels import analyse, union_ns
+from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.findings.host import findings
+from mlpfusion.trace.read import kineto
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Analysis

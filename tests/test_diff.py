@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from mlpfusion.records.profile import Clock, Clocks, Kernel, Launches, Row
 from mlpfusion.report import difference
-from mlpfusion.trace import read
-from mlpfusion.trace.diff import diff
-from mlpfusion.trace.names import decode
-from mlpfusion.trace.pairs import pair
+from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.diff.calls import diff
+from mlpfusion.trace.diff.pairs import pair
+from mlpfusion.trace.names.decode import decode
 
 if TYPE_CHECKING:
     from mlpfusion.records.trace import Difference, KernelPair, Reading

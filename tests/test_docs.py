@@ -73,7 +73,7 @@ SLOW = (  # where each verb that measures begins to
     "mlpfusion.validate.run.Bench.__enter__",
     "mlpfusion.models.load.load_model",
     "mlpfusion.tune.check_device",
-    "mlpfusion.perfetto.serve",
+    "mlpfusion.trace.perfetto.serve",
 )
 
 

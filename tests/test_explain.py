@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.trace.explain import explain
+from mlpfusion.trace.names.explain import explain
 
 NAMES = [line.split("\t")[0] for line in (Path(__file__).parent / "data" / "kernel_names.tsv").read_text().splitlines()]
 SAID = {

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.trace import read
-from mlpfusion.trace.findings import findings
+from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.findings.host import findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion.trace import read
-from mlpfusion.trace.findings import findings
+from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.findings.host import findings
 
 HERE = Path(__file__).parent
 

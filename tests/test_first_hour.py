@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import typer
 
-from mlpfusion import cli, perfetto
+from mlpfusion import cli
+from mlpfusion.trace import perfetto
 
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 NOWHERE: dict[str, str] = {}

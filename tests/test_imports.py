@@ -222,7 +222,7 @@ MODULES = {module_name(path) for path in PACKAGE}
 
 
 def own(name: str) -> str | None:
-    """The module of mlpfusion that an import reaches: `mlpfusion.trace.kineto.read` -> `trace.kineto`."""
+    """The module of mlpfusion that an import reaches: `mlpfusion.trace.read.kineto.read` -> `trace.kineto`."""
     if name.split(".", maxsplit=1)[0] != "mlpfusion":
         return None
     parts = name.split(".")[1:]

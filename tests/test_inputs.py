@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion import cli, perfetto
+from mlpfusion import cli
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.storage import inputs
+from mlpfusion.trace import perfetto
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "bench" / "results" / "h200-traffic.json"

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.trace import kineto
-from mlpfusion.trace.chrome import nanoseconds
+from mlpfusion.trace.read import kineto
+from mlpfusion.trace.read.chrome import nanoseconds
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -298,5 +298,5 @@ def test_recorded_traces_are_scrubbed(path: Path, tmp_path: Path) -> None:
 
 
 def test_reading_needs_no_torch() -> None:
-    code = "import sys, mlpfusion.trace, mlpfusion.trace.kineto; sys.exit('torch' in sys.modules)"
+    code = "import sys, mlpfusion.trace, mlpfusion.trace.read.kineto; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

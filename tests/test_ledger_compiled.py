@@ -20,7 +20,7 @@ from mlpfusion.backends.eager import forward_of
 from mlpfusion.measure import compiled, operators, tracer, traffic
 from mlpfusion.measure.ledger import Ledgers
 from mlpfusion.roundtrips import flow
-from mlpfusion.trace import kineto
+from mlpfusion.trace.read import kineto
 
 made_here = runpy.run_path(str(Path(__file__).with_name("ledgers_made.py")))
 D, H, M = (made_here[name] for name in ("D", "H", "M"))

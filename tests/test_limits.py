@@ -11,10 +11,11 @@ import torch
 import typer
 
 import mlpfusion
-from mlpfusion import cli, limits, perfetto, tracing, validating
+from mlpfusion import cli, limits, tracing, validating
 from mlpfusion.errors import UsageError
 from mlpfusion.models import choose, foresee, load, prove
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.trace import perfetto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

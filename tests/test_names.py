@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.records.profile import Decoded
-from mlpfusion.trace.demangle import demangle
-from mlpfusion.trace.names import decode, parse
-from mlpfusion.trace.ops import read_fused, split_fused
-from mlpfusion.trace.parsed import LAYOUTS
+from mlpfusion.trace.names.decode import decode, parse
+from mlpfusion.trace.names.demangle import demangle
+from mlpfusion.trace.names.ops import read_fused, split_fused
+from mlpfusion.trace.names.parsed import LAYOUTS
 
 DATA = Path(__file__).parent / "data"
 NAMES = [line.split("\t") for line in (DATA / "kernel_names.tsv").read_text().splitlines()]

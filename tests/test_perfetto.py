@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mlpfusion import perfetto
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.trace import perfetto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

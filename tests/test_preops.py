@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion.records.profile import PreOpParts
-from mlpfusion.trace import analyse, kineto
-from mlpfusion.trace.kineto import Event
-from mlpfusion.trace.preops import owned, part_of
+from mlpfusion.trace.analysis.kernels import analyse
+from mlpfusion.trace.analysis.pre_ops import owned, part_of
+from mlpfusion.trace.read import kineto
+from mlpfusion.trace.read.kineto import Event
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import PreOps

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.trace import read
+from mlpfusion.trace.analysis.summary import read
 
 if TYPE_CHECKING:
     from mlpfusion.records.trace import Reading

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.trace import blocks, kineto, read
-from mlpfusion.trace.source import Text
+from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.read import blocks, kineto
+from mlpfusion.trace.read.source import Text
 
 if TYPE_CHECKING:
-    from mlpfusion.trace.kineto import Trace
+    from mlpfusion.trace.read.kineto import Trace
 
 HERE = Path(__file__).parent
 timeline = runpy.run_path(str(HERE / "timeline.py"))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mlpfusion.trace import read
-from mlpfusion.trace.findings import findings
+from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.findings.host import findings
 
 if TYPE_CHECKING:
     from mlpfusion.records.trace import Reading

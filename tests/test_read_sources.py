@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.trace import read, read_all
+from mlpfusion.trace.analysis.summary import read, read_all
 
 HERE = Path(__file__).parent
 timeline = runpy.run_path(str(HERE / "timeline.py"))
@@ -115,7 +115,7 @@ def test_a_file_may_be_named_like_a_member(tmp_path: Path) -> None:
 
 
 def test_bytes_and_stdin_are_sources_too() -> None:
-    code = "from mlpfusion.trace import read; print(read('-').source, read.__name__)"
+    code = "from mlpfusion.trace.analysis.summary import read; print(read('-').source, read.__name__)"
     for data in (text(), gzip.compress(text())):
         assert read(data).analysis.calls == 3
         done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
@@ -215,10 +215,10 @@ import sys
 for name in ("torch", "triton", "liger_kernel", "kernels", "typer", "rich", "tabulate"):
     sys.modules[name] = None
 import pkgutil, importlib, mlpfusion.trace
-for found in pkgutil.iter_modules(mlpfusion.trace.__path__):
-    importlib.import_module(f"mlpfusion.trace.{found.name}")
+for found in pkgutil.walk_packages(mlpfusion.trace.__path__, "mlpfusion.trace."):
+    importlib.import_module(found.name)
 assert "numpy" not in sys.modules, "numpy is for reading, not for importing"
-from mlpfusion.trace import read
+from mlpfusion.trace.analysis.summary import read
 for path in sys.argv[1:]:
     assert read(path).analysis.calls > 2, path
 """

@@ -9,7 +9,8 @@ import pytest
 
 from mlpfusion.derived import traffic
 from mlpfusion.spec import MLPSpec, Workload
-from mlpfusion.trace import analyse, kineto
+from mlpfusion.trace.analysis.kernels import analyse
+from mlpfusion.trace.read import kineto
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Analysis

@@ -11,7 +11,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.trace import Damage, Integrity, Reading, Region, Spread, StreamUse, Tally
 from mlpfusion.report.grid import printable
 from mlpfusion.report.reading import render, spread_meaning, spread_text
-from mlpfusion.trace import read
+from mlpfusion.trace.analysis.summary import read
 
 DATA = Path(__file__).parent / "data"
 replace = msgspec.structs.replace

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mlpfusion.trace.calls import Work
-from mlpfusion.trace.kineto import Event
-from mlpfusion.trace.names import decode
-from mlpfusion.trace.roles import roles
+from mlpfusion.trace.analysis.roles import roles
+from mlpfusion.trace.calls.call import Work
+from mlpfusion.trace.names.decode import decode
+from mlpfusion.trace.read.kineto import Event
 
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"
 SPLIT_K = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, true>(int)"

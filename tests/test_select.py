@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlpfusion.errors import UsageError
-from mlpfusion.trace import read
+from mlpfusion.trace.analysis.summary import read
 
 Timeline = runpy.run_path(str(Path(__file__).parent / "timeline.py"))["Timeline"]
 

@@ -7,7 +7,8 @@ import json
 import torch
 
 from mlpfusion.measure import tracer
-from mlpfusion.trace import analyse, kineto
+from mlpfusion.trace.analysis.kernels import analyse
+from mlpfusion.trace.read import kineto
 
 
 def test_warm_up_calls_are_recorded_but_are_no_calls(tmp_path):

@@ -19,7 +19,8 @@ from mlpfusion.measure.script import load
 from mlpfusion.records.profile import SCHEMA, Clock, Clocks, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.storage import results
-from mlpfusion.trace import analyse, read
+from mlpfusion.trace.analysis.kernels import analyse
+from mlpfusion.trace.analysis.summary import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +61,8 @@ def test_sessions_in_one_process_do_not_leak_into_each_other(tmp_path: Path) -> 
 def test_the_package_is_callable_and_stays_a_package(tmp_path: Path) -> None:
     recording = """
 import sys
-from mlpfusion.trace import read
-import mlpfusion.trace.kineto
+from mlpfusion.trace.analysis.summary import read
+import mlpfusion.trace.read.kineto
 assert "torch" not in sys.modules
 import mlpfusion
 assert mlpfusion.trace.read is read and mlpfusion.trace is sys.modules["mlpfusion.trace"]

@@ -77,7 +77,7 @@ def test_together_they_hold_both_packages_and_the_controls_each_file_once(
     assert held(wheel) | held(reader) == wanted
     assert not held(wheel) & held(reader)
     assert "mlpfusion/py.typed" in held(reader)
-    assert {"mlpfusion/trace/kineto.py", "mlpfusion/report/table.py"} <= held(reader)
+    assert {"mlpfusion/trace/read/kineto.py", "mlpfusion/report/table.py"} <= held(reader)
     assert {"mlpfusion/module.py", "mlpfusion/measure/clocks.py"} <= held(wheel)
 
 
@@ -216,7 +216,7 @@ def test_a_package_that_is_missing_is_one_line(alone: Path, name: str) -> None:
 
 
 def test_a_module_of_nobody_s_is_a_fault_and_shows_where(alone: Path) -> None:
-    done = without(alone, "mlpfusion.trace.findings", "read", str(TRACE))
+    done = without(alone, "mlpfusion.trace.findings.host", "read", str(TRACE))
     assert done.returncode == 1
     assert "Traceback" in done.stderr
 

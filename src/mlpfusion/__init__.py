@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Workload as Workload
     from mlpfusion.storage.results import load as load
     from mlpfusion.storage.results import save as save
-    from mlpfusion.trace.explain import explain as explain
-    from mlpfusion.trace.findings import findings as findings
-    from mlpfusion.trace.reading import read as read
-    from mlpfusion.trace.reading import read_all as read_all
+    from mlpfusion.trace.analysis.summary import read as read
+    from mlpfusion.trace.analysis.summary import read_all as read_all
+    from mlpfusion.trace.findings.host import findings as findings
+    from mlpfusion.trace.names.explain import explain as explain
     from mlpfusion.tracing import diff as diff
     from mlpfusion.tracing import record as record
 
@@ -99,9 +99,9 @@ _HOMES = {
     "report.table": ("render",),
     "spec": ("MLPSpec", "Workload"),
     "storage.results": ("load", "save"),
-    "trace.explain": ("explain",),
-    "trace.findings": ("findings",),
-    "trace.reading": ("read", "read_all"),
+    "trace.names.explain": ("explain",),
+    "trace.findings.host": ("findings",),
+    "trace.analysis.summary": ("read", "read_all"),
     "tracing": ("diff", "record"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

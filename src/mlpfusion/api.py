@@ -21,7 +21,8 @@ from mlpfusion.records.profile import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone, scratch
-from mlpfusion.trace import analyse_work, kineto
+from mlpfusion.trace.analysis.sequence import analyse_work
+from mlpfusion.trace.read import kineto
 from mlpfusion.workers import forking, interrupts, supervise, tasks
 
 if TYPE_CHECKING:

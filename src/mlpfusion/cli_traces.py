@@ -17,8 +17,8 @@ from mlpfusion.storage import files, inputs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.perfetto import Served
     from mlpfusion.report.reading import Told
+    from mlpfusion.trace.perfetto import Served
 
 Call = Annotated[
     Text, typer.Option(metavar="NAME", help="Annotation that delimits a call, or ProfilerStep; else one is found.")
@@ -61,8 +61,8 @@ def _read(
     if traces.count(inputs.STDIN) > 1:
         raise UsageError("stdin can be read only once; give '-' once")
     options = _reading_options(call, device, max_bytes)
-    from mlpfusion.trace import read_all
-    from mlpfusion.trace.findings import findings
+    from mlpfusion.trace.analysis.summary import read_all
+    from mlpfusion.trace.findings.host import findings
 
     told: list[Told] = []
     code = OK
@@ -95,7 +95,7 @@ def _explain(
     from mlpfusion.report import explanation, grid
 
     spec.one_of("format", fmt, grid.FORMATS)
-    from mlpfusion.trace.explain import explain
+    from mlpfusion.trace.names.explain import explain
 
     for name in names:
         if not name.strip():
@@ -180,7 +180,7 @@ def _open(
     """
     limit = seconds("--timeout", timeout)
     number = size("--port", port, limits.PORT)
-    from mlpfusion import perfetto
+    from mlpfusion.trace import perfetto
 
     def ready(served: Served) -> None:
         command = perfetto.tunnel(served.port)
@@ -212,7 +212,7 @@ def _checked(json: str | None, fmt: str, kind: str, sources: Sequence[str]) -> P
     if json is None or json == "-":
         return None
     path = path_in("--json", json)
-    from mlpfusion.trace.source import file_of
+    from mlpfusion.trace.read.source import file_of
 
     for source in sources:
         if source != "-" and files.is_same(path, file_of(source)):
@@ -234,7 +234,7 @@ def _reading_options(call: str | None, device: str | None, max_bytes: str | None
 
 def _in_options(error: MlpfusionError) -> str:
     """The error's text, which names the option instead of the parameter."""
-    from mlpfusion.trace.source import TooLargeError
+    from mlpfusion.trace.read.source import TooLargeError
 
     return f"{str(error).removesuffix('max_bytes')}--max-bytes" if isinstance(error, TooLargeError) else str(error)
 

@@ -14,10 +14,10 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import Profile, Row
 from mlpfusion.records.trace import Reading
 from mlpfusion.storage import files, inputs, results
-from mlpfusion.trace import kineto
-from mlpfusion.trace import read as read_trace
-from mlpfusion.trace.diff import diff as _diff
-from mlpfusion.trace.source import MAX_BYTES
+from mlpfusion.trace.analysis.summary import read as read_trace
+from mlpfusion.trace.diff.calls import diff as _diff
+from mlpfusion.trace.read import kineto
+from mlpfusion.trace.read.source import MAX_BYTES
 from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import msgspec
 
 from mlpfusion import counted, roofline, scheduled
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.trace import analyse, kineto
+from mlpfusion.trace.analysis.kernels import analyse
+from mlpfusion.trace.read import kineto
 from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:

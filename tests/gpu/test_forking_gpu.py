@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 
 from mlpfusion.spec import MLPSpec, Workload
-from mlpfusion.trace import analyse, kineto
+from mlpfusion.trace.analysis.kernels import analyse
+from mlpfusion.trace.read import kineto
 from mlpfusion.workers import forking, supervise, tasks
 
 WORK = Workload(spec=MLPSpec(hidden_size=512, intermediate_size=1024), batch=1, seq=256)

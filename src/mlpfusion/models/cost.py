@@ -15,7 +15,7 @@ from mlpfusion.measure import clocks, recorder, tracer
 from mlpfusion.measure.memory import peak_bytes
 from mlpfusion.records.proof import KernelCount, Peaks, Speed
 from mlpfusion.storage import files
-from mlpfusion.trace import read
+from mlpfusion.trace.analysis.summary import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from mlpfusion.trace.analysis import analyse
-from mlpfusion.trace.reading import read, read_all
-from mlpfusion.trace.sequence import analyse_work
+from mlpfusion.trace.analysis.kernels import analyse
+from mlpfusion.trace.analysis.sequence import analyse_work
+from mlpfusion.trace.analysis.summary import read, read_all
 
 __all__ = ["analyse", "analyse_work", "read", "read_all"]
 

@@ -1,0 +1,1 @@
+"""What a call ran, launched, and spent on the host."""

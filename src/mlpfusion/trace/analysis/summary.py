@@ -1,0 +1,221 @@
+"""Reads one trace file, whoever recorded it, into a record of all that it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion.errors import MeasurementError, UsageError
+from mlpfusion.records.trace import Reading
+from mlpfusion.trace.analysis import facts
+from mlpfusion.trace.analysis.kernels import COMPILING, analyse_calls, lost
+from mlpfusion.trace.analysis.odd import odd_calls
+from mlpfusion.trace.analysis.pre_ops import median_call, without
+from mlpfusion.trace.calls import select
+from mlpfusion.trace.calls.busy import idle_shares
+from mlpfusion.trace.calls.call import is_launch
+from mlpfusion.trace.calls.link import by_call, find_calls, rows_of
+from mlpfusion.trace.read import kineto
+from mlpfusion.trace.read.chrome import DEVICE_WORK
+from mlpfusion.trace.read.kineto import Event
+from mlpfusion.trace.read.source import MAX_BYTES
+
+if TYPE_CHECKING:
+    from mlpfusion.device import DeviceKind
+    from mlpfusion.records.trace import CallChoice
+    from mlpfusion.trace.analysis.kernels import Analysed
+    from mlpfusion.trace.calls.call import Calls
+    from mlpfusion.trace.read.kineto import Trace
+    from mlpfusion.trace.read.source import Source
+
+_TIMELINE: Final = 2000
+_SHOWN_BETWEEN: Final = 20
+
+
+def read(
+    source: Source, *, call: str | None = None, device: DeviceKind | None = None, max_bytes: int = MAX_BYTES
+) -> Reading:
+    """The reading of the one trace in `source`: a .json, .json.gz, or - for stdin, `archive.zip:member`, or an archive.
+
+    `call` names the annotation that delimits a call, or ProfilerStep; else `select.choose` finds one. `device` is
+    "cuda" when the trace has device work, else "cpu", unless said.
+
+    Raises:
+        UsageError: there is no one trace in `source`, no such call, or more than `max_bytes` of text.
+        MeasurementError: the trace has calls but nothing that ran in them.
+    """
+    return reading(kineto.read(source, max_bytes=max_bytes), call=call, device=device)
+
+
+def read_all(
+    source: Source, *, call: str | None = None, device: DeviceKind | None = None, max_bytes: int = MAX_BYTES
+) -> tuple[Reading, ...]:
+    """The reading of every trace in `source`, which may be an archive of several; as `read` otherwise."""
+    traces = kineto.traces(source, max_bytes=max_bytes)
+    return tuple(reading(trace, call=call, device=device) for trace in traces)
+
+
+def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None = None) -> Reading:
+    """All that a trace says of its calls.
+
+    Raises:
+        UsageError: it has no such call, or was cut off before the end of its first one.
+        MeasurementError: it has calls but nothing that ran in them.
+    """
+    choice, calls, device = _calls(trace, call, device)
+    found = analyse_calls(calls, device)
+    analysis, used = found.analysis, found.used
+    shown = median_call(calls, used)
+    one = calls.call(used[0] if shown is None else shown)
+    inside, outside = facts.overhead(calls)
+    compiling = rows_of(trace, lambda kind: kind.name in COMPILING or kind.name.endswith("(dynamo_timed)"))
+    on_device = device == "cuda"
+    return Reading(
+        source=trace.label,
+        device=device,
+        gpu=trace.gpu,
+        call=choice,
+        analysis=analysis,
+        integrity=msgspec.structs.replace(trace.integrity, orphans=calls.orphans, lost=calls.lost, early=calls.early),
+        incomplete=_incomplete(trace, calls),
+        pre_ops_reason=_no_pre_ops(trace, found),
+        kernel_spread=tuple(spread for times in found.times if (spread := facts.spread(times)) is not None),
+        host_spread=facts.spread(analysis.host_us),
+        device_spread=facts.spread(analysis.kernel_us),
+        first_call=facts.first_call(calls),
+        idle_share=median(idle_shares(calls)[list(used)].tolist()) if on_device else None,
+        graphs=facts.graphs(one),
+        streams=facts.streams(calls, used) if on_device else (),
+        timeline=facts.timeline(one, _TIMELINE),
+        timeline_limit=_TIMELINE if len(one.host) > _TIMELINE else None,
+        apis=facts.tallies(trace, calls.api.rows),
+        overhead=inside,
+        overhead_outside=outside,
+        compiling=facts.tallies(trace, by_call(trace, compiling, calls.windows, whole=True).rows),
+        regions=facts.regions(calls),
+        odd_calls=odd_calls(calls, used),
+        between_calls=facts.tallies(trace, calls.between, most=_SHOWN_BETWEEN),
+        notes=(*analysis.notes, *_notes(trace, calls, device)),
+    )
+
+
+def _calls(trace: Trace, asked: str | None, device: DeviceKind | None) -> tuple[CallChoice, Calls, DeviceKind]:
+    """Which events delimit a call, the calls, and what they ran on."""
+    launches = trace.start[rows_of(trace, lambda kind: kind.category == "api" and is_launch(kind.name))].tolist()
+    cut_off = trace.integrity.lost_bytes is not None
+    try:
+        on = device or _device(trace, launched=bool(launches))
+        marks = trace.rows(rows_of(trace, lambda kind: kind.category == "annotation"))
+        whole = _whole(trace)
+        choice, windows = select.choose(marks, launches, whole, asked=asked)
+        if cut_off:
+            windows = _ended(trace, windows)
+            if not windows or choice.by == "whole_trace":
+                raise UsageError(_cut_off(trace))
+            choice = msgspec.structs.replace(choice, count=len(windows))
+        calls = find_calls(trace, windows, on, whole=choice.by == "whole_trace")
+    except MeasurementError as error:
+        if cut_off:
+            raise UsageError(_cut_off(trace)) from error
+        raise
+    if cut_off and not _survivors(calls):
+        raise UsageError(_cut_off(trace))
+    return choice, calls, on
+
+
+def _device(trace: Trace, *, launched: bool) -> DeviceKind:
+    if any(kind.category in DEVICE_WORK for kind in trace.kinds):
+        return "cuda"
+    if launched:
+        raise MeasurementError("no GPU events in the trace: the profiler recorded the host only")
+    if trace.gpu is not None:
+        raise MeasurementError(
+            f"no GPU events in the trace, although it names an {trace.gpu}: the profiler recorded the host only; "
+            "if all work ran on the CPU, say device cpu"
+        )
+    return "cpu"
+
+
+def _whole(trace: Trace) -> Event:
+    """An event that spans all others, on the thread that launches most, or else does most."""
+    import numpy as np
+
+    for category in ("api", "op"):
+        rows = rows_of(trace, lambda kind, wanted=category: kind.category == wanted)  # type: ignore[misc]
+        if len(rows):
+            break
+    else:
+        rows = np.arange(len(trace.start))
+    place = trace.places[Counter(trace.place[rows].tolist()).most_common(1)[0][0]]
+    start = int(trace.start.min())
+    end = max(int((trace.start + trace.duration).max()), int(trace.start.max()) + 1)
+    return Event(
+        name="the whole trace",
+        category="annotation",
+        start_ns=start,
+        duration_ns=end - start,
+        pid=place.pid,
+        tid=place.tid,
+    )
+
+
+def _ended(trace: Trace, windows: list[Event]) -> list[Event]:
+    """The calls after whose end something still happens in a trace that was cut off."""
+    other = rows_of(trace, lambda kind: kind.category != "annotation")
+    last = int(trace.start[other].max()) if len(other) else 0
+    return [window for window in windows if window.end_ns <= last]
+
+
+def _survivors(calls: Calls) -> int:
+    """How many calls have work and lost none."""
+    import numpy as np
+
+    return int(np.count_nonzero((np.diff(calls.work.bounds) > 0) & (calls.missing == 0)))
+
+
+def _cut_off(trace: Trace) -> str:
+    why = trace.damaged_by or f"it ends early, in the middle of an event of {trace.integrity.lost_bytes} bytes"
+    return f"trace {trace.label!r} is cut off ({why}): not one whole call of it survives"
+
+
+def _incomplete(trace: Trace, calls: Calls) -> str | None:
+    """Why averages of this trace would not be of whole calls, or None."""
+    import numpy as np
+
+    reasons = []
+    if trace.integrity.lost_bytes is not None:
+        why = f" ({trace.damaged_by})" if trace.damaged_by else ""
+        reasons.append(
+            f"the file is cut off{why}: {trace.integrity.lost_bytes} bytes after its last whole event are lost"
+        )
+    reasons += lost(calls)
+    sizes = np.unique(np.diff(calls.work.bounds))
+    if len(sizes) > 1:
+        reasons.append(f"calls have between {sizes[0]} and {sizes[-1]} kernels, copies and fills")
+    return "; ".join(reasons) or None
+
+
+def _no_pre_ops(trace: Trace, found: Analysed) -> str | None:
+    reason = without(trace)
+    if reason is None and found.analysis.pre_ops.time_to_first_launch is None:
+        reason = "no call launches anything"
+    return reason
+
+
+def _notes(trace: Trace, calls: Calls, device: DeviceKind) -> list[str]:
+    notes = []
+    whole = trace.integrity
+    if device == "cpu":
+        notes.append("no GPU events: a CPU run, whose leaf operators take the place of kernels")
+    elif not len(calls.api.rows):
+        notes.append("no API calls are recorded: device work belongs to the call in which it ran")
+    if whole.repaired:
+        notes.append(f"{whole.repaired} damaged events were repaired")
+    if whole.zero:
+        notes.append(f"{whole.zero} device events have a duration of 0")
+    if whole.linked_by_flow:
+        notes.append(f"{whole.linked_by_flow} device events were linked by their arrows, without a correlation")
+    return notes

@@ -1,0 +1,1 @@
+"""The calls of a trace: which they are, what work each launched."""

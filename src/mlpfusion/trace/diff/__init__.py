@@ -1,0 +1,1 @@
+"""How two calls differ."""

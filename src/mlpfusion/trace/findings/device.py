@@ -1,0 +1,214 @@
+"""Says what is worth knowing about the device work of a call: copies, fills, small kernels, what could be fused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.records.trace import Finding
+from mlpfusion.trace.names import ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mlpfusion.records.profile import Kernel
+    from mlpfusion.records.trace import Reading
+
+# A launch costs the host 2 to 5 µs and the device about as long between kernels: below 10 µs of work it weighs.
+SMALL_US: Final = 10.0
+MANY: Final = 10
+# Fusing needs two kernels; those of a library's own making are none.
+FUSABLE: Final = 2
+
+_MAKERS_THAT_FUSE: Final = frozenset({"inductor", "inductor-cpp", "liger", "mlpfusion", "quack", "flashinfer", "vllm"})
+# What compiled code runs before it replays a graph.
+_INTO_GRAPH: Final = "aten::_foreach_copy_"
+
+
+def of_work(reading: Reading) -> Iterable[Finding]:
+    """All findings about the kernels, copies and fills of a call, in the order of what to look at first."""
+    kernels = reading.analysis.kernels
+    for rule in (_bias_copies, _fills, _transfers):
+        yield from rule(kernels)
+    yield from _copies(reading)
+    yield from _queries(reading)
+    yield from _fusion(reading)
+    yield from _small(reading)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 copy`, `2 copies`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def _us(kernels: Iterable[Kernel]) -> float:
+    return sum(kernel.time_us or 0.0 for kernel in kernels)
+
+
+def _before_products(kernels: Sequence[Kernel], kind: str, text: str = "") -> list[tuple[Kernel, Kernel]]:
+    """Copies or fills whose next neighbour on the device is a matrix product."""
+    return [
+        (one, after)
+        for one, after in pairwise(kernels)
+        if one.decoded.kind == kind and text in one.name and after.decoded.kind == "gemm"
+    ]
+
+
+def _bias_copies(kernels: Sequence[Kernel]) -> Iterable[Finding]:
+    found = _before_products(kernels, "memcpy", "DtoD")
+    if not found:
+        return
+    copies = [copy for copy, _ in found]
+    by_addmm = sum((copy.op or after.op or "").endswith(("addmm", "addmm_out")) for copy, after in found)
+    yield Finding(
+        id="copy_before_gemm",
+        seen=f"{counted(len(found), 'copy')} within the device right before a matrix product, "
+        f"{_us(copies):.1f} µs a call" + (f"; {by_addmm} inside addmm" if by_addmm else ""),
+        means="the product adds to its result, so what is added (a bias, as in addmm) is first copied there: the copy "
+        "replaces a kernel of eager's rather than saving it, and writes and reads the result once more",
+        do="a bias in the GEMM's epilogue (a contiguous 1-D bias through cuBLASLt) or max-autotune avoids the copy; "
+        "count it in the bytes",
+        cost_us=_us(copies),
+    )
+
+
+def _fills(kernels: Sequence[Kernel]) -> Iterable[Finding]:
+    found = _before_products(kernels, "memset")
+    if found:
+        fills = [fill for fill, _ in found]
+        replayed = all("GraphLaunch" in (fill.launched_by or "") for fill in fills)
+        yield Finding(
+            id="memset_before_gemm",
+            seen=f"{counted(len(found), 'fill')} right before a matrix product, {_us(fills):.1f} µs a call",
+            means="the GEMM's library clears a workspace or counters of the kernel that it chose; it is part of the "
+            "product's cost and no operator of the model",
+            do="count it with its product; it is replayed by the CUDA graph and costs the host no launch"
+            if replayed
+            else "count it with its product; it is a launch more on the host, which a CUDA graph removes",
+            cost_us=_us(fills),
+        )
+
+
+def _transfers(kernels: Sequence[Kernel]) -> Iterable[Finding]:
+    """Traffic between host and device inside the loop."""
+    for way, name, means in (
+        ("HtoD", "host_to_device", "inputs, scalars or indices are moved to the device in every call"),
+        ("DtoH", "device_to_host", "results are fetched in every call, which makes the host wait for the device"),
+    ):
+        copies = [kernel for kernel in kernels if kernel.decoded.kind == "memcpy" and way in kernel.name]
+        if copies:
+            unpinned = sum("Pageable" in copy.name for copy in copies)
+            yield Finding(
+                id=name,
+                seen=f"{counted(len(copies), f'{way} copy')} a call, {_us(copies):.1f} µs"
+                + (f"; {unpinned} of them from or to pageable memory" if unpinned else ""),
+                means=means + ("; pageable memory makes the copy synchronous" if unpinned else ""),
+                do="make the tensor on the device, once, before the loop; else pin it and copy with non_blocking=True",
+                cost_us=_us(copies),
+            )
+
+
+def _is_copy(kernel: Kernel) -> bool:
+    """Whether a kernel only moves or converts: a copy, a cast, a contiguous, or Inductor's kernel of those alone."""
+    decoded = kernel.decoded
+    work = [op for op in decoded.fused_ops if op not in ops.VIEWS]
+    if decoded.kind == "memcpy":
+        return "DtoD" in kernel.name
+    if decoded.library in ("aten", "inductor") and decoded.kind == "elementwise":
+        moves = {"copy", "_to_copy", "clone", "convert_element_type", "cat"}
+        return bool(work) and set(work) <= moves
+    return False
+
+
+def _copies(reading: Reading) -> Iterable[Finding]:
+    kernels = reading.analysis.kernels
+    hidden = {id(copy) for copy, _ in _before_products(kernels, "memcpy", "DtoD")}
+    found = [kernel for kernel in kernels if _is_copy(kernel) and id(kernel) not in hidden]
+    if not found:
+        return
+    by = Counter(kernel.op or "no operator" for kernel in found)
+    means = "tensors are cast, joined or made contiguous between the products, each a full read and write of memory"
+    advice = "keep one dtype and the layout that the next operator reads; torch.compile fuses a cast into its neighbour"
+    if reading.graphs and all(kernel.op == _INTO_GRAPH for kernel in found):
+        means = "a graph reads its inputs from places of its own, and every call copies them there first"
+        advice = "write the input into the graph's own tensor, or mark it static where it does not move"
+    yield Finding(
+        id="extra_copies",
+        seen=f"{counted(len(found), 'kernel')} for copies or casts alone, {_us(found):.1f} µs a call ("
+        + ", ".join(f"{count}x {name}" for name, count in by.most_common(4))
+        + ")",
+        means=means,
+        do=advice,
+        cost_us=_us(found),
+    )
+
+
+def _queries(reading: Reading) -> Iterable[Finding]:
+    queries = reading.analysis.launches.occupancy_queries
+    if queries:
+        yield Finding(
+            id="occupancy_query",
+            seen=f"{counted(queries, 'occupancy query')} a call",
+            means="the library asks how many blocks fit before it launches a product: time of the host, no device work",
+            do="nothing on a GPU-bound call; a CUDA graph asks once, at capture",
+        )
+
+
+def _is_fused(kernel: Kernel) -> bool:
+    """Whether a kernel is of a maker that fuses, and is no single operator of Inductor's."""
+    decoded = kernel.decoded
+    single = decoded.library == "inductor" and len([op for op in decoded.fused_ops if op not in ops.VIEWS]) < FUSABLE
+    return decoded.library in _MAKERS_THAT_FUSE and not single
+
+
+def _fusion(reading: Reading) -> Iterable[Finding]:
+    """Pointwise kernels and reductions that compile could fuse, or that there are none."""
+    kernels = [kernel for kernel in reading.analysis.kernels if kernel.decoded.kind not in ("memset", "memcpy")]
+    loose = [
+        kernel
+        for kernel in kernels
+        if kernel.decoded.library == "aten" and kernel.decoded.kind in ("elementwise", "reduction")
+    ]
+    made = [kernel for kernel in kernels if _is_fused(kernel)]
+    total = _us(kernels)
+    if reading.device != "cuda" or not kernels:
+        return
+    if len(loose) >= FUSABLE:
+        what = Counter(op for kernel in loose for op in kernel.decoded.fused_ops)
+        share = f" ({_us(loose) / total:.0%} of the device's time)" if total else ""
+        yield Finding(
+            id="fusable_kernels",
+            seen=f"{len(loose)} of {len(kernels)} kernels are PyTorch's own elementwise kernels and reductions, "
+            f"{_us(loose):.1f} µs a call{share}: {', '.join(f'{count}x {op}' for op, count in what.most_common(6))}",
+            means="each reads its inputs from memory and writes its result back, where a fused kernel would keep it",
+            do="torch.compile, or a kernel that fuses them; what is saved is the traffic between them",
+            cost_us=_us(loose),
+        )
+    elif made and any(kernel.decoded.kind == "gemm" for kernel in kernels):
+        fused = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in made))
+        yield Finding(
+            id="already_fused",
+            seen=f"{counted(len(kernels), 'kernel')} a call, {len(loose) or 'none'} of them a pointwise kernel of "
+            f"PyTorch's own; fused already: {fused}",
+            means="torch.compile has no two pointwise kernels to join: what is left are matrix products and kernels "
+            "that are fused already",
+            do="look at the products, at the launches, or at an epilogue that holds the activation",
+        )
+
+
+def _small(reading: Reading) -> Iterable[Finding]:
+    kernels = [kernel for kernel in reading.analysis.kernels if kernel.decoded.kind not in ("memset", "memcpy")]
+    small = [kernel for kernel in kernels if kernel.time_us is not None and kernel.time_us < SMALL_US]
+    if reading.device == "cuda" and len(small) >= MANY and 2 * len(small) >= len(kernels):
+        yield Finding(
+            id="many_small_kernels",
+            seen=f"{len(small)} of {len(kernels)} kernels run for less than {SMALL_US:g} µs, {_us(small):.0f} in all",
+            means="launching each costs about as much as it runs, so the number of kernels is the cost, not their work",
+            do="torch.compile may join them; a CUDA graph launches all at once; a larger batch fills them",
+            cost_us=_us(small),
+        )

@@ -1,0 +1,1 @@
+"""What the name of a kernel says."""

@@ -1,0 +1,1 @@
+"""Reads the bytes of a trace into columns of events."""

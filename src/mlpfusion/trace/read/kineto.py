@@ -1,0 +1,175 @@
+"""Reads a Chrome trace written by torch.profiler into columns of events on an exact nanosecond axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from mlpfusion.errors import UsageError
+from mlpfusion.records.trace import Integrity
+from mlpfusion.trace.read.blocks import Blocks
+from mlpfusion.trace.read.chrome import Category
+from mlpfusion.trace.read.columns import Columns, Kind, Place
+from mlpfusion.trace.read.redact import scrub
+from mlpfusion.trace.read.source import MAX_BYTES, TooLargeError, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from mlpfusion.trace.read.source import Source, Text
+
+__all__ = ["Event", "Trace", "read", "read_text", "scrub", "traces"]
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One interval of the trace: an operator, an annotation, an API call, or work on the device."""
+
+    name: str
+    category: Category
+    start_ns: int
+    duration_ns: int
+    pid: int | str
+    tid: int | str
+    correlation: int | None = None
+
+    @property
+    def end_ns(self) -> int:
+        """First nanosecond after the event."""
+        return self.start_ns + self.duration_ns
+
+
+class Trace(NamedTuple):
+    """The intervals of a trace as columns, by start and, at one start, the longest first.
+
+    `kind` indexes `kinds` (name and category), `place` indexes `places` (process and thread, or device and stream);
+    `correlation` is 0 where there is none. Events of no use here (Python frames, unknown categories) are left out;
+    `integrity.events` counts all. `damaged_by` says why the text ends early, if it is known.
+    """
+
+    label: str
+    kinds: tuple[Kind, ...]
+    places: tuple[Place, ...]
+    start: NDArray[np.int64]
+    duration: NDArray[np.int64]
+    kind: NDArray[np.int32]
+    place: NDArray[np.int32]
+    correlation: NDArray[np.int64]
+    integrity: Integrity
+    gpu: str | None = None
+    damaged_by: str | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many entries could not be read."""
+        return self.integrity.dropped
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All events as records: for small traces."""
+        return tuple(self.rows(range(len(self.start))))
+
+    def rows(self, indices: Iterable[int] | NDArray[np.int64]) -> Iterator[Event]:
+        """The events at these places of the columns."""
+        import numpy as np
+
+        at = np.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=np.int64)
+        columns = (self.start, self.duration, self.kind, self.place, self.correlation)
+        for start, duration, kind, place, correlation in zip(*(column[at].tolist() for column in columns), strict=True):
+            name, category = self.kinds[kind]
+            pid, tid = self.places[place]
+            yield Event(name, category, start, duration, pid, tid, correlation or None)
+
+
+def read(source: Source, *, max_bytes: int = MAX_BYTES) -> Trace:
+    """The one trace in `source`: a file, gzipped or not, a member of an archive, stdin, or the bytes themselves.
+
+    Raises:
+        UsageError: it cannot be opened, holds no trace or several, or more than `max_bytes` of text.
+    """
+    found: Trace | None = None
+    for trace in traces(source, max_bytes=max_bytes):
+        if found is not None:
+            raise UsageError(f"{found.label!r} is not the only trace in its archive; name one as archive:member")
+        found = trace
+    assert found is not None, "at least one, or an error"
+    return found
+
+
+def traces(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Trace]:
+    """Every trace in `source`; members of an archive that are none are passed over if there is another.
+
+    Raises:
+        UsageError: it cannot be opened, holds no trace, or more than `max_bytes` of text.
+    """
+    none: UsageError | None = None
+    found = False
+    for text in texts(source, max_bytes=max_bytes):
+        try:
+            trace = read_text(text)
+        except TooLargeError:
+            raise
+        except UsageError as error:
+            if not text.listed:
+                raise
+            none = none or error
+        else:
+            found = True
+            yield trace
+    if none is not None and not found:
+        raise none
+
+
+def read_text(text: Text) -> Trace:
+    """The trace in one text.
+
+    Raises:
+        UsageError: the text is no trace, or holds no event of torch.profiler.
+    """
+    blocks = Blocks(text.label, text.chunks)
+    columns = Columns()
+    for entries in blocks:
+        columns.extend(entries)
+        if columns.unread:
+            blocks.drop(entries, columns.unread)
+    table = columns.table()
+    if not len(table.start):
+        raise UsageError(_nothing(text.label, blocks, columns))
+    integrity = Integrity(
+        events=columns.seen,
+        dropped=blocks.dropped + columns.dropped,
+        repaired=blocks.repaired,
+        damage=tuple(sorted(blocks.damage, key=lambda damage: damage.offset)),
+        lost_bytes=blocks.lost_bytes,
+        zero=table.zero,
+        negative=columns.negative,
+        linked_by_flow=table.linked_by_flow,
+    )
+    return Trace(
+        label=text.label,
+        kinds=columns.kinds(),
+        places=columns.places(),
+        start=table.start,
+        duration=table.duration,
+        kind=table.kind,
+        place=table.place,
+        correlation=table.correlation,
+        integrity=integrity,
+        gpu=blocks.gpu,
+        damaged_by=blocks.cut_off,
+    )
+
+
+def _nothing(label: str, blocks: Blocks, columns: Columns) -> str:
+    """Why no event was found, in one line."""
+    if blocks.lost_bytes is not None:
+        return f"trace {label!r} is cut off ({blocks.cut_off or 'it ends early'}): not one event of it survives"
+    if columns.begins and not columns.seen:
+        return f"trace {label!r} has only begin/end pairs (ph B and E), which are not read; complete events (ph X) are"
+    said = ": only metadata" if columns.others and not columns.seen else ""
+    if columns.seen:
+        return f"trace {label!r} has {columns.seen} timed events, but none of torch.profiler's kinds"
+    return f"trace {label!r} has no timed events{said}"
