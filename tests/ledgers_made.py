@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from mlpfusion import backend, reference
-from mlpfusion.measure import traffic
-from mlpfusion.roundtrips import flow
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.traffic.recording import collect
+from mlpfusion.traffic.round_trips import flow
 
 M, D, H, SIZE = 10, 16, 24, 4
 
@@ -27,7 +27,7 @@ def of_call(call, made):
     """The ledger of `call(x)`, after one call without."""
     step = reference.step(call, made)
     step()
-    return traffic.collect(step, traffic.names(made))
+    return collect.collect(step, collect.names(made))
 
 
 def ops(ledger):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.aligned import align
 from mlpfusion.records.traffic import Access, DeviceWork, Launch, Ledger, Run
+from mlpfusion.traffic.alignment import align
 
 MM, GELU, COPY = "aten::mm", "aten::gelu", "aten::copy_"
 NVJET = "nvjet_sm90_tst_256x128"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlpfusion.aligned import align
-from mlpfusion.measure import traffic
 from mlpfusion.records.traffic import Launch, Ledger
 from mlpfusion.trace.analysis.sequence import analyse_work
 from mlpfusion.trace.read import kineto
+from mlpfusion.traffic.alignment import align
+from mlpfusion.traffic.recording import collect
 
 HERE = Path(__file__).parent
 made_here = runpy.run_path(str(HERE / "ledgers_made.py"))
@@ -65,7 +65,7 @@ def test_so_does_a_training_step_that_adds_to_gradients():
         y.backward(torch.ones_like(y))
 
     step()
-    found = align(traffic.collect(step, traffic.names(made)), work("h200_eager_training")[1])
+    found = align(collect.collect(step, collect.names(made)), work("h200_eager_training")[1])
     assert found.missing == ()
     assert all(found.kernels)
 

@@ -11,15 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mlpfusion import api, counted
+from mlpfusion import api
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
-from mlpfusion.measure import counters
-from mlpfusion.measure.counters import KernelBytes, by_backend, parse, same_kernel
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Intermediate, Step
 from mlpfusion.report.table import render
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.traffic import counters as counters_traffic
+from mlpfusion.traffic import nsight_compute
+from mlpfusion.traffic.nsight_compute import KernelBytes, by_backend, parse, same_kernel
 from mlpfusion.workers import supervise
 
 IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
@@ -40,8 +41,8 @@ def table(*rows: str) -> str:
 def lines(number: int, name: str, read: str, write: str, unit: str = "byte") -> list[str]:
     quoted = name.replace('"', '""')
     return [
-        f'"{number}","{quoted}","{counters.READ}","{unit}","{read}"',
-        f'"{number}","{quoted}","{counters.WRITE}","{unit}","{write}"',
+        f'"{number}","{quoted}","{nsight_compute.READ}","{unit}","{read}"',
+        f'"{number}","{quoted}","{nsight_compute.WRITE}","{unit}","{write}"',
     ]
 
 
@@ -102,17 +103,17 @@ def test_demanglers_may_spell_a_name_differently():
     ],
 )
 def test_the_reason_says_what_to_do(device, ncu, says):
-    assert says in counters.unavailable(device, ncu)
+    assert says in nsight_compute.unavailable(device, ncu)
 
 
 def test_it_is_found_on_the_path_or_where_installers_put_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(counters, "_ELSEWHERE", (str(tmp_path / "nsight" / "*" / "ncu"),))
-    assert counters.find() is None
+    monkeypatch.setattr(nsight_compute, "_ELSEWHERE", (str(tmp_path / "nsight" / "*" / "ncu"),))
+    assert nsight_compute.find() is None
     for version in ("2024.1", "2025.3"):
         (tmp_path / "nsight" / version).mkdir(parents=True)
         (tmp_path / "nsight" / version / "ncu").touch()
-    assert counters.find() == str(tmp_path / "nsight" / "2025.3" / "ncu")
+    assert nsight_compute.find() == str(tmp_path / "nsight" / "2025.3" / "ncu")
 
 
 def test_without_a_gpu_a_profile_has_everything_but_the_counters(monkeypatch):
@@ -142,7 +143,7 @@ def fake(monkeypatch, tmp_path):
         monkeypatch.setenv("FAKE_NCU_KERNELS", json.dumps(kernels))
         folder = tmp_path / "scratch"
         folder.mkdir()
-        return counted.count(list(kernels), WORK, GPU, folder=folder, seed=0, time_limit_s=900)
+        return counters_traffic.count(list(kernels), WORK, GPU, folder=folder, seed=0, time_limit_s=900)
 
     return does
 
@@ -159,7 +160,7 @@ def test_every_backend_is_counted_twice_in_one_run_each(fake):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ("refused", counters.NOT_PERMITTED),
+        ("refused", nsight_compute.NOT_PERMITTED),
         ("silent", "Nsight Compute wrote no table: ==WARNING== No kernels were profiled."),
         ("broken", "the run under Nsight Compute failed: the worker exited with code 3"),
     ],
@@ -192,7 +193,7 @@ def with_counters(sequence, alone=None):
     def named(counts):
         return {"eager": tuple(KernelBytes(n, *c) for n, c in zip(("nvjet_a", GELU, "nvjet_b"), counts, strict=True))}
 
-    return counted.with_counters(row(), named(sequence), {} if alone is None else named(alone), GPU).traffic
+    return counters_traffic.with_counters(row(), named(sequence), {} if alone is None else named(alone), GPU).traffic
 
 
 def test_kernels_find_their_steps_past_fills():
@@ -254,7 +255,9 @@ def test_without_a_second_run_the_size_of_the_l2_is_all_that_is_known():
     ],
 )
 def test_kernels_of_another_call_are_not_put_on_the_row(names, says):
-    found = counted.with_counters(row(), {"eager": tuple(KernelBytes(name, 1, 1) for name in names)}, {}, GPU).traffic
+    found = counters_traffic.with_counters(
+        row(), {"eager": tuple(KernelBytes(name, 1, 1) for name in names)}, {}, GPU
+    ).traffic
     assert found.measured_bytes is None
     assert says in found.reasons["measured_bytes"]
     assert all(step.measured_read_bytes is None for step in found.steps)
@@ -268,7 +271,7 @@ def test_what_no_counter_sees_has_no_bytes_and_leaves_no_sum(role, op):
     traffic = msgspec.structs.replace(made.traffic, steps=(*made.traffic.steps, step))
     made = msgspec.structs.replace(made, kernels=(*made.kernels, copy), traffic=traffic)
     sequence = {"eager": tuple(KernelBytes(name, 60, 40) for name in ("nvjet_a", GELU, "nvjet_b"))}
-    found = counted.with_counters(made, sequence, sequence, GPU).traffic
+    found = counters_traffic.with_counters(made, sequence, sequence, GPU).traffic
     assert [step.measured_read_bytes for step in found.steps] == [60, 60, 60, None]
     assert [step.alone_bytes for step in found.steps] == [100, 100, 100, None]
     assert (found.measured_bytes, found.alone_bytes, found.explained) == (None, None, None)
@@ -284,7 +287,7 @@ def with_one_more(name, role, *, steps):
     made = msgspec.structs.replace(made, kernels=(*made.kernels, more), traffic=traffic)
     names = ["nvjet_a", GELU, "nvjet_b", *([] if role == "memcpy" else [name])]
     sequence = {"eager": tuple(KernelBytes(name, 60, 40) for name in names)}
-    return counted.with_counters(made, sequence, sequence, GPU).traffic
+    return counters_traffic.with_counters(made, sequence, sequence, GPU).traffic
 
 
 @pytest.mark.parametrize("steps", [True, False])
@@ -313,7 +316,7 @@ def test_the_second_run_is_of_the_same_kernels_or_says_why_it_is_not_shown():
         ({"eager": "the second run failed"}, "the second run failed"),
         ({}, "no run with the caches emptied before each kernel"),
     ):
-        found = counted.with_counters(row(), sequence, alone, GPU).traffic
+        found = counters_traffic.with_counters(row(), sequence, alone, GPU).traffic
         assert (found.measured_bytes, found.alone_bytes) == (300, None)
         assert all(step.alone_bytes is None for step in found.steps)
         assert found.reasons["alone_bytes"].startswith(says)
@@ -321,7 +324,7 @@ def test_the_second_run_is_of_the_same_kernels_or_says_why_it_is_not_shown():
 
 def test_the_table_shows_measured_beside_derived():
     made = row()
-    found = counted.with_counters(
+    found = counters_traffic.with_counters(
         made, {"eager": tuple(KernelBytes(n, 10**8, 10**8) for n in ("nvjet_a", GELU, "nvjet_b"))}, {}, GPU
     )
     from mlpfusion.report.columns import all_columns

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from mlpfusion.measure.ledger import Ledgers
-from mlpfusion.measure.operators import Operators
-from mlpfusion.measure.traffic import collect
-from mlpfusion.roundtrips import flow
+from mlpfusion.traffic.recording.collect import collect
+from mlpfusion.traffic.recording.ledger import Ledgers
+from mlpfusion.traffic.recording.operators import Operators
+from mlpfusion.traffic.round_trips import flow
 
 made_here = runpy.run_path(str(Path(__file__).with_name("ledgers_made.py")))
 D, H, M = (made_here[name] for name in ("D", "H", "M"))

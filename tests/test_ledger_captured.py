@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mlpfusion.measure.ledger import Ledgers
-from mlpfusion.measure.operators import Operators
-from mlpfusion.measure.traffic import collect_first
+from mlpfusion.traffic.recording.collect import collect_first
+from mlpfusion.traffic.recording.ledger import Ledgers
+from mlpfusion.traffic.recording.operators import Operators
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ from torch._inductor import config
 from torch._inductor.utils import fresh_cache
 
 from mlpfusion import backend, reference, trace
-from mlpfusion.aligned import align
 from mlpfusion.backends.eager import forward_of
-from mlpfusion.measure import compiled, operators, tracer, traffic
-from mlpfusion.measure.ledger import Ledgers
-from mlpfusion.roundtrips import flow
+from mlpfusion.measure import tracer
 from mlpfusion.trace.read import kineto
+from mlpfusion.traffic.alignment import align
+from mlpfusion.traffic.recording import collect, inductor_kernels, operators
+from mlpfusion.traffic.recording.ledger import Ledgers
+from mlpfusion.traffic.round_trips import flow
 
 made_here = runpy.run_path(str(Path(__file__).with_name("ledgers_made.py")))
 D, H, M = (made_here[name] for name in ("D", "H", "M"))
@@ -41,7 +42,7 @@ def bound(name, mode="inference", *, bias=False):
     made = case(mode, bias=bias)
     step = reference.step(backend.load(name).bind(made.mlp), made)
     step()
-    return step, traffic.names(made)
+    return step, collect.names(made)
 
 
 def traced(step, tmp_path):
@@ -60,30 +61,32 @@ def assert_forward(found):
 def test_code_compiled_now_and_code_from_a_cache_have_the_same_ledger():
     torch.compiler.reset()
     step, named = bound("compile")
-    assert_forward(traffic.collect(step, named))
+    assert_forward(collect.collect(step, named))
     assert counters["inductor"]["fxgraph_cache_miss"] > 0
     hits = counters["inductor"]["fxgraph_cache_hit"]
     torch.compiler.reset()
     step, named = bound("compile")
     assert counters["inductor"]["fxgraph_cache_hit"] > hits
-    assert_forward(traffic.collect(step, named))
+    assert_forward(collect.collect(step, named))
 
 
 @pytest.mark.full  # it compiles three times
 def test_watching_compiles_nothing_and_leaves_the_code_as_it_was():
     step, named = bound("compile", "training")
     graphs, want = counters["stats"]["unique_graphs"], step()
-    assert traffic.collect(step, named).faults == ()
+    assert collect.collect(step, named).faults == ()
     assert counters["stats"]["unique_graphs"] == graphs
     assert all(torch.equal(a, b) for a, b in zip(step(), want, strict=True))
     assert not any(
-        isinstance(value, compiled._CppKernel) for module in compiled._wrappers() for value in vars(module).values()
+        isinstance(value, inductor_kernels._CppKernel)
+        for module in inductor_kernels._wrappers()
+        for value in vars(module).values()
     )
 
 
 def test_forward_and_backward_of_compiled_code():
     step, named = bound("compile", "training")
-    found = flow(traffic.collect(step, named))
+    found = flow(collect.collect(step, named))
     # saved: g, u, product; not: dproduct, dg, du and the two parts of dx
     assert [value.saved for value in found.intermediates].count(True) == 3
     assert len(found.intermediates) == 8
@@ -97,7 +100,7 @@ def test_forward_and_backward_of_compiled_code():
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_trace_shows_nothing_that_the_ledger_has_not(name, mode, bias, tmp_path):
     step, named = bound(name, mode, bias=bias)
-    found = align(traffic.collect(step, named), traced(step, tmp_path))
+    found = align(collect.collect(step, named), traced(step, tmp_path))
     assert found.missing == ()
     assert all(found.kernels)
 
@@ -112,7 +115,7 @@ def test_a_mode_that_makes_compiled_code_run_eager_is_found_out(monkeypatch, tmp
     work = traced(step, tmp_path)
     monkeypatch.setattr(operators.Operators, "is_infra_mode", classmethod(lambda cls: False))
     monkeypatch.setattr(operators.Operators, "ignore_compile_internals", classmethod(lambda cls: False))
-    eager = traffic.collect(step, traffic.names(made))
+    eager = collect.collect(step, collect.names(made))
     torch.compiler.reset()
     assert "gelu" in ops(eager)
     found = align(eager, work)
@@ -123,16 +126,16 @@ def test_a_mode_that_makes_compiled_code_run_eager_is_found_out(monkeypatch, tmp
 def test_kernels_that_the_ledger_does_not_see_are_found_out(monkeypatch, tmp_path):
     step, named = bound("compile")
     work = traced(step, tmp_path)
-    monkeypatch.setattr(compiled, "_GENERATED", "nowhere.")
-    found = align(traffic.collect(step, named), work)
+    monkeypatch.setattr(inductor_kernels, "_GENERATED", "nowhere.")
+    found = align(collect.collect(step, named), work)
     assert any(FUSED in reason for reason in found.missing)
 
 
 def test_a_kernel_whose_arguments_cannot_be_read_is_not_trusted(monkeypatch, tmp_path):
     step, named = bound("compile")
     work = traced(step, tmp_path)
-    monkeypatch.setattr(compiled, "_cpp_kernels", lambda module: {})
-    found = traffic.collect(step, named)
+    monkeypatch.setattr(inductor_kernels, "_cpp_kernels", lambda module: {})
+    found = collect.collect(step, named)
     assert [launch.unknown for launch in found.launches if launch.op == FUSED] == [
         "its argument list in Inductor's code cannot be read"
     ]
@@ -145,14 +148,14 @@ def test_compiling_while_the_ledger_is_kept_is_a_fault():
     sizes = iter(range(2, 9))
     call = torch.compile(lambda: torch.relu(x[: next(sizes)]) * 2, dynamic=False)
     call()
-    assert any("compiled anew" in reason for reason in traffic.collect(call, {"x": x}).faults)
+    assert any("compiled anew" in reason for reason in collect.collect(call, {"x": x}).faults)
 
 
 def test_a_cpp_kernel_that_is_given_other_arguments_is_not_trusted():
     ledgers = Ledgers({})
     for given in ((), (torch.zeros(2), 3)):
-        compiled._CppKernel(
-            ledgers, "cpp_k", lambda *args: None, compiled.cpp_pointers("const float* in_ptr0, float* out_ptr0")
+        inductor_kernels._CppKernel(
+            ledgers, "cpp_k", lambda *args: None, inductor_kernels.cpp_pointers("const float* in_ptr0, float* out_ptr0")
         )(*given)
     assert [launch.unknown for launch in ledgers.finished().launches] == [
         "its argument list in Inductor's code cannot be read"
@@ -174,7 +177,7 @@ def test_a_cpp_kernel_that_is_given_other_arguments_is_not_trusted():
     ],
 )
 def test_argument_lists_of_cpp_kernels(arguments, roles):
-    found = compiled.cpp_pointers(arguments)
+    found = inductor_kernels.cpp_pointers(arguments)
     assert (found if found is None else [tuple(one) for one in found]) == roles
 
 
@@ -195,7 +198,7 @@ class CachingAutotuner(Autotuner):
 
 
 def module_with(kernel):
-    made = ModuleType(f"{compiled._GENERATED}abc")
+    made = ModuleType(f"{inductor_kernels._GENERATED}abc")
     made.call = lambda args: None
     made.triton_poi_fused_gelu_mul_0 = kernel
     return made
@@ -206,7 +209,7 @@ def launched(monkeypatch, names, *args, **kwargs):
     module = module_with(kernel)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     ledgers = Ledgers({})
-    with compiled.watched(ledgers):
+    with inductor_kernels.watched(ledgers):
         assert module.triton_poi_fused_gelu_mul_0.run(*args, **kwargs) == "ran"
         assert module.triton_poi_fused_gelu_mul_0.fn is kernel.fn
     assert module.triton_poi_fused_gelu_mul_0 is kernel
@@ -252,7 +255,7 @@ def test_a_strangers_mutating_operator_is_counted_and_borne_out_by_the_trace(tmp
 
     step = reference.step(call, made)
     step()
-    ledger = traffic.collect(step, traffic.names(made))
+    ledger = collect.collect(step, collect.names(made))
     assert ops(ledger) == ["mm", "mm", "gelu", "mul", "copy_", "mm"]
     assert trips(ledger) == (5, 10 * M * H)
     assert align(ledger, traced(step, tmp_path)).missing == ()

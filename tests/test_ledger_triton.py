@@ -14,9 +14,9 @@ from mlpfusion_kernels.launching.cached import CachedKernel, Launched
 from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
-from mlpfusion.measure import traffic, triton_launches
-from mlpfusion.measure.ledger import Ledgers
 from mlpfusion.records.traffic import Run
+from mlpfusion.traffic.recording import collect, triton_launches
+from mlpfusion.traffic.recording.ledger import Ledgers
 
 CODE = """
 tt.func public @mul(%a: !tt.ptr<f32>, %b: !tt.ptr<f32>, %out: !tt.ptr<f32>, %n: i32) attributes {noinline = false} {
@@ -44,7 +44,7 @@ def count(x, out, BLOCK: tl.constexpr):
 
 def watched(call, **named):
     call()
-    return traffic.collect(call, named)
+    return collect.collect(call, named)
 
 
 def test_the_interpreter_says_the_very_bytes():

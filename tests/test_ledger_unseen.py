@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from mlpfusion.measure.traffic import collect
-from mlpfusion.roundtrips import flow
+from mlpfusion.traffic.recording.collect import collect
+from mlpfusion.traffic.round_trips import flow
 
 X = torch.randn(8, 16)
 W = torch.randn(16, 16)

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mlpfusion import moved
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Access, Buffer, DeviceWork, Launch, Ledger, Run
 from mlpfusion.report.columns import all_columns
 from mlpfusion.report.flow import pictures
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.traffic import row as row_traffic
 
 WORK = Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128)
 M, D, H = WORK.tokens, 768, 3072
@@ -43,7 +43,7 @@ WORKS = [
 
 
 def test_a_ledger_that_the_trace_bears_out_gives_counts_and_bytes():
-    found = moved.traffic(WORK, LIGER, KERNELS, WORKS)
+    found = row_traffic.traffic(WORK, LIGER, KERNELS, WORKS)
     assert found.round_trips == 3
     assert found.intermediate_bytes == 2 * 6 * M * H
     assert found.derived_bytes == 2 * (3 * D * H + 3 * M * D + 6 * M * H)
@@ -67,7 +67,7 @@ def test_what_a_library_does_for_itself_is_listed_beside_the_count():
         DeviceWork(name="splitK", kernel=5, kind="other", ops=((OPS[0], 0),)),
         *WORKS[1:],
     ]
-    found = moved.traffic(WORK, LIGER, kernels, works)
+    found = row_traffic.traffic(WORK, LIGER, kernels, works)
     assert found.round_trips == 3
     assert found.other == ("Memset (memset) of aten::mm", "splitK, after the first kernel of aten::mm: its workspace")
 
@@ -84,13 +84,13 @@ def test_a_bias_copied_into_a_result_that_is_then_added_to_is_a_round_trip(name,
         Kernel(name="nvjet", role="gate_gemm", decoded=Decoded(), time_us=50.0),
     ]
     works = [DeviceWork(name=k.name, kernel=i, kind="other", ops=(("aten::addmm", 0),)) for i, k in enumerate(kernels)]
-    found = moved.traffic(WORK, ledger, kernels, works)
+    found = row_traffic.traffic(WORK, ledger, kernels, works)
     assert [(value.bytes, value.written_by, value.read_by) for value in found.intermediates] == [
         (2 * M * H, "1 memcpy" if role == "memcpy" else "1 bias copy", ("2 gate_gemm",))
     ]
     assert [step.time_us for step in found.steps] == [3.0, 50.0]
     assert found.derived_bytes == 2 * (H + M * H) + 2 * (M * H + M * D + D * H + M * H)
-    alone = moved.traffic(
+    alone = row_traffic.traffic(
         WORK, ledger, kernels[1:], [DeviceWork(name="nvjet", kernel=0, kind="gemm", ops=works[1].ops)]
     )
     assert alone.round_trips == 0  # it adds the bias on its way out
@@ -121,7 +121,7 @@ def test_a_copy_that_an_operator_makes_of_an_operand_leaves_no_count(op, reads, 
         for name in (*before, "nvjet")
     ]
     works = [DeviceWork(name=k.name, kernel=i, kind="other", ops=((op, 0),)) for i, k in enumerate(kernels)]
-    found = moved.traffic(WORK, ledger, kernels, works)
+    found = row_traffic.traffic(WORK, ledger, kernels, works)
     reason = f"{op} copies an operand before it computes with it"
     assert (found.reasons.get("round_trips") == reason, found.round_trips is None) == (says, says)
 
@@ -131,12 +131,12 @@ def test_an_operator_that_only_copies_copies_no_operand():
     kernels = [Kernel(name=COPY, role="other", decoded=Decoded(fused_ops=("copy",)), time_us=3.0)] * 2
     works = [DeviceWork(name=COPY, kernel=i, kind="other", ops=((launch.op, 0),)) for i in range(2)]
     ledger = Ledger(launches=(launch,), buffers=(Buffer(bytes=1),) * 8)
-    assert moved.traffic(WORK, ledger, kernels, works).round_trips == 0
+    assert row_traffic.traffic(WORK, ledger, kernels, works).round_trips == 0
 
 
 def test_a_kernel_too_many_in_the_trace_makes_it_unknown_with_a_bound():
     more = [*WORKS, DeviceWork(name="mystery", kernel=4, kind="elementwise")]
-    found = moved.traffic(WORK, LIGER, [*KERNELS, KERNELS[0]], more)
+    found = row_traffic.traffic(WORK, LIGER, [*KERNELS, KERNELS[0]], more)
     assert (found.round_trips, found.derived_bytes, found.intermediate_bytes) == (None, None, None)
     assert found.round_trips_at_least == 3
     assert "mystery" in found.reasons["round_trips"]
@@ -144,17 +144,17 @@ def test_a_kernel_too_many_in_the_trace_makes_it_unknown_with_a_bound():
 
 def test_a_ledger_of_other_code_than_the_trace_counts_only_what_both_have():
     without = [work for work in WORKS if work.kernel != 2]
-    found = moved.traffic(WORK, LIGER, KERNELS, without)
+    found = row_traffic.traffic(WORK, LIGER, KERNELS, without)
     assert (found.round_trips, found.round_trips_at_least) == (None, 0)
 
 
 def test_many_reasons_are_cut_short():
-    found = moved.traffic(WORK, LIGER, [], [])
+    found = row_traffic.traffic(WORK, LIGER, [], [])
     assert found.reasons["round_trips"].endswith("; and 1 more")
 
 
 def test_a_ledger_with_a_fault_counts_nothing():
-    found = moved.traffic(WORK, msgspec.structs.replace(LIGER, faults=("compiled anew",)), KERNELS, WORKS)
+    found = row_traffic.traffic(WORK, msgspec.structs.replace(LIGER, faults=("compiled anew",)), KERNELS, WORKS)
     assert found.round_trips is None
     assert found.reasons["derived_bytes"] == "compiled anew"
 
@@ -168,8 +168,8 @@ def test_a_ledger_with_a_fault_counts_nothing():
     ],
 )
 def test_an_emulated_call_needs_no_trace_but_a_ledger_without_doubt(fault):
-    assert moved.emulated(WORK, M, LIGER).round_trips == 3
-    found = moved.emulated(WORK, M, msgspec.structs.replace(LIGER, **fault))
+    assert row_traffic.emulated(WORK, M, LIGER).round_trips == 3
+    found = row_traffic.emulated(WORK, M, msgspec.structs.replace(LIGER, **fault))
     assert found.round_trips is None
     assert "lost" in found.reasons["round_trips"]
 
@@ -180,9 +180,9 @@ def cells(traffic):
 
 
 def test_the_table_shows_count_bytes_and_what_is_unknown():
-    shown = cells(moved.traffic(WORK, LIGER, KERNELS, WORKS))
+    shown = cells(row_traffic.traffic(WORK, LIGER, KERNELS, WORKS))
     assert (shown["round_trips"], shown["hbm_bytes"]) == ("3", "39.3 / 354 / –")
-    shown = cells(moved.traffic(WORK, LIGER, KERNELS, WORKS[:2]))
+    shown = cells(row_traffic.traffic(WORK, LIGER, KERNELS, WORKS[:2]))
     assert (shown["round_trips"], shown["hbm_bytes"]) == ("unknown, ≥ 0", "39.3 / – / –")
     assert cells(Traffic(minimum_bytes=1))["round_trips"] == "–"
     assert cells(None)["hbm_bytes"] == "–"
@@ -194,7 +194,7 @@ def picture(traffic):
 
 
 def test_the_picture_shows_what_goes_through_memory_and_comes_back():
-    lines = picture(moved.traffic(WORK, LIGER, KERNELS, WORKS))
+    lines = picture(row_traffic.traffic(WORK, LIGER, KERNELS, WORKS))
     assert lines[0] == "liger: 3 round-trips, 302 of 354 MB"
     assert lines[3:] == [
         "1 gate_gemm 17.3 MB ──► gate 50.3 MB",
@@ -206,7 +206,7 @@ def test_the_picture_shows_what_goes_through_memory_and_comes_back():
 
 def test_the_page_shows_this_picture():
     (found,) = pictures(
-        [Row(backend="liger", status="ok", traffic=moved.traffic(WORK, LIGER, KERNELS, WORKS))], github=False
+        [Row(backend="liger", status="ok", traffic=row_traffic.traffic(WORK, LIGER, KERNELS, WORKS))], github=False
     )
     page = Path(__file__).parents[1].joinpath("docs", "traffic.md").read_text(encoding="utf-8")
     assert f"<!-- flow -->\n```\n{found}\n```\n<!-- /flow -->" in page
@@ -218,6 +218,6 @@ def test_there_is_no_picture_of_what_is_unknown():
 
 def test_the_picture_says_what_waits_for_the_backward():
     back = [msgspec.structs.replace(launch, backward=index == 3) for index, launch in enumerate(LIGER.launches)]
-    lines = picture(moved.traffic(WORK, msgspec.structs.replace(LIGER, launches=tuple(back)), KERNELS, WORKS))
+    lines = picture(row_traffic.traffic(WORK, msgspec.structs.replace(LIGER, launches=tuple(back)), KERNELS, WORKS))
     assert lines[0].endswith("(* is read again in the backward)")
     assert "product* ──►" in lines[-1]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from mlpfusion.measure import operands
-from mlpfusion.measure.traffic import collect
-from mlpfusion.roundtrips import flow
+from mlpfusion.traffic.recording import operands
+from mlpfusion.traffic.recording.collect import collect
+from mlpfusion.traffic.round_trips import flow
 
 SIZE = 4
 

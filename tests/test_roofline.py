@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion import device, roofline, weighing
+from mlpfusion import device
 from mlpfusion.records.profile import Clock, Clocks, Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Step
 from mlpfusion.report.columns import all_columns
 from mlpfusion.report.roofline import ceilings_line
 from mlpfusion.report.roofline import roofline as table
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.traffic import annotate, roofline
 
 IN_THIS_PROCESS = runpy.run_path(str(Path(__file__).with_name("in_this_process.py")))
 L2 = 50 * 2**20
@@ -108,7 +109,7 @@ def made_row():
         clocks=Clocks(kernel_us=clock),
         traffic=traffic(step(50.0, role="act_mul", kernels=(0,))),
     )
-    return weighing.limited(made, CARD, device.Device(kind="cuda", name="a card", l2_bytes=L2))
+    return annotate.limited(made, CARD, device.Device(kind="cuda", name="a card", l2_bytes=L2))
 
 
 def test_the_tables_say_how_near_the_limit_a_launch_and_a_call_are():
@@ -122,9 +123,9 @@ def test_the_tables_say_how_near_the_limit_a_launch_and_a_call_are():
 
 
 def test_ceilings_are_measured_on_the_device_at_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(weighing.supervise, "run", IN_THIS_PROCESS["run"])
+    monkeypatch.setattr(annotate.supervise, "run", IN_THIS_PROCESS["run"])
     here = device.detect("cpu")
-    found = weighing.ceilings(
+    found = annotate.ceilings(
         "float32", [(64, 32, 16)], here, folder=tmp_path, time_limit_s=900, copies=[2**12, 2**16], calls=20
     )
     assert [one.bytes for one in found.copies] == [2**12, 2**16]
@@ -137,20 +138,20 @@ def test_ceilings_are_measured_on_the_device_at_hand(tmp_path, monkeypatch):
 def test_what_does_not_fit_into_memory_is_not_copied(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        weighing.supervise,
+        annotate.supervise,
         "run",
-        lambda task, **_: asked.append(task) or weighing.tasks.Broken(kind="failed", reason="no"),
+        lambda task, **_: asked.append(task) or annotate.tasks.Broken(kind="failed", reason="no"),
     )
     here = device.Device(kind="cuda", name="a card", free_bytes=2**25)
-    found = weighing.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
+    found = annotate.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
     assert asked[0].copies == (2**20, 2**22)
     assert found == "the card's ceilings could not be measured: no"
 
 
 def test_without_memory_for_a_copy_there_are_no_ceilings(tmp_path, monkeypatch):
-    monkeypatch.setattr(weighing.supervise, "run", lambda task, **_: weighing.tasks.Done())
+    monkeypatch.setattr(annotate.supervise, "run", lambda task, **_: annotate.tasks.Done())
     here = device.Device(kind="cuda", name="a card", free_bytes=0)
-    assert "no memory for a copy" in weighing.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
+    assert "no memory for a copy" in annotate.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
 
 
 def test_the_shapes_are_those_of_the_mlp_and_a_large_square():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion import regions
 from mlpfusion.records.traffic import Access, Buffer, Launch, Ledger, Run
-from mlpfusion.roundtrips import flow, values
+from mlpfusion.traffic import byte_ranges
+from mlpfusion.traffic.round_trips import flow, values
 
 
 def whole(buffer, size=100, start=0):
@@ -157,4 +157,4 @@ def test_derived_bytes_count_every_read_and_write_once():
     assert [(step.read_bytes, step.write_bytes) for step in found.steps] == [(140, 100), (100, 10)]
     assert found.derived_bytes == 350
     assert found.intermediate_bytes == 200
-    assert regions.size(regions.intervals(whole(1, 40).runs)) == 40
+    assert byte_ranges.size(byte_ranges.intervals(whole(1, 40).runs)) == 40

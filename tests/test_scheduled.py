@@ -16,17 +16,19 @@ from support import rings
 from torch._inductor import config
 from torch._inductor.utils import fresh_cache
 
-from mlpfusion import backend, moved, reference, scheduled, weighing
+from mlpfusion import backend, reference
 from mlpfusion.backends.compiled import _code_for
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
-from mlpfusion.measure import compiled, contents, scheduler, traffic
 from mlpfusion.records.profile import Row
 from mlpfusion.records.traffic import Access, Buffer, Launch, Ledger, Run, ScheduledGraph
 from mlpfusion.report.flow import title
 from mlpfusion.report.notes import notes
-from mlpfusion.roundtrips import flow
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.traffic import annotate, inductor_check
+from mlpfusion.traffic import row as row_traffic
+from mlpfusion.traffic.recording import collect, host_memory, inductor_kernels, scheduler
+from mlpfusion.traffic.round_trips import flow
 from mlpfusion.workers import supervise, tasks
 
 made_here = runpy.run_path(str(Path(__file__).with_name("ledgers_made.py")))
@@ -59,21 +61,21 @@ def training(tmp_path_factory):
     with scheduler.watched(str(tmp_path_factory.mktemp("caches"))) as graphs:
         step = reference.step(backend.load("compile").bind(made.mlp), made)
         step()
-        yield step, traffic.names(made), tuple(graphs)
+        yield step, collect.names(made), tuple(graphs)
 
 
 def asked(training):
     """What a worker answers."""
     step, named, graphs = training
     found = tuple(scheduler.account(graph) for graph in graphs)
-    return tasks.Scheduled(graphs=found, ledger=traffic.collect(step, named))
+    return tasks.Scheduled(graphs=found, ledger=collect.collect(step, named))
 
 
 def row(ledger, **changes):
     """A row whose trace bore this ledger out."""
     found = flow(ledger)
     counted = msgspec.structs.replace(
-        moved.without_ledger(WORK, None),
+        row_traffic.without_ledger(WORK, None),
         round_trips=len(found.intermediates),
         derived_bytes=found.derived_bytes,
         steps=found.steps,
@@ -83,7 +85,7 @@ def row(ledger, **changes):
 
 
 def compared(answer, ledger=None):
-    return scheduled.compared(row(ledger or answer.ledger), WORK, answer).traffic
+    return inductor_check.compared(row(ledger or answer.ledger), WORK, answer).traffic
 
 
 # ---- code that was compiled just now ---------------------------------------------------------------------------------
@@ -111,9 +113,9 @@ def test_asking_changes_nothing_of_what_is_compiled(tmp_path):
         step = reference.step(backend.load("compile").bind(made.mlp), made)
         with context as graphs:
             step()
-            found = traffic.collect(step, traffic.names(made))
+            found = collect.collect(step, collect.names(made))
             (code,) = {launch.code for launch in found.launches}
-            text = Path(sys.modules[compiled._GENERATED + code].__file__).read_text()
+            text = Path(sys.modules[inductor_kernels._GENERATED + code].__file__).read_text()
         with scheduler.watched(str(tmp_path)) as late:
             step()
         assert late == []  # compiled before: no scheduler runs
@@ -132,16 +134,16 @@ def test_asking_changes_nothing_of_what_is_compiled(tmp_path):
 @pytest.fixture
 def unguarded(monkeypatch):
     """As on a GPU, whose memory nobody compares: there the scheduler alone tells that something was not seen."""
-    monkeypatch.setattr(contents.Known, "_is_readable", lambda _: False)
+    monkeypatch.setattr(host_memory.Known, "_is_readable", lambda _: False)
 
 
 def test_a_read_that_the_ledger_misses_is_found_out(training, unguarded, monkeypatch):
-    real = compiled._cpp_kernels
+    real = inductor_kernels._cpp_kernels
 
     def without_one(module):
         return {name: pointers[1:] for name, pointers in real(module).items()}
 
-    monkeypatch.setattr(compiled, "_cpp_kernels", without_one)
+    monkeypatch.setattr(inductor_kernels, "_cpp_kernels", without_one)
     answer = asked(training)
     assert len(flow(answer.ledger).intermediates) < 8
     found = compared(answer)
@@ -158,10 +160,12 @@ def test_a_read_that_the_ledger_misses_is_found_out(training, unguarded, monkeyp
 
 def test_a_kernel_that_the_ledger_does_not_see_is_found_out(training, unguarded, monkeypatch):
     ledger = asked(training).ledger
-    real = compiled._watcher
+    real = inductor_kernels._watcher
     hidden = "cpp_fused_add_view_2"
     monkeypatch.setattr(
-        compiled, "_watcher", lambda ledgers, name, *rest: None if name == hidden else real(ledgers, name, *rest)
+        inductor_kernels,
+        "_watcher",
+        lambda ledgers, name, *rest: None if name == hidden else real(ledgers, name, *rest),
     )
     blind = asked(training)
     assert len(blind.ledger.launches) == len(ledger.launches) - 1
@@ -343,7 +347,7 @@ def test_a_worker_compiles_once_more_and_its_answer_travels(monkeypatch, tmp_pat
     compile_row, told = row(made_here["of_backend"]("compile")), []
     eager_row = msgspec.structs.replace(row(made_here["of_backend"]("eager")), backend="eager")
     rows = [eager_row, compile_row]
-    found, _ = weighing.weighed(
+    found, _ = annotate.weighed(
         rows, spec, CPU, counters=True, folder=tmp_path, seed=0, time_limit_s=900, tell=lambda *said: told.append(said)
     )
     assert [task.backend for task in asked_for] == ["compile"]
@@ -356,7 +360,7 @@ def test_a_worker_compiles_once_more_and_its_answer_travels(monkeypatch, tmp_pat
 def test_without_being_asked_it_says_so_of_compiled_rows_alone(training, tmp_path):
     compiled_row = row(asked(training).ledger)
     others = [Row(backend="none", status="failed"), row(Ledger(launches=(), buffers=()))]
-    found, _ = weighing.weighed(
+    found, _ = annotate.weighed(
         [compiled_row, *others], WORK, CPU, counters=False, folder=tmp_path, seed=0, time_limit_s=900, tell=print
     )
     assert found[0].traffic.reasons["scheduled"] == "not asked for; --counters reads them"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion.measure import ttir
+from mlpfusion.traffic.recording import ttir
 
 KERNELS = Path(__file__).with_name("ttir_kernels.py")
 HEAD = (

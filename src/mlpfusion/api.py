@@ -13,7 +13,7 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import limits, moved, raced, weighing
+from mlpfusion import limits, raced
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
@@ -23,6 +23,8 @@ from mlpfusion.storage import results
 from mlpfusion.storage.files import alone, scratch
 from mlpfusion.trace.analysis.sequence import analyse_work
 from mlpfusion.trace.read import kineto
+from mlpfusion.traffic import annotate
+from mlpfusion.traffic import row as row_traffic
 from mlpfusion.workers import forking, interrupts, supervise, tasks
 
 if TYPE_CHECKING:
@@ -212,7 +214,7 @@ class _Run(NamedTuple):
             emulated=True,
             tokens=tokens,
             clocks=Clocks(reasons=nothing),
-            traffic=moved.emulated(self.workload, tokens, answer.ledger, no_ledger=answer.no_ledger),
+            traffic=row_traffic.emulated(self.workload, tokens, answer.ledger, no_ledger=answer.no_ledger),
         )
 
     def _qualified(self, row: Row, answer: tasks.Qualified) -> Row:
@@ -241,7 +243,9 @@ class _Run(NamedTuple):
             launches=analysis.launches,
             pre_ops=analysis.pre_ops,
             clocks=raced.before_the_race(name, analysis, self.here, failed=bool(wrong)),
-            traffic=moved.traffic(self.workload, answer.ledger, analysis.kernels, work, no_ledger=answer.no_ledger),
+            traffic=row_traffic.traffic(
+                self.workload, answer.ledger, analysis.kernels, work, no_ledger=answer.no_ledger
+            ),
             trace_file=file_name,
             notes=(*row.notes, *analysis.notes, *_graph_notes(name, analysis.launches.runtime_launches)),
         )
@@ -283,7 +287,7 @@ class _Run(NamedTuple):
 
     def _weigh(self, names: list[str]) -> Ceilings | None:
         """Puts measured bytes and limits on the rows; returns what the card was measured to reach."""
-        rows, found = weighing.weighed(
+        rows, found = annotate.weighed(
             [self.rows[name] for name in names],
             self.workload,
             self.here,

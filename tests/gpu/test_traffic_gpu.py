@@ -12,8 +12,9 @@ import triton.language as tl
 
 from mlpfusion import api, backend, derived, device, reference
 from mlpfusion.device import detect
-from mlpfusion.measure import counters, traffic
 from mlpfusion.spec import MLPSpec
+from mlpfusion.traffic import nsight_compute
+from mlpfusion.traffic.recording import collect
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Profile, Row
@@ -89,12 +90,12 @@ def test_training_is_counted_too() -> None:
     assert row(profile, "eager").traffic.round_trips == 10
 
 
-counted = pytest.mark.skipif(counters.find() is None, reason="Nsight Compute is not installed")
+counted = pytest.mark.skipif(nsight_compute.find() is None, reason="Nsight Compute is not installed")
 
 
 def may_read(profile: Profile) -> None:
     reason = profile.rows[0].traffic.reasons.get("measured_bytes")
-    if reason == counters.NOT_PERMITTED:
+    if reason == nsight_compute.NOT_PERMITTED:
         pytest.skip(reason)
 
 
@@ -146,7 +147,7 @@ def test_launches_of_a_stranger_and_of_our_fast_path_are_read_from_their_code() 
         return act_mul(out, up, "silu")
 
     call()
-    found = traffic.collect(call, {"x": x, "up": up})
+    found = collect.collect(call, {"x": x, "up": up})
     assert [(launch.op, launch.source, launch.unknown) for launch in found.launches] == [
         ("scale", "triton", None),
         ("act_mul_flat_kernel", "triton", None),
@@ -159,6 +160,6 @@ def test_the_launch_inside_our_operator_is_seen_once() -> None:
     step = reference.step(backend.load("triton").bind(made.mlp), made)
     for _ in range(3):
         step()
-    found = traffic.collect(step, traffic.names(made))
+    found = collect.collect(step, collect.names(made))
     assert [launch.op for launch in found.launches] == ["aten::mm", "aten::mm", "act_mul_flat_kernel", "aten::mm"]
     assert found.faults == ()

@@ -34,7 +34,7 @@ PRELOADED: Final = (
     "mlpfusion.measure.clocks",
     "mlpfusion.measure.memory",
     "mlpfusion.measure.tracer",
-    "mlpfusion.measure.traffic",
+    "mlpfusion.traffic.recording.collect",
 )
 
 

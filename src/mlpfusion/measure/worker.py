@@ -61,7 +61,7 @@ def _answer(task: tasks.Task) -> tasks.Answer:
 
             return script.trace(task)
         if isinstance(task, tasks.Ceilings):
-            from mlpfusion.measure import ceilings
+            from mlpfusion.traffic.recording import ceilings
 
             return ceilings.record(task)
         if isinstance(task, tasks.Count):
@@ -224,7 +224,7 @@ def schedule(task: tasks.Schedule) -> tasks.Scheduled:
 
     from mlpfusion import reference
     from mlpfusion.device import detect
-    from mlpfusion.measure import scheduler
+    from mlpfusion.traffic.recording import scheduler
 
     here = detect(task.device)
     _prepare(here, emulate=False)
@@ -273,12 +273,12 @@ def _ledger(
 
     Replays of a graph that the first call captured show nothing; then `anew` makes a step whose first call is watched.
     """
-    from mlpfusion.measure import traffic
+    from mlpfusion.traffic.recording import collect
 
     try:
-        found = traffic.collect(step, traffic.names(case))
+        found = collect.collect(step, collect.names(case))
         if anew is not None and not found.captured and _holds_a_graph():
-            found = traffic.collect_first(anew(), traffic.names(case)) or found
+            found = collect.collect_first(anew(), collect.names(case)) or found
         return found, None
     except Exception as error:  # a call may not bear being watched; the log says where
         import traceback

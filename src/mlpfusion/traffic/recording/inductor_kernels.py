@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-    from mlpfusion.measure.ledger import Ledgers
+    from mlpfusion.traffic.recording.ledger import Ledgers
 
 # Where PyTorch's loader puts the modules that Inductor wrote.
 _GENERATED: Final = "torch._inductor.runtime.compile_tasks."

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from mlpfusion.measure import ttir
+from mlpfusion.traffic.recording import ttir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mlpfusion.measure.ledger import Ledgers
     from mlpfusion.records.traffic import Access
+    from mlpfusion.traffic.recording.ledger import Ledgers
 
 
 @contextmanager

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion import counted, roofline, scheduled
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.trace.analysis.kernels import analyse
 from mlpfusion.trace.read import kineto
+from mlpfusion.traffic import counters as counters_traffic
+from mlpfusion.traffic import inductor_check, roofline
 from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
@@ -75,13 +76,15 @@ def weighed(
     """
     names = [row.backend for row in rows]
     if counters:
-        rows = scheduled.checked(rows, workload, here, folder=folder, seed=seed, time_limit_s=time_limit_s, tell=tell)
+        rows = inductor_check.checked(
+            rows, workload, here, folder=folder, seed=seed, time_limit_s=time_limit_s, tell=tell
+        )
     else:
-        rows = [_with_reason(row, "scheduled", _NOT_ASKED) if scheduled.is_compiled(row) else row for row in rows]
+        rows = [_with_reason(row, "scheduled", _NOT_ASKED) if inductor_check.is_compiled(row) else row for row in rows]
     if counters and names:
         tell("count", f"{', '.join(names)}: one call each under Nsight Compute, twice")
-        found = counted.count(names, workload, here, folder=folder, seed=seed, time_limit_s=time_limit_s)
-        rows = [counted.with_counters(row, *found, here) for row in rows]
+        found = counters_traffic.count(names, workload, here, folder=folder, seed=seed, time_limit_s=time_limit_s)
+        rows = [counters_traffic.with_counters(row, *found, here) for row in rows]
     elif here.kind == "cuda":
         rows = [_with_reason(row, "measured_bytes", _NOT_ASKED) for row in rows]
     if here.kind == "cpu" or not names:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion import moved
 from mlpfusion.records.traffic import COPIES, ScheduledGraph
-from mlpfusion.roundtrips import flow
+from mlpfusion.traffic import row as row_traffic
+from mlpfusion.traffic.round_trips import flow
 from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _withdrawn(traffic: Traffic, workload: Workload, wrong: Sequence[tuple[Sched
     reason = "; ".join(f"Inductor's scheduler has {_said(said)}, the ledger {_said(mine)}" for mine, said in wrong)
     doubtful = sum((Counter(mine.intermediates) - Counter(said.intermediates)).total() for mine, said in wrong)
     return msgspec.structs.replace(
-        moved.without_ledger(workload, reason),
+        row_traffic.without_ledger(workload, reason),
         round_trips_at_least=max(0, (traffic.round_trips or 0) - doubtful),
         other=traffic.other,
         captured=traffic.captured,

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mlpfusion.measure import operands
+from mlpfusion.traffic.recording import operands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlpfusion.measure.ledger import Ledgers
-    from mlpfusion.measure.operands import Operand
+    from mlpfusion.traffic.recording.ledger import Ledgers
+    from mlpfusion.traffic.recording.operands import Operand
 
     _States = Sequence[tuple[Tensor, "_State"]]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.errors import MeasurementError
-from mlpfusion.measure import counters
+from mlpfusion.traffic import nsight_compute
 from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlpfusion.device import Device
-    from mlpfusion.measure.counters import Caches, KernelBytes
     from mlpfusion.records.profile import Row, Traffic
     from mlpfusion.records.traffic import Step
     from mlpfusion.spec import Workload
+    from mlpfusion.traffic.nsight_compute import Caches, KernelBytes
 
 Counts = dict[str, "tuple[KernelBytes, ...] | str"]  # by backend its kernels, or why there are none
 
@@ -33,8 +33,8 @@ def count(
 
     Nothing here fails a backend: where counters cannot be read there is the reason.
     """
-    ncu = counters.find()
-    reason = counters.unavailable(here, ncu)
+    ncu = nsight_compute.find()
+    reason = nsight_compute.unavailable(here, ncu)
     if reason is not None or ncu is None:
         nothing: Counts = dict.fromkeys(names, reason or "")
         return nothing, dict(nothing)
@@ -42,7 +42,7 @@ def count(
     def run(caches: Caches) -> Counts:
         found = _run(names, caches)
         together = next(iter(found.values()), None)
-        if len(names) < 2 or not isinstance(together, str) or together == counters.NOT_PERMITTED:
+        if len(names) < 2 or not isinstance(together, str) or together == nsight_compute.NOT_PERMITTED:
             return found
         return {name: _run([name], caches)[name] for name in names}  # one of them may have broken it for all
 
@@ -52,13 +52,13 @@ def count(
         log = folder / f"{name}.csv"
         log.unlink(missing_ok=True)
         limit = time_limit_s * len(some)
-        before = counters.command(ncu, str(log), caches)
+        before = nsight_compute.command(ncu, str(log), caches)
         answer = supervise.run(task, folder=folder, name=name, time_limit_s=limit, before=before)
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         try:
             if isinstance(answer, tasks.Broken) and "ERR_NVGPUCTRPERM" not in text:
                 raise MeasurementError(f"the run under Nsight Compute failed: {answer.reason}")
-            return dict(counters.by_backend(counters.parse(text), some))
+            return dict(nsight_compute.by_backend(nsight_compute.parse(text), some))
         except MeasurementError as error:
             return dict.fromkeys(some, str(error))
 
@@ -183,7 +183,7 @@ def _other_kernels(traced: Sequence[str], counted: Sequence[str]) -> str | None:
     if len(traced) != len(counted):
         return f"Nsight Compute saw {len(counted)} kernels where the trace shows {len(traced)}"
     for one, other in zip(traced, counted, strict=True):
-        if not counters.same_kernel(one, other):
+        if not nsight_compute.same_kernel(one, other):
             return f"Nsight Compute saw {other!r} where the trace shows {one!r}"
     return None
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from mlpfusion import regions
-from mlpfusion.measure import compiled
-from mlpfusion.measure.contents import Known
-from mlpfusion.measure.operands import Part, whole
 from mlpfusion.records.traffic import COPIES, Access, Buffer, Launch, Ledger, Run
+from mlpfusion.traffic import byte_ranges
+from mlpfusion.traffic.recording import inductor_kernels
+from mlpfusion.traffic.recording.host_memory import Known
+from mlpfusion.traffic.recording.operands import Part, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
-    from mlpfusion.measure.operands import Operand
     from mlpfusion.records.traffic import Source
+    from mlpfusion.traffic.recording.operands import Operand
 
 _SCALAR: Final = 8  # bytes of the largest number
 
@@ -135,9 +135,9 @@ class Ledgers:
         if isinstance(operand, Part):
             if operand.offsets is None:
                 raise ValueError("which elements an index names cannot be looked up here")
-            pieces = regions.of_addresses(start + size * operand.offsets.cpu().numpy(), size)
-            return Access(buffer=buffer.number, runs=regions.compress(pieces)) if len(pieces) else None
-        runs = regions.of_strided(start, tensor.shape, [stride * size for stride in tensor.stride()], size)
+            pieces = byte_ranges.of_addresses(start + size * operand.offsets.cpu().numpy(), size)
+            return Access(buffer=buffer.number, runs=byte_ranges.compress(pieces)) if len(pieces) else None
+        runs = byte_ranges.of_strided(start, tensor.shape, [stride * size for stride in tensor.stride()], size)
         if runs is None:
             raise ValueError(
                 f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} has too many pieces"
@@ -152,10 +152,10 @@ class Ledgers:
         """
         self._buffer(base.untyped_storage())
         size = base.element_size()
-        runs = regions.of_strided(base.data_ptr(), shape, [stride * size for stride in strides], size)
+        runs = byte_ranges.of_strided(base.data_ptr(), shape, [stride * size for stride in strides], size)
         if runs is None:
             raise ValueError(f"a view of shape {tuple(shape)} and strides {tuple(strides)} has too many pieces")
-        pieces = regions.intervals(runs)
+        pieces = byte_ranges.intervals(runs)
         found = {}
         for known in list(self._known.values()):
             if not len(pieces) or not known.is_there() or known.number in found:
@@ -163,7 +163,7 @@ class Ledgers:
             inside = (pieces[:, 0] >= known.start) & (pieces[:, 1] <= known.stop)
             if inside.any():
                 start = self._bases[known.number]
-                found[known.number] = Access(buffer=known.number, runs=regions.compress(pieces[inside] - start))
+                found[known.number] = Access(buffer=known.number, runs=byte_ranges.compress(pieces[inside] - start))
                 pieces = pieces[~inside]
         if len(pieces):
             raise ValueError("it touches memory that belongs to none of its arguments")
@@ -181,7 +181,7 @@ class Ledgers:
             inside = (pieces[:, 0] >= buffer.start) & (pieces[:, 1] <= buffer.stop)
             if inside.any() and buffer.number not in found:
                 base = self._bases[buffer.number]
-                found[buffer.number] = Access(buffer=buffer.number, runs=regions.compress(pieces[inside] - base))
+                found[buffer.number] = Access(buffer=buffer.number, runs=byte_ranges.compress(pieces[inside] - base))
                 pieces = pieces[~inside]
         if len(pieces):
             raise ValueError("it touches memory that belongs to none of its arguments")
@@ -240,7 +240,7 @@ class Ledgers:
                 backward=torch._C._current_graph_task_id() != -1,
                 unknown=unknown,
                 inside=self.inside,
-                code=compiled.running(),
+                code=inductor_kernels.running(),
             )
         )
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from mlpfusion.measure import compiled, interpreted, triton_launches
-from mlpfusion.measure.ledger import Ledgers
-from mlpfusion.measure.operators import Operators
+from mlpfusion.traffic.recording import inductor_kernels, interpreter_launches, triton_launches
+from mlpfusion.traffic.recording.ledger import Ledgers
+from mlpfusion.traffic.recording.operators import Operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ def _outline(ledger: Ledger) -> list[tuple[str, int, int]]:
 def _watch(call: Callable[[], object], ledgers: Ledgers) -> Ledger:
     compiled_before = _graphs_compiled()
     with ExitStack() as watchers:
-        for watched in (interpreted.watched, compiled.watched, triton_launches.watched):
+        for watched in (interpreter_launches.watched, inductor_kernels.watched, triton_launches.watched):
             watchers.enter_context(watched(ledgers))
         watchers.enter_context(Operators(ledgers))
         held = call()

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.aligned import align
 from mlpfusion.records.profile import Traffic
 from mlpfusion.records.traffic import Alignment
-from mlpfusion.roundtrips import flow
+from mlpfusion.traffic.alignment import align
+from mlpfusion.traffic.round_trips import flow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

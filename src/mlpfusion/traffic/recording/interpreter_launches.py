@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from mlpfusion import regions
+from mlpfusion.traffic import byte_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mlpfusion.measure.ledger import Ledgers
     from mlpfusion.records.traffic import Access
+    from mlpfusion.traffic.recording.ledger import Ledgers
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def _keep(kind: dict[int, list[Any]], addresses: Any, mask: Any, itemsize: int) 
     if mask is not None:
         addresses = addresses[np.broadcast_to(np.asarray(mask, dtype=bool), addresses.shape)]
     if addresses.size:
-        kind.setdefault(itemsize, []).append(regions.of_addresses(addresses, itemsize))
+        kind.setdefault(itemsize, []).append(byte_ranges.of_addresses(addresses, itemsize))
 
 
 def _write_down(ledgers: Ledgers, name: str, seen: _Seen, among: list[Tensor]) -> None:
@@ -115,4 +115,4 @@ def _all(kind: dict[int, list[Any]]) -> Any:
     import numpy as np
 
     parts = [pieces for found in kind.values() for pieces in found]
-    return regions.joined(np.concatenate(parts)) if parts else np.empty((0, 2), dtype=np.int64)
+    return byte_ranges.joined(np.concatenate(parts)) if parts else np.empty((0, 2), dtype=np.int64)

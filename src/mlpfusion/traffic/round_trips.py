@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from mlpfusion import regions
 from mlpfusion.records.traffic import Intermediate, Step
+from mlpfusion.traffic import byte_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.records.traffic import Access, IntermediateRole, Launch, Ledger, Role
-    from mlpfusion.regions import Intervals
+    from mlpfusion.traffic.byte_ranges import Intervals
 
 
 class Value(NamedTuple):
@@ -36,12 +36,12 @@ def values(ledger: Ledger) -> tuple[Value, ...]:
             continue
         for buffer, pieces in _by_buffer(launch.reads).items():
             for value in live[buffer]:
-                read = regions.size(regions.overlap(value.pieces, pieces))
+                read = byte_ranges.size(byte_ranges.overlap(value.pieces, pieces))
                 if read:
                     value.readers.append((index, read))
         for buffer, pieces in _by_buffer(launch.writes).items():
             for value in live[buffer]:
-                value.pieces = regions.minus(value.pieces, pieces)
+                value.pieces = byte_ranges.minus(value.pieces, pieces)
             live[buffer] = [value for value in live[buffer] if len(value.pieces)]
             born = _Living(index, pieces)
             live[buffer].append(born)
@@ -57,22 +57,22 @@ class _Living:
     def __init__(self, writer: int, pieces: Intervals) -> None:
         self.writer = writer
         self.pieces = pieces
-        self.bytes = regions.size(pieces)
+        self.bytes = byte_ranges.size(pieces)
         self.readers: list[tuple[int, int]] = []
 
 
 def _by_buffer(accesses: Sequence[Access]) -> dict[int, Intervals]:
     found: dict[int, Intervals] = {}
     for access in accesses:
-        pieces = regions.intervals(access.runs)
+        pieces = byte_ranges.intervals(access.runs)
         known = found.get(access.buffer)
-        found[access.buffer] = pieces if known is None else regions.union(known, pieces)
+        found[access.buffer] = pieces if known is None else byte_ranges.union(known, pieces)
     return found
 
 
 def _size(accesses: Sequence[Access]) -> int:
     """Bytes in all of these, those that two of them share counted once."""
-    return sum(regions.size(pieces) for pieces in _by_buffer(accesses).values())
+    return sum(byte_ranges.size(pieces) for pieces in _by_buffer(accesses).values())
 
 
 class Flow(NamedTuple):

@@ -1,0 +1,1 @@
+"""Records what each launch of a call reads and writes while the call runs."""
