@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.measure import neighbours, worker
-from mlpfusion.measure.neighbours import Reading
-from mlpfusion.report.busy import DISTURBING, disturbed
+from mlpfusion.measure import host_load, worker
+from mlpfusion.measure.host_load import Reading
+from mlpfusion.report.host_load import DISTURBING, disturbed
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.workers import tasks
 
@@ -35,11 +35,11 @@ def test_a_program_that_works_beside_is_seen():
     with subprocess.Popen(spin, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        before = neighbours.read()
-        time.sleep(neighbours.LEAST_S * 1.2)
-        after = neighbours.read()
+        before = host_load.read()
+        time.sleep(host_load.LEAST_S * 1.2)
+        after = host_load.read()
         process.kill()
-    found = neighbours.share(before, after)
+    found = host_load.share(before, after)
     assert found is not None
     assert after is not None
     # Whoever took the processor from it was another program as well.
@@ -48,14 +48,14 @@ def test_a_program_that_works_beside_is_seen():
 
 @linux
 def test_ones_own_work_is_not_counted():
-    before = neighbours.read()
+    before = host_load.read()
     assert before is not None
-    end = time.monotonic() + neighbours.LEAST_S * 1.2
+    end = time.monotonic() + host_load.LEAST_S * 1.2
     while time.monotonic() < end:
         pass
-    after = neighbours.read()
+    after = host_load.read()
     assert after is not None
-    found = neighbours.share(before, after)
+    found = host_load.share(before, after)
     assert found is not None
     mine = (after.mine - before.mine) / ((after.at - before.at) * after.cpus)
     everybody = (after.worked - before.worked) / ((after.at - before.at) * after.cpus)
@@ -66,7 +66,7 @@ def test_ones_own_work_is_not_counted():
 @linux
 def test_idle_waiting_and_guests_do_not_count_and_steal_does(tmp_path):
     line = "cpu  100 20 30 99999 88888 4 5 6 70 10\ncpu0 1 1 1 1 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1 1 1 1 1\nintr 5\n"
-    found = neighbours.read(written(tmp_path, line))
+    found = host_load.read(written(tmp_path, line))
     assert found is not None
     assert found.worked == pytest.approx(1.65)
     assert found.cpus == 2
@@ -77,13 +77,13 @@ def test_idle_waiting_and_guests_do_not_count_and_steal_does(tmp_path):
     "text", ["", "cpu\n", "cpu  1 2 3\n", "cpu  a b c d e f g h\n", "intr 5\n", "cpu  1 2 3 4 5 6 7 é\n"]
 )
 def test_what_cannot_be_read_is_unknown(tmp_path, text):
-    assert neighbours.read(written(tmp_path, text)) is None
-    assert neighbours.read(tmp_path / "nowhere") is None
+    assert host_load.read(written(tmp_path, text)) is None
+    assert host_load.read(tmp_path / "nowhere") is None
 
 
 def test_a_race_tells_it(tmp_path, monkeypatch):
     readings = iter([Reading(10.0, 50.0, 5.0, 4), Reading(12.0, 54.0, 7.0, 4)])
-    monkeypatch.setattr(neighbours, "read", lambda: next(readings))
+    monkeypatch.setattr(host_load, "read", lambda: next(readings))
     work = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32"), batch=1, seq=4)
     progress = str(tmp_path / "progress")
     found = worker.race(
@@ -94,7 +94,7 @@ def test_a_race_tells_it(tmp_path, monkeypatch):
 
 def test_elsewhere_it_is_unknown(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert neighbours.read() is None
+    assert host_load.read() is None
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_elsewhere_it_is_unknown(monkeypatch):
     ],
 )
 def test_what_cannot_be_told_is_none(before, after):
-    assert neighbours.share(before, after) is None
+    assert host_load.share(before, after) is None
 
 
 @given(st.floats(1, 1e4), st.just(0.0) | st.floats(0.01, 1), st.floats(0, 1), st.integers(1, 512))
 def test_the_share_is_what_others_worked_of_all_there_was(passed, mine, others, cpus):
     mine, others = mine * passed, others * passed * (cpus - 1)
-    found = neighbours.share(Reading(5.0, 9.0, 3.0, cpus), Reading(5.0 + passed, 9.0 + mine + others, 3.0 + mine, cpus))
+    found = host_load.share(Reading(5.0, 9.0, 3.0, cpus), Reading(5.0 + passed, 9.0 + mine + others, 3.0 + mine, cpus))
     assert found is not None
     assert found == pytest.approx(others / (passed * cpus), abs=1e-6)
 

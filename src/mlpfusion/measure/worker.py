@@ -155,7 +155,7 @@ def race(task: tasks.Race) -> tasks.Raced:
 
     from mlpfusion import reference
     from mlpfusion.device import detect
-    from mlpfusion.measure import clocks, neighbours
+    from mlpfusion.measure import clocks, host_load
 
     here = detect(task.device)
     progress = os.open(task.progress, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -184,9 +184,9 @@ def race(task: tasks.Race) -> tasks.Raced:
             invalid[name] = f"recompiled inside the measured window ({now - compiled} graphs)"
             compiled = now
 
-    begun = neighbours.read()
+    begun = host_load.read()
     samples = clocks.race(contenders, here, rounds=task.rounds, seed=task.seed, before=at, after=after)
-    others = neighbours.share(begun, neighbours.read())
+    others = host_load.share(begun, host_load.read())
     no_graph = {c.name: c.no_graph_reason for c in contenders if c.no_graph_reason is not None}
     return tasks.Raced(samples=tuple(samples), no_graph=no_graph, invalid=invalid, neighbours=others)
 

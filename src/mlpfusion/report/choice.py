@@ -8,8 +8,8 @@ import msgspec
 
 from mlpfusion import units
 from mlpfusion.report import speedup
-from mlpfusion.report.busy import disturbed
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
+from mlpfusion.report.host_load import disturbed
 from mlpfusion.spec import one_of
 from mlpfusion.storage import choice as choice_storage
 from mlpfusion.units import ABSENT

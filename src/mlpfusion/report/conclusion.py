@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mlpfusion import units
 from mlpfusion.records.profile import Samples
 from mlpfusion.report import speedup
-from mlpfusion.report.busy import is_disturbing
 from mlpfusion.report.columns import clock_of, has_spread, tokens_of, verdict
 from mlpfusion.report.grid import clipped, markdown
+from mlpfusion.report.host_load import is_disturbing
 from mlpfusion.report.legend import LABEL, WIDTH
 from mlpfusion.stats import QUANTILE_SAMPLES, summarise
 
