@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mlpfusion import api, backend, device
+from mlpfusion import backend, device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.models import predict
 from mlpfusion.records.profile import Profile
 from mlpfusion.report import predicted, table
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import run
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
@@ -116,7 +117,7 @@ def main() -> None:
         print(f"{time.perf_counter() - started:6.1f} s  {who}: {event.text}", file=sys.stderr, flush=True)
 
     for name in names:
-        profile = api.profile(
+        profile = run.profile(
             SHAPES[name], backends=backends, rounds=options.rounds, counters=True, time_limit_s=240, on_event=tell
         )
         profiles[name] = profile

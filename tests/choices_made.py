@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mlpfusion import api
 from mlpfusion.device import detect
 from mlpfusion.environment import conditions
 from mlpfusion.models import decide, known
 from mlpfusion.records.choice import SCHEMA, Choice, Range
 from mlpfusion.records.profile import Accuracy, Clock, Clocks, Memory, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 
 SPEC = MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32")
@@ -42,7 +42,7 @@ def profile(*found, tokens=16, mode="inference", spec=SPEC, complete=True):
         created="2026-01-01T00:00:00+00:00",
         workload=Workload(spec=spec, batch=1, seq=tokens, mode=mode),
         device=HERE,
-        environment=api.machine.collect(HERE, {}),
+        environment=run.machine.collect(HERE, {}),
         rows=found,
         complete=complete,
     )
@@ -61,22 +61,22 @@ class Bench:
 
     def __init__(self, monkeypatch, stop_after=None):
         self.asked, self.stop_after = [], stop_after
-        monkeypatch.setattr(api, "profile", self)
+        monkeypatch.setattr(run, "profile", self)
 
     def __call__(self, work, *, backends, json, finished, on_event, **options):
         kept = {each.backend: each for each in finished}
         self.asked.append((work.mode, work.tokens, sorted(set(backends) - set(kept))))
         done = []
         for name in backends:
-            on_event(api.Progress("qualify", name, "…"))
+            on_event(run.Progress("qualify", name, "…"))
             done.append(kept.get(name) or row(name, around(100 if name == "eager" else 150 - work.tokens)))
-            on_event(api.Progress("qualify", name, "ok"))
+            on_event(run.Progress("qualify", name, "ok"))
             found = profile(*done, tokens=work.tokens, mode=work.mode, spec=work.spec, complete=False)
             if json is not None:
                 results.save(found, json)
             if self.stop_after == (work.tokens, name):
                 raise KeyboardInterrupt
-        on_event(api.Progress("race", None, "done"))
+        on_event(run.Progress("race", None, "done"))
         if json is not None:
             results.save(replace(found, complete=True), json)
         return replace(found, complete=True)
@@ -95,7 +95,7 @@ def a_choice(*ranges, spec=SPEC, backends=("eager",)):
         clock="event_us",
         rounds=25,
         device=HERE,
-        environment=api.machine.collect(HERE, {}),
+        environment=run.machine.collect(HERE, {}),
         holds=conditions.conditions(HERE, backends),
         points=points,
         ranges=ranges or (part("eager"),),

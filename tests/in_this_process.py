@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config
 
-from mlpfusion.measure import worker
+from mlpfusion.stages.profile import worker
 from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion import api
 from mlpfusion.cli import main
 from mlpfusion.models import choose, rows
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone
 
@@ -22,8 +22,8 @@ def test_a_second_run_into_a_folder_is_refused_while_the_first_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with alone(tmp_path):
-        with pytest.raises(api.UsageError, match="another run is writing there"):
-            api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path)
+        with pytest.raises(run.UsageError, match="another run is writing there"):
+            run.profile(WORK, backends=["eager"], device="cpu", out=tmp_path)
         assert main(["profile", "--backends", "eager", "--device", "cpu", "--out", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
@@ -36,7 +36,7 @@ def test_a_second_choice_in_a_folder_is_refused_while_the_first_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with alone(tmp_path):
-        with pytest.raises(api.UsageError, match="another run is writing there"):
+        with pytest.raises(run.UsageError, match="another run is writing there"):
             choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=tmp_path)
         assert main(["choose", "article", "--backends", "eager", "--device", "cpu", "--out", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
@@ -50,8 +50,8 @@ def test_what_an_earlier_run_left_is_not_lost(
 ) -> None:
     for name in left:
         (tmp_path / name).write_bytes(RESULT.read_bytes())
-    with pytest.raises(api.UsageError, match=f"holds '{left[0]}' of an earlier run"):
-        api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path)
+    with pytest.raises(run.UsageError, match=f"holds '{left[0]}' of an earlier run"):
+        run.profile(WORK, backends=["eager"], device="cpu", out=tmp_path)
     assert main(["profile", "--backends", "eager", "--device", "cpu", "--out", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
@@ -65,25 +65,25 @@ def test_what_an_earlier_run_left_is_not_lost(
 @pytest.mark.full  # a whole profile
 def test_a_run_that_asks_replaces_what_is_there(tmp_path: Path) -> None:
     (tmp_path / results.RESULT_NAME).write_bytes(RESULT.read_bytes())
-    made = api.profile(WORK, backends=["eager"], device="cpu", rounds=2, out=tmp_path, overwrite=True)
+    made = run.profile(WORK, backends=["eager"], device="cpu", rounds=2, out=tmp_path, overwrite=True)
     assert results.load(tmp_path / results.RESULT_NAME) == made
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, api.UsageError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, run.UsageError])
 def test_a_run_that_ends_before_it_wrote_leaves_no_folder(tmp_path: Path, error: type[BaseException]) -> None:
     def ends(event: object) -> None:
         raise error
 
     with pytest.raises(error):
-        api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path / "new" / "deep", on_event=ends)
+        run.profile(WORK, backends=["eager"], device="cpu", out=tmp_path / "new" / "deep", on_event=ends)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "mine").mkdir()
     with pytest.raises(error):
-        api.profile(WORK, backends=["eager"], device="cpu", out=tmp_path / "mine" / "new", on_event=ends)
+        run.profile(WORK, backends=["eager"], device="cpu", out=tmp_path / "mine" / "new", on_event=ends)
     assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, api.UsageError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, run.UsageError])
 @pytest.mark.parametrize("there", [[], [rows.PLAN_NAME], ["note"], ["note", rows.PLAN_NAME]])
 def test_a_choice_that_ends_before_its_first_row_leaves_no_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], error: type[BaseException]
@@ -97,7 +97,7 @@ def test_a_choice_that_ends_before_its_first_row_leaves_no_plan(
     for name in there:
         out.mkdir(parents=True, exist_ok=True)
         (out / name).write_bytes(plan if name == rows.PLAN_NAME else b"mine")
-    monkeypatch.setattr(api, "profile", ends)
+    monkeypatch.setattr(run, "profile", ends)
     with pytest.raises(error):
         choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=out)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [name for name in there if name == "note"]
@@ -109,7 +109,7 @@ def test_a_choice_that_ends_after_a_row_keeps_its_plan(tmp_path: Path, monkeypat
         json.write_bytes(RESULT.read_bytes())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "profile", ends)
+    monkeypatch.setattr(run, "profile", ends)
     with pytest.raises(KeyboardInterrupt):
         choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inference-1.json", rows.PLAN_NAME]

@@ -13,10 +13,10 @@ import pytest
 import torch
 from support import rings
 
-from mlpfusion import api
 from mlpfusion.device import detect
 from mlpfusion.errors import UnknownBackendError, UsageError
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import run as profile_run
 from mlpfusion.storage import results
 from mlpfusion.workers import supervise, tasks
 
@@ -108,7 +108,7 @@ def result(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OMP_NUM_THREADS", raising=False)
         patch.setattr(supervise, "run", run)
-        profile = api.profile(
+        profile = profile_run.profile(
             TINY, backends=names, device="cpu", out=out, json=out / "copy.json", on_event=events.append
         )
     return profile, out, events
@@ -122,7 +122,7 @@ def judged(tmp_path_factory):
     names = [f"{path}:{name}" for name in re.findall(r"^class (\w+)", JUDGED, re.MULTILINE) if name != "Good"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervise, "run", IN_THIS_PROCESS["run"])
-        return (api.profile(TINY, backends=names, device="cpu"),)
+        return (profile_run.profile(TINY, backends=names, device="cpu"),)
 
 
 def row(result, name):
@@ -211,13 +211,13 @@ def test_the_files_hold_the_result_and_loadable_traces(result):
     for one in profile.rows:
         if one.trace_file:
             events = json.loads(gzip.decompress((out / one.trace_file).read_bytes()))["traceEvents"]
-            assert [event["name"] for event in events].count("mlpfusion.call") == api.TRACED_CALLS
+            assert [event["name"] for event in events].count("mlpfusion.call") == profile_run.TRACED_CALLS
     assert row(result, "eager").trace_file == "eager.trace.json.gz"
 
 
 def test_files_of_loose_backends_are_told_apart_and_hold_no_path():
     names = ["./a/b.py:X", "./a-b.py:X", "/home/me/mine.py:Good", "/home/me/mine.py:Wrong", "./ü/b.py:X", "eager"]
-    made = [api._file_name(name) for name in names]
+    made = [profile_run._file_name(name) for name in names]
     assert len(set(made)) == len(names)
     assert made[-1] == "eager"
     assert all("/" not in one and "home" not in one for one in made)
@@ -225,9 +225,9 @@ def test_files_of_loose_backends_are_told_apart_and_hold_no_path():
 
 def test_a_compile_that_compiled_nothing_fell_back():
     nothing = tasks.Qualified(graphs_compiled=0)
-    assert "fell back to eager" in api._fell_back("compile", nothing)
-    assert api._fell_back("compile", tasks.Qualified(graphs_compiled=1)) is None
-    assert api._fell_back("eager", nothing) is None
+    assert "fell back to eager" in profile_run._fell_back("compile", nothing)
+    assert profile_run._fell_back("compile", tasks.Qualified(graphs_compiled=1)) is None
+    assert profile_run._fell_back("eager", nothing) is None
 
 
 def test_a_row_that_failed_says_that_it_was_not_raced(judged):
@@ -257,22 +257,22 @@ def test_progress_is_told_per_backend(result):
 )
 def test_bad_input_writes_nothing(tmp_path, change, error, text):
     with pytest.raises(error, match=text):
-        api.profile(TINY, **{"out": tmp_path / "out", "json": tmp_path / "x.json", **change})
+        profile_run.profile(TINY, **{"out": tmp_path / "out", "json": tmp_path / "x.json", **change})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(tmp_path):
     huge = msgspec.structs.replace(TINY, batch=10**8)
     with pytest.raises(UsageError, match=r"batch 100000000 x seq 16 .* needs about .* GB; .* GB free"):
-        api.profile(huge, backends=["eager"], out=tmp_path / "out")
+        profile_run.profile(huge, backends=["eager"], out=tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_defaults_and_the_list_of_backends():
-    small = api.default_workload(detect("cpu"))
+    small = profile_run.default_workload(detect("cpu"))
     gpu = msgspec.structs.replace(detect("cpu"), kind="cuda")
-    assert (small.spec, small.tokens) == (api.default_workload(gpu).spec, 128)
-    assert api.default_workload(gpu).tokens == 8192
-    found = dict(api.backends(TINY.spec, device="cpu"))
+    assert (small.spec, small.tokens) == (profile_run.default_workload(gpu).spec, 128)
+    assert profile_run.default_workload(gpu).tokens == 8192
+    found = dict(profile_run.backends(TINY.spec, device="cpu"))
     assert found["eager"] is None
     assert "GPU" in found["liger"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlpfusion import api
 from mlpfusion import device as devices
 from mlpfusion.errors import UsageError
 from mlpfusion.models import choose, known, rows
 from mlpfusion.models.time_left import TimeLeft
 from mlpfusion.spec import Workload
+from mlpfusion.stages.profile import run
 from mlpfusion.storage import choice
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
@@ -164,7 +164,7 @@ def test_how_long_the_rest_takes():
     told, time = [], iter([0.0, 30.0, 60.0])
     heard = TimeLeft({work: frozenset({"a", "b", "c"})}, told.append, lambda: next(time)).watch(work)
     for name, text in (("old", "ok"), ("a", "…"), ("a", "ok"), ("b", "failed: x")):
-        heard(api.Progress("qualify", name, text))
+        heard(run.Progress("qualify", name, text))
     assert [each.text for each in told] == [
         "ok [inference, 8 tokens; 0 of 4 steps]",
         "… [inference, 8 tokens; 0 of 4 steps]",

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from mlpfusion import backend, cli, planned
+from mlpfusion import backend, cli
 from mlpfusion.device import Device
 from mlpfusion.records.profile import SCHEMA, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import plan
 from mlpfusion.storage import results
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def result(workload: Workload, *rows: Row, complete: bool = True) -> Profile:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Stands in for `mlpfusion.api`: measures nothing and remembers what it was asked for."""
+    """Stands in for `mlpfusion.stages.profile.run`: measures nothing and remembers what it was asked for."""
     fake = SimpleNamespace(asked=None, rows=(OK,), raises=None)
 
     def profile(workload: Workload, **asked: Any) -> Profile:
@@ -66,7 +67,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     fake.profile, fake.default_workload = profile, lambda device: SMALL
     import mlpfusion
 
-    monkeypatch.setitem(sys.modules, "mlpfusion.api", fake)
+    monkeypatch.setitem(sys.modules, "mlpfusion.stages.profile.run", fake)
     monkeypatch.setattr(mlpfusion, "api", fake, raising=False)
     monkeypatch.setattr("mlpfusion.device._cpu", lambda: CPU)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -320,13 +321,13 @@ def test_backends_says_what_a_profile_does_with_each(
     capsys: pytest.CaptureFixture[str], api: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = {
-        "eager": planned.Planned("eager", "available", None),
-        "triton": planned.Planned("triton", "emulated", "few tokens"),
-        "compile-max-autotune": planned.Planned("compile-max-autotune", "unavailable", "no\ncompiler"),
+        "eager": plan.Planned("eager", "available", None),
+        "triton": plan.Planned("triton", "emulated", "few tokens"),
+        "compile-max-autotune": plan.Planned("compile-max-autotune", "unavailable", "no\ncompiler"),
     }
     asked: list[tuple[MLPSpec, Device]] = []
     monkeypatch.setattr(backend, "names", lambda: list(plans))
-    monkeypatch.setattr(planned, "planned", lambda name, spec, here: asked.append((spec, here)) or plans[name])
+    monkeypatch.setattr(plan, "planned", lambda name, spec, here: asked.append((spec, here)) or plans[name])
     code, out, err = run(capsys, "backends", "--activation", "gelu_new", "--bias", "--hidden-size", "8")
     assert (code, err) == (0, "")
     assert out.splitlines() == [

@@ -49,7 +49,11 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
         found.append({"hidden_size": made.hidden_size, "intermediate_size": made.intermediate_size})
         raise KeyboardInterrupt
 
-    for name in ("mlpfusion.api.profile", "mlpfusion.planned.planned", "mlpfusion.tune.check_device"):
+    for name in (
+        "mlpfusion.stages.profile.run.profile",
+        "mlpfusion.stages.profile.plan.planned",
+        "mlpfusion.tune.check_device",
+    ):
         monkeypatch.setattr(name, keep)
     monkeypatch.setattr("mlpfusion.models.choose.choose", keep)
     return found

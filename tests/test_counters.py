@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mlpfusion import api
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Intermediate, Step
 from mlpfusion.report.table import render
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import run
 from mlpfusion.traffic import counters as counters_traffic
 from mlpfusion.traffic import nsight_compute
 from mlpfusion.traffic.nsight_compute import KernelBytes, by_backend, parse, same_kernel
@@ -118,7 +118,7 @@ def test_it_is_found_on_the_path_or_where_installers_put_it(monkeypatch, tmp_pat
 
 def test_without_a_gpu_a_profile_has_everything_but_the_counters(monkeypatch):
     monkeypatch.setattr(supervise, "run", IN_THIS_PROCESS["run"])
-    result = api.profile(WORK, backends=["eager"], device="cpu", rounds=1, counters=True)
+    result = run.profile(WORK, backends=["eager"], device="cpu", rounds=1, counters=True)
     (row,) = result.rows
     assert (row.status, row.traffic.round_trips, row.traffic.measured_bytes) == ("ok", 4, None)
     assert row.traffic.reasons["measured_bytes"] == "hardware counters need a GPU; this run is on the CPU"

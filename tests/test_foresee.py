@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mlpfusion import api
 from mlpfusion import device as devices
 from mlpfusion.__main__ import main as run_main
 from mlpfusion.device import Device
@@ -20,6 +19,7 @@ from mlpfusion.models import foresee, predict
 from mlpfusion.records.profile import Accuracy, Profile, Row, Traffic
 from mlpfusion.records.traffic import Step
 from mlpfusion.report import foreseen
+from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -144,7 +144,7 @@ def test_without_rows_the_gpu_at_hand_is_measured_and_no_choice_is_written(tmp_p
         results.save(made, json)
         return made
 
-    monkeypatch.setattr(api, "profile", measure)
+    monkeypatch.setattr(run, "profile", measure)
     how = {"tokens": [16, 256], "backends": ["eager", "liger"], "out": tmp_path}
     found = foresee.foresee(recorded().workload.spec, A100, **how)
     assert asked == [(16, ["eager", "liger"]), (256, ["eager", "liger"])]

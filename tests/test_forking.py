@@ -79,7 +79,7 @@ def forbidden(name):
 for name in ("is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties",
              "get_device_capability", "current_stream", "synchronize"):
     setattr(torch.cuda, name, forbidden(name))
-from mlpfusion.measure import forkserver
+from mlpfusion.stages.profile import forkserver
 forkserver.preload()
 assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
 """
@@ -153,7 +153,7 @@ def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(m
     real = subprocess.Popen
 
     def broken(command, **options):
-        if "mlpfusion.measure.forkserver" in command:
+        if "mlpfusion.stages.profile.forkserver" in command:
             command = [sys.executable, "-c", "raise SystemExit('no such disk')"]
         return real(command, **options)
 
@@ -184,7 +184,7 @@ def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
     )
     parent = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "MARKED": str(tmp_path)})
     assert come(str(tmp_path), 2)  # the parent, and what the worker has started by now
-    children = [number for number in sleepers("mlpfusion.measure.forkserver") if marked(number, tmp_path)]
+    children = [number for number in sleepers("mlpfusion.stages.profile.forkserver") if marked(number, tmp_path)]
     assert len(children) == 2  # the server and the worker
     parent.kill()
     parent.wait()

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from mlpfusion import api
 from mlpfusion.backend import Backend
 from mlpfusion.backends.eager import Eager
 from mlpfusion.backends.fused import Fused
@@ -22,6 +21,7 @@ from mlpfusion.measure.memory import saved_bytes
 from mlpfusion.module import GatedMLP
 from mlpfusion.reference import judge, make_case, oracle, step
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import run
 from mlpfusion.workers import supervise
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def test_a_profile_emulates_it_where_that_is_right(
 ) -> None:
     monkeypatch.setattr(supervise, "run", IN_THIS_PROCESS["run"])
     workload = Workload(spec=spec(hidden_size=32, intermediate_size=48, dtype=dtype), batch=1, seq=8, mode=mode)
-    profile = api.profile(workload, backends=["eager", "fused"], device="cpu", rounds=1)
+    profile = run.profile(workload, backends=["eager", "fused"], device="cpu", rounds=1)
     eager, row = profile.rows
     assert eager.status == "ok"
     assert row.status == status
@@ -300,4 +300,4 @@ def test_a_profile_emulates_it_where_that_is_right(
     if row.accuracy is not None:
         assert row.accuracy.ratio <= row.accuracy.limit
     assert (row.accuracy is None) == (status != "ok")
-    assert dict(api.backends(workload.spec, device="cpu"))["fused"] == Fused().unsupported(workload.spec, detect("cpu"))
+    assert dict(run.backends(workload.spec, device="cpu"))["fused"] == Fused().unsupported(workload.spec, detect("cpu"))

@@ -289,7 +289,7 @@ def test_a_worker_whose_parent_has_ended_already_does_nothing(tmp_path, world):
     """Its parent may be killed while it still starts, which takes seconds on a busy machine."""
     task = tmp_path / "task.json"
     task.write_bytes(tasks.encode(hanging(tmp_path)))
-    command = [sys.executable, "-m", "mlpfusion.measure.worker", str(task), str(tmp_path / "answer.json")]
+    command = [sys.executable, "-m", "mlpfusion.stages.profile.worker", str(task), str(tmp_path / "answer.json")]
     another = {**os.environ, "MLPFUSION_WORKER_OF": "1" if os.getpid() != 1 else "2"}
     done = subprocess.run(WORLD["command"](world, "SIGINT", *command), env=another, check=False)
     assert done.returncode == 1

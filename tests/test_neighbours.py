@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.measure import host_load, worker
+from mlpfusion.measure import host_load
 from mlpfusion.measure.host_load import Reading
 from mlpfusion.report.host_load import DISTURBING, disturbed
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import worker
 from mlpfusion.workers import tasks
 
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from mlpfusion import api, backend, planned
+from mlpfusion import backend
 from mlpfusion.device import detect
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import plan as plan_profile
+from mlpfusion.stages.profile import run as profile_run
 from mlpfusion.workers import supervise, tasks
 
 CPU = detect("cpu")
@@ -35,8 +37,8 @@ def test_a_profile_does_what_is_announced(monkeypatch: pytest.MonkeyPatch, asked
 
     monkeypatch.setattr(supervise, "run", run)
     names = list(backend.BUILT_IN)
-    plans = {name: planned.planned(name, asked, detect("cpu")) for name in names}
-    rows = api.profile(Workload(spec=asked, batch=1, seq=2), backends=names, device="cpu").rows
+    plans = {name: plan_profile.planned(name, asked, detect("cpu")) for name in names}
+    rows = profile_run.profile(Workload(spec=asked, batch=1, seq=2), backends=names, device="cpu").rows
     assert started == {name: plan.status == "emulated" for name, plan in plans.items() if plan.status != "unavailable"}
     for row in rows:
         plan = plans[row.backend]
@@ -47,16 +49,16 @@ def test_a_profile_does_what_is_announced(monkeypatch: pytest.MonkeyPatch, asked
 @pytest.mark.parametrize("name", ["triton", "packed", "fused"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_our_kernels_are_emulated_on_a_cpu_and_raced_on_a_gpu(name: str, dtype: Any) -> None:
-    assert planned.planned(name, spec(dtype=dtype), CPU) == (name, "emulated", planned.emulation(16))
-    assert planned.planned(name, spec(dtype=dtype), GPU) == (name, "available", None)
+    assert plan_profile.planned(name, spec(dtype=dtype), CPU) == (name, "emulated", plan_profile.emulation(16))
+    assert plan_profile.planned(name, spec(dtype=dtype), GPU) == (name, "available", None)
 
 
 def test_what_cannot_be_emulated_in_bfloat16_says_how_it_can() -> None:
-    plan = planned.planned("fused", spec(), CPU)
+    plan = plan_profile.planned("fused", spec(), CPU)
     assert plan.status == "unavailable"
     assert "--dtype float32 or float16" in (plan.reason or "")
     for dtype in ("float32", "float16"):
-        assert planned.planned("fused", spec(dtype=dtype), CPU).status == "emulated"
+        assert plan_profile.planned("fused", spec(dtype=dtype), CPU).status == "emulated"
 
 
 def test_a_check_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +67,7 @@ def test_a_check_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None
             raise LookupError("no idea\nat all")
 
     monkeypatch.setattr(backend, "load", lambda name: Strange())
-    assert planned.planned("strange", spec(), CPU) == (
+    assert plan_profile.planned("strange", spec(), CPU) == (
         "strange",
         "unavailable",
         "its check failed: LookupError: no idea",

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from mlpfusion.measure import worker
+from mlpfusion.stages.profile import worker
 from mlpfusion.workers import supervise, tasks
 
 STRANGE = runpy.run_path(str(Path(__file__).with_name("strange_workers.py")))
@@ -81,10 +81,10 @@ def test_a_worker_ends_with_its_parent(tmp_path):
     )
     parent = subprocess.Popen([sys.executable, "-c", script])
     assert come(str(tmp_path), 3)  # the parent, the worker, and what that has started by now
-    assert sleepers("mlpfusion.measure.worker " + str(tmp_path))
+    assert sleepers("mlpfusion.stages.profile.worker " + str(tmp_path))
     parent.kill()
     parent.wait()
-    assert gone("mlpfusion.measure.worker " + str(tmp_path))
+    assert gone("mlpfusion.stages.profile.worker " + str(tmp_path))
     for orphan in sleepers(str(tmp_path)):  # what the worker had started is nobody's now
         os.kill(orphan, signal.SIGKILL)
 

@@ -7,7 +7,6 @@ Names are loaded on first use: `import mlpfusion` itself imports neither torch n
 TYPE_CHECKING = False  # type checkers read it as true; importing `typing` for it would take longer than all of this
 
 if TYPE_CHECKING:
-    from mlpfusion.api import profile as profile
     from mlpfusion.backend import Backend as Backend
     from mlpfusion.device import Device as Device
     from mlpfusion.errors import BackendUnavailableError as BackendUnavailableError
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from mlpfusion.report.table import render as render
     from mlpfusion.spec import MLPSpec as MLPSpec
     from mlpfusion.spec import Workload as Workload
+    from mlpfusion.stages.profile.run import profile as profile
     from mlpfusion.storage.results import load as load
     from mlpfusion.storage.results import save as save
     from mlpfusion.trace.analysis.summary import read as read
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "api": ("profile",),
+    "stages.profile.run": ("profile",),
     "backend": ("Backend",),
     "records.choice": ("Choice",),
     "device": ("Device",),

@@ -39,10 +39,10 @@ from mlpfusion.errors import MlpfusionError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mlpfusion.api import Progress
     from mlpfusion.device import Device
     from mlpfusion.records.profile import Profile
     from mlpfusion.spec import MLPSpec, Workload
+    from mlpfusion.stages.profile.run import Progress
 
 _FIRST: Final = """\
 Try first:
@@ -124,14 +124,14 @@ def _profile(
     json_file = None if json is None else results.check_file(path_in("--json", json)) and Path(json)
     out_folder = None if out is None else results.check_directory(path_in("--out", out), overwrite=overwrite)
     found = _device(device)
-    from mlpfusion import api
+    from mlpfusion.stages.profile import run
 
-    workload = _changed(api.default_workload(found), sizes, spec_changes, asked_mode)
+    workload = _changed(run.default_workload(found), sizes, spec_changes, asked_mode)
     saved = [path for path in (json_file, out_folder and out_folder / results.RESULT_NAME) if path is not None]
     before = cli_saved.stamps(saved)
     try:
         with _progress() as on_event:
-            result = api.profile(
+            result = run.profile(
                 workload,
                 backends=names,
                 device=found.kind,
@@ -169,11 +169,12 @@ def _backends(
     """
     changes = _spec_changes(hidden_size, intermediate_size, activation, dtype, bias=bias)
     found = _device(device)
-    from mlpfusion import api, planned
     from mlpfusion import backend as registry
+    from mlpfusion.stages.profile import plan as plan_profile
+    from mlpfusion.stages.profile import run
 
-    asked: MLPSpec = _changed(api.default_workload(found), {}, changes, None).spec
-    plans = [planned.planned(name, asked, found) for name in registry.names()]
+    asked: MLPSpec = _changed(run.default_workload(found), {}, changes, None).spec
+    plans = [plan_profile.planned(name, asked, found) for name in registry.names()]
     width = max((len(plan.backend) for plan in plans), default=0)
     for plan in plans:
         reason = "" if plan.reason is None else f": {one_line(plan.reason)}"

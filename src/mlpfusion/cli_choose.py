@@ -32,9 +32,9 @@ from mlpfusion.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlpfusion.api import Progress
     from mlpfusion.records.choice import Model
     from mlpfusion.spec import Mode
+    from mlpfusion.stages.profile.run import Progress
 
 FOLDER: Final = "choices"
 _TOKENS: Final = "1,16,256,2048,8192"

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 import torch
 
-from mlpfusion import api
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import PreOpParts
+from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 
 GEMMS = ("gate_gemm", "up_gemm", "down_gemm")
@@ -22,7 +22,7 @@ NAMES = ("eager", "compile", "compile-max-autotune", "compile-cudagraphs", "lige
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
-    return api.profile(api.default_workload(detect()), backends=NAMES, rounds=20, out=out), out
+    return run.profile(run.default_workload(detect()), backends=NAMES, rounds=20, out=out), out
 
 
 def rows(result):
@@ -107,13 +107,13 @@ def test_traces_and_result_are_on_disk(result):
         events = json.loads(gzip.decompress((out / row.trace_file).read_bytes()))["traceEvents"]
         assert [event["name"] for event in events if event.get("cat") == "user_annotation"].count(
             "mlpfusion.call"
-        ) == api.TRACED_CALLS
+        ) == run.TRACED_CALLS
         assert any(event.get("cat") == "kernel" for event in events)
 
 
 def test_training_is_profiled_too(tmp_path):
-    workload = msgspec.structs.replace(api.default_workload(detect()), mode="training", batch=8)
-    profile = api.profile(workload, backends=["eager", "compile", "liger", "triton", "packed"], rounds=20)
+    workload = msgspec.structs.replace(run.default_workload(detect()), mode="training", batch=8)
+    profile = run.profile(workload, backends=["eager", "compile", "liger", "triton", "packed"], rounds=20)
     found = {row.backend: row for row in profile.rows}
     for name, row in found.items():
         assert (row.status, row.reason) == ("ok", None), name
@@ -124,7 +124,7 @@ def test_training_is_profiled_too(tmp_path):
 
 def test_what_does_not_fit_on_the_card_is_refused_before_it_is_allocated():
     before = torch.cuda.memory_allocated()
-    huge = msgspec.structs.replace(api.default_workload(detect()), batch=10**6)
+    huge = msgspec.structs.replace(run.default_workload(detect()), batch=10**6)
     with pytest.raises(UsageError, match="GB free"):
-        api.profile(huge, backends=["eager"])
+        run.profile(huge, backends=["eager"])
     assert torch.cuda.memory_allocated() == before

@@ -10,9 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
-from mlpfusion import api, backend, derived, device, reference
+from mlpfusion import backend, derived, device, reference
 from mlpfusion.device import detect
 from mlpfusion.spec import MLPSpec
+from mlpfusion.stages.profile import run
 from mlpfusion.traffic import nsight_compute
 from mlpfusion.traffic.recording import collect
 
@@ -31,14 +32,14 @@ M, D, H = 8192, 768, 3072
 
 @pytest.fixture(scope="module")
 def article() -> Profile:
-    return api.profile(api.default_workload(detect()), backends=NAMES, rounds=20, counters=True)
+    return run.profile(run.default_workload(detect()), backends=NAMES, rounds=20, counters=True)
 
 
 @pytest.fixture(scope="module")
 def large() -> Profile:
     spec = MLPSpec(hidden_size=2048, intermediate_size=16384)
-    work = msgspec.structs.replace(api.default_workload(detect()), spec=spec)
-    return api.profile(work, backends=["eager", "triton"], rounds=20, counters=True)
+    work = msgspec.structs.replace(run.default_workload(detect()), spec=spec)
+    return run.profile(work, backends=["eager", "triton"], rounds=20, counters=True)
 
 
 def row(profile: Profile, name: str) -> Row:
@@ -82,8 +83,8 @@ def test_a_rate_is_below_its_ceiling_or_explained(article: Profile) -> None:
 
 
 def test_training_is_counted_too() -> None:
-    work = msgspec.structs.replace(api.default_workload(detect()), mode="training", batch=8)
-    profile = api.profile(work, backends=["eager", "compile", "liger", "triton", "packed"], rounds=20)
+    work = msgspec.structs.replace(run.default_workload(detect()), mode="training", batch=8)
+    profile = run.profile(work, backends=["eager", "compile", "liger", "triton", "packed"], rounds=20)
     for one in profile.rows:
         assert one.traffic.round_trips is not None, (one.backend, one.traffic.reasons)
         assert sum(value.saved for value in one.traffic.intermediates) >= 2
@@ -156,7 +157,7 @@ def test_launches_of_a_stranger_and_of_our_fast_path_are_read_from_their_code() 
 
 
 def test_the_launch_inside_our_operator_is_seen_once() -> None:
-    made = reference.make_case(api.default_workload(device.detect()), torch.device("cuda"), seed=0, tokens=64)
+    made = reference.make_case(run.default_workload(device.detect()), torch.device("cuda"), seed=0, tokens=64)
     step = reference.step(backend.load("triton").bind(made.mlp), made)
     for _ in range(3):
         step()

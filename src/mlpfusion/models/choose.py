@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from mlpfusion import api, limits, spec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
+from mlpfusion import limits, spec
 from mlpfusion.environment import conditions, provenance
 from mlpfusion.errors import UsageError
 from mlpfusion.models import decide, known, rows
 from mlpfusion.models.time_left import TimeLeft
 from mlpfusion.records.choice import SCHEMA, Choice, ClockName, Model, Plan
+from mlpfusion.stages.profile import run
 from mlpfusion.storage import choice as choice_storage
 from mlpfusion.storage.files import alone
 from mlpfusion.workers import forking, interrupts
@@ -47,7 +48,7 @@ def choose(
     rounds: int = ROUNDS,
     time_limit_s: float = 600.0,
     fresh: bool = False,
-    on_event: Callable[[api.Progress], None] | None = None,
+    on_event: Callable[[run.Progress], None] | None = None,
 ) -> Choice:
     """The fastest right backend for each number of tokens, in ranges.
 
@@ -83,7 +84,7 @@ def measure(
     rounds: int,
     time_limit_s: float,
     fresh: bool,
-    on_event: Callable[[api.Progress], None] | None,
+    on_event: Callable[[run.Progress], None] | None,
 ) -> list[Profile]:
     """Every workload's rows, of one MLP: those that lie in `folder` already and those still to be measured.
 
@@ -93,7 +94,7 @@ def measure(
     limits.whole("rounds", rounds, limits.ROUNDS)
     limits.seconds("time_limit_s", time_limit_s)
     for each in work:
-        api.check_memory(each, here, len(names))
+        run.check_memory(each, here, len(names))
     with rows.planned(folder, _plan(work[0].spec, rounds, names, here), fresh=fresh):
         before = {each: rows.earlier(folder, each) for each in work}
         for each, found in before.items():
@@ -106,7 +107,7 @@ def measure(
         left = TimeLeft(missing, on_event or (lambda event: None))
 
         def measured(each: Workload) -> Profile:
-            return api.profile(
+            return run.profile(
                 each,
                 backends=names,
                 device=here.kind,

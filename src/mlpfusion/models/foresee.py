@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from mlpfusion import api
     from mlpfusion.models.predict import Predicted
     from mlpfusion.records.profile import Profile, Row
     from mlpfusion.spec import Dtype, Workload
+    from mlpfusion.stages.profile import run
 
 SCHEMA: Final = 1
 
@@ -89,7 +89,7 @@ def foresee(
     rounds: int = choose.ROUNDS,
     time_limit_s: float = 600.0,
     fresh: bool = False,
-    on_event: Callable[[api.Progress], None] | None = None,
+    on_event: Callable[[run.Progress], None] | None = None,
 ) -> Foresight:
     """Every backend of every number of tokens on a known card, by its name among `device.KNOWN_CARDS`.
 

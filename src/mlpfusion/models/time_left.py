@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mlpfusion.api import Progress
     from mlpfusion.spec import Workload
+    from mlpfusion.stages.profile.run import Progress
 
 
 class TimeLeft:

@@ -44,7 +44,7 @@ class ForkServer:
         self.made_for = (dict(environment), os.getcwd(), device)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mlpfusion.measure.forkserver", device],
+            [sys.executable, "-m", "mlpfusion.stages.profile.forkserver", device],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

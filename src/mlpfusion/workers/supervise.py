@@ -48,7 +48,7 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, befor
     if worker is None:
         if not before:
             environment[lifetime.PARENT] = str(os.getpid())
-        command = [*before, sys.executable, "-m", "mlpfusion.measure.worker", str(task_path), str(answer_path)]
+        command = [*before, sys.executable, "-m", "mlpfusion.stages.profile.worker", str(task_path), str(answer_path)]
         with log_path.open("wb") as log:
             # A session of its own, so that the worker's own children (compilers) end with it.
             worker = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The process that workers are forked from, with what they import: `python -m mlpfusion.measure.forkserver`.
+"""The process that workers are forked from, with what they import: `python -m mlpfusion.stages.profile.forkserver`.
 
 It says "ready", then for each line with the paths of a task, an answer and a log the new worker's number and, when that
 has ended, its exit code.
@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from mlpfusion.measure import worker
+from mlpfusion.stages.profile import worker
 from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _forked(task: Path, answer: Path, log: Path, *, ours: Sequence[IO[str]]) -> 
 
 
 def _worker(task: Path, answer: Path, log: Path, *, mother: int, leads: int) -> int:
-    """Do the task as `python -m mlpfusion.measure.worker` does, down to the exit code."""
+    """Do the task as `python -m mlpfusion.stages.profile.worker` does, down to the exit code."""
     try:
         os.setsid()
         with log.open("wb") as lines:

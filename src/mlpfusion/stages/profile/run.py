@@ -13,12 +13,13 @@ import msgspec
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
-from mlpfusion import limits, raced
+from mlpfusion import limits
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.planned import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.records.profile import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.profile import race
+from mlpfusion.stages.profile.plan import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone, scratch
 from mlpfusion.trace.analysis.sequence import analyse_work
@@ -242,7 +243,7 @@ class _Run(NamedTuple):
             kernels=analysis.kernels,
             launches=analysis.launches,
             pre_ops=analysis.pre_ops,
-            clocks=raced.before_the_race(name, analysis, self.here, failed=bool(wrong)),
+            clocks=race.before_the_race(name, analysis, self.here, failed=bool(wrong)),
             traffic=row_traffic.traffic(
                 self.workload, answer.ledger, analysis.kernels, work, no_ledger=answer.no_ledger
             ),
@@ -270,7 +271,7 @@ class _Run(NamedTuple):
             answer = supervise.run(task, folder=self.scratch, name=f"race-{attempt}", time_limit_s=limit)
             if isinstance(answer, tasks.Raced):
                 for name in names:
-                    self.rows[name] = raced.after_the_race(self.rows[name], answer, self.here)
+                    self.rows[name] = race.after_the_race(self.rows[name], answer, self.here)
                 self.tell(Progress("race", None, "done"))
                 return
             assert isinstance(answer, tasks.Broken)

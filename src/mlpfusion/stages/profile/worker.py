@@ -1,4 +1,4 @@
-"""The process that qualifies a backend, races them all, or traces a script: `python -m mlpfusion.measure.worker`.
+"""Qualifies a backend, races them all, or traces a script, in a process: `python -m mlpfusion.stages.profile.worker`.
 
 It reads a task from the file named first and writes its answer to the file named second. What it prints is a log.
 """

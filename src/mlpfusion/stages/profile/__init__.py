@@ -1,0 +1,1 @@
+"""Profiles backends: qualify, trace, analyse, race, keep."""
