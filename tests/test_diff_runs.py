@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from mlpfusion import tracing
 from mlpfusion.report import difference
+from mlpfusion.stages.trace import run
 from mlpfusion.storage import results
 
 RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-article.json"
@@ -29,11 +29,11 @@ def other(tmp_path: Path, *, device: dict[str, Any] | None = None, **environment
 
 def test_two_runs_say_what_their_intervals_lack(tmp_path: Path) -> None:
     for b in (f"{RESULT}:triton", other(tmp_path)):
-        found = tracing.diff(f"{RESULT}:eager", b)
+        found = run.diff(f"{RESULT}:eager", b)
         assert [reason for reason in found.reasons if "not from run to run" in reason]
         assert not [reason for reason in found.reasons if "different environments" in reason]
         assert "not from run to run" in difference.render(found, "text").replace("\n", " ")
-    same = tracing.diff(f"{RESULT}:eager", f"{RESULT}:eager")
+    same = run.diff(f"{RESULT}:eager", f"{RESULT}:eager")
     assert not [reason for reason in same.reasons if "run to run" in reason]
 
 
@@ -47,10 +47,10 @@ def test_two_runs_say_what_their_intervals_lack(tmp_path: Path) -> None:
     ],
 )
 def test_environments_that_differ_are_named(tmp_path: Path, changes: dict[str, Any], wanted: str) -> None:
-    found = tracing.diff(f"{RESULT}:eager", other(tmp_path, **changes))
+    found = run.diff(f"{RESULT}:eager", other(tmp_path, **changes))
     assert found.reasons[-1] == f"they were measured in different environments: {wanted}"
 
 
 def test_what_one_side_does_not_record_is_no_difference(tmp_path: Path) -> None:
-    found = tracing.diff(f"{RESULT}:eager", other(tmp_path, driver=None))
+    found = run.diff(f"{RESULT}:eager", other(tmp_path, driver=None))
     assert not [reason for reason in found.reasons if "different environments" in reason]

@@ -11,10 +11,11 @@ import torch
 import typer
 
 import mlpfusion
-from mlpfusion import cli, limits, tracing, validating
+from mlpfusion import cli, limits, validating
 from mlpfusion.errors import UsageError
 from mlpfusion.models import choose, foresee, load, prove
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.trace import run
 from mlpfusion.trace import perfetto
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "foresee": (foresee.foresee, {"model": SPEC, "card": "NVIDIA H200"}),
     "validate": (validating.validate, {"targets": ["eager"], "device": "cpu"}),
     "self_test": (validating.self_test, {"device": "cpu"}),
-    "record": (tracing.record, {"fn": lambda: None}),
-    "record_script": (tracing.record_script, {"script": "no.py", "function": "f", "out": "no.json"}),
+    "record": (run.record, {"fn": lambda: None}),
+    "record_script": (run.record_script, {"script": "no.py", "function": "f", "out": "no.json"}),
     "read": (mlpfusion.read, {"source": b"{}"}),
     "read_all": (mlpfusion.read_all, {"source": b"{}"}),
     "diff": (mlpfusion.diff, {"a": "no.json", "b": "no.json"}),

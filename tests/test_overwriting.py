@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mlpfusion import cli, tracing
+from mlpfusion import cli
 from mlpfusion.errors import UsageError
+from mlpfusion.stages.trace import run
 from mlpfusion.storage import results
 
 if TYPE_CHECKING:
@@ -89,11 +90,11 @@ def test_a_trace_may_only_take_the_place_of_a_trace(folder: Path) -> None:
     Path("t.json.gz").write_bytes(gzip.compress(b'{\n  "schemaVersion": 1, "traceEvents": []}'))
     Path("empty.json.gz").touch()
     for name in ("t.json.gz", "empty.json.gz"):
-        assert tracing.record(len, (), calls=1, out=name) == Path(name)
+        assert run.record(len, (), calls=1, out=name) == Path(name)
     for content in (gzip.compress(b"a,b\n"), b"\x1f\x8b broken", b'{"schema": 1, "kind": "profile"}', b"\0" * 9):
         Path("other.gz").write_bytes(content)
         with pytest.raises(UsageError, match="exists and is no trace"):
-            tracing.record(len, (), calls=1, out="other.gz")
+            run.record(len, (), calls=1, out="other.gz")
         assert Path("other.gz").read_bytes() == content
 
 

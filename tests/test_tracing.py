@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import mlpfusion
-from mlpfusion import tracing
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.measure.script import load
 from mlpfusion.records.profile import SCHEMA, Clock, Clocks, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.trace import run
 from mlpfusion.storage import results
 from mlpfusion.trace.analysis.kernels import analyse
 from mlpfusion.trace.analysis.summary import read
@@ -193,7 +193,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_script_is_recorded_in_a_process_of_its_own(script: Path, tmp_path: Path) -> None:
     out = tmp_path / "t.json.gz"
-    assert tracing.record_script(str(script), "step", calls=7, out=out) is None
+    assert run.record_script(str(script), "step", calls=7, out=out) is None
     found = read(out)
     assert (found.call.count, [kernel.name for kernel in found.analysis.kernels]) == (7, ["aten::sin"])
 
@@ -220,7 +220,7 @@ def test_a_function_that_cannot_be_called_is_a_usage_error(
 
 def test_what_the_process_says_of_a_function_is_a_usage_error(script: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"mine.py:nowhere does not exist; valid: step, raises, wants, waits, .*"):
-        tracing.record_script(str(script), "nowhere", out=tmp_path / "t.json.gz")
+        run.record_script(str(script), "nowhere", out=tmp_path / "t.json.gz")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -232,7 +232,7 @@ def test_what_the_process_says_of_a_function_is_a_usage_error(script: Path, tmp_
     ],
 )
 def test_a_call_that_fails_says_why(script: Path, tmp_path: Path, function: str, reason: str) -> None:
-    said = tracing.record_script(str(script), function, out=tmp_path / "t.json.gz")
+    said = run.record_script(str(script), function, out=tmp_path / "t.json.gz")
     assert said is not None
     assert said.startswith(reason)
     assert list(tmp_path.iterdir()) == []
@@ -251,12 +251,12 @@ def test_a_script_that_does_not_come_to_its_function_says_why(
 ) -> None:
     script, out = tmp_path / "mine.py", tmp_path / "t.json.gz"
     script.write_text(text)
-    assert tracing.record_script(str(script), "f", out=out, time_limit_s=limit) == reason
+    assert run.record_script(str(script), "f", out=out, time_limit_s=limit) == reason
     assert not list(tmp_path.glob("t*"))
 
 
 def test_a_script_that_profiles_itself_is_told_so(script: Path, tmp_path: Path) -> None:
-    said = tracing.record_script(str(script), "profiles", out=tmp_path / "t.json.gz", time_limit_s=900)
+    said = run.record_script(str(script), "profiles", out=tmp_path / "t.json.gz", time_limit_s=900)
     assert said is not None
     assert "a profiler of its own" in said
     assert "\n" not in said
@@ -272,19 +272,19 @@ def test_a_script_that_profiles_itself_is_told_so(script: Path, tmp_path: Path) 
 )
 def test_a_script_without_a_profiler_is_not_told_of_one(script: Path, tmp_path: Path, reason: str) -> None:
     """Kineto crashes (PyTorch 2.13) or raises (2.11 and 2.15) where two of them run."""
-    assert "a profiler of its own" in tracing._hint(reason, script)
+    assert "a profiler of its own" in run._hint(reason, script)
     plain = tmp_path / "plain.py"
     plain.write_text("def f():\n    pass\n", encoding="utf-8")
-    assert tracing._hint(reason, plain) == ""
+    assert run._hint(reason, plain) == ""
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"script 'nowhere.py' does not exist"):
-        tracing.record_script("nowhere.py", "f", out=tmp_path / "t.json.gz")
+        run.record_script("nowhere.py", "f", out=tmp_path / "t.json.gz")
     text = tmp_path / "notes.txt"
     text.write_text("x")
     with pytest.raises(UsageError, match="its name must end in"):
-        tracing.record_script(str(text), "f", out=tmp_path / "t.json.gz")
+        run.record_script(str(text), "f", out=tmp_path / "t.json.gz")
 
 
 # ---- comparing -------------------------------------------------------------------------------------------------------

@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from mlpfusion.spec import MLPSpec as MLPSpec
     from mlpfusion.spec import Workload as Workload
     from mlpfusion.stages.profile.run import profile as profile
+    from mlpfusion.stages.trace.run import diff as diff
+    from mlpfusion.stages.trace.run import record as record
     from mlpfusion.storage.results import load as load
     from mlpfusion.storage.results import save as save
     from mlpfusion.trace.analysis.summary import read as read
     from mlpfusion.trace.analysis.summary import read_all as read_all
     from mlpfusion.trace.findings.host import findings as findings
     from mlpfusion.trace.names.explain import explain as explain
-    from mlpfusion.tracing import diff as diff
-    from mlpfusion.tracing import record as record
 
     __version__: str
 
@@ -102,7 +102,7 @@ _HOMES = {
     "trace.names.explain": ("explain",),
     "trace.findings.host": ("findings",),
     "trace.analysis.summary": ("read", "read_all"),
-    "tracing": ("diff", "record"),
+    "stages.trace.run": ("diff", "record"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -126,10 +126,10 @@ def _diff(
     options = _reading_options(call, device, max_bytes)
     if all(side in ("-", "stdin") or side.startswith(("-:", "stdin:")) for side in (a, b)):
         raise UsageError("A and B are both stdin; only one of them can be '-'")
-    from mlpfusion import tracing
+    from mlpfusion.stages.trace import run
 
     try:
-        found = tracing.diff(a, b, **options)
+        found = run.diff(a, b, **options)
     except MlpfusionError as error:
         return complain(_in_options(error), USAGE)
     try:
@@ -157,9 +157,9 @@ def _trace(
         raise UsageError(f"give a script and a function in it as SCRIPT.py:FUNCTION, got {target!r}")
     number, limit = size("--calls", calls, limits.CALLS), seconds("--time-limit", time_limit)
     file = path_in("--out", out) if out is not None else Path(f"{function}.trace.json.gz")
-    from mlpfusion import tracing
+    from mlpfusion.stages.trace import run
 
-    reason = tracing.record_script(script, function, calls=number, out=file, time_limit_s=limit)
+    reason = run.record_script(script, function, calls=number, out=file, time_limit_s=limit)
     if reason is not None:
         return complain(f"{target} could not be traced: {reason}", FAILED)
     say(str(file))

@@ -1,0 +1,1 @@
+"""Records, scrubs and compares traces."""
