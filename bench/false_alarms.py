@@ -25,8 +25,8 @@ from torch import Tensor
 
 from mlpfusion.measure.interpreter import round_to_nearest_even
 from mlpfusion.spec import DTYPES, Dtype
-from mlpfusion.validate import bounds
-from mlpfusion.validate.checks_values import MOST_BIAS_ULP
+from mlpfusion.stages.validate.judge import bounds
+from mlpfusion.stages.validate.judge.checks.values import MOST_BIAS_ULP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

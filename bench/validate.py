@@ -28,8 +28,8 @@ from mlpfusion.records.profile import Environment
 from mlpfusion.records.validation import SCHEMA, Control, Judged, SelfTest, Verdict
 from mlpfusion.report import controls as control_report
 from mlpfusion.report import verdict as verdict_report
-from mlpfusion.validate import controls, run
-from mlpfusion.validate.exam import Asked
+from mlpfusion.stages.validate.judge import examine, self_test
+from mlpfusion.stages.validate.judge.exam import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def targets() -> list[Target]:
     found = [
         Target(f"{ROOT / 'examples' / 'gelu_mul.py'}:gelu_mul", "examples/gelu_mul.py:gelu_mul"),
         Target("mlpfusion_kernels:act_mul", "mlpfusion_kernels:act_mul"),
-        Target(f"{controls.folder() / 'good.py'}:liger", "good.py:liger"),
+        Target(f"{self_test.folder() / 'good.py'}:liger", "good.py:liger"),
     ]
     names = backend.names()
     found += [Target(name, name, None) for name in names if name not in SLOW]
@@ -68,7 +68,7 @@ def code() -> str:
     """A digest of all code that judges or is judged here, but for what only prints, and of what it runs on."""
     packages = [Path(mlpfusion.__file__).parent, Path(mlpfusion_kernels.__file__).parent]
     paths = {path for package in packages for path in package.rglob("*.py") if path.parent.name != "report"}
-    paths |= {path for folder in (controls.folder(), ROOT / "examples") for path in folder.iterdir() if path.is_file()}
+    paths |= {path for folder in (self_test.folder(), ROOT / "examples") for path in folder.iterdir() if path.is_file()}
     digest = hashlib.sha256(f"torch {torch.__version__}, triton {triton.__version__}".encode())
     for path in sorted(paths, key=lambda path: (path.parent.name, path.name)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -157,14 +157,14 @@ class Set:
 
 
 def _names(part: str) -> list[str]:
-    return [each.name for each in (controls.controls() if part == "judged" else targets())]
+    return [each.name for each in (self_test.controls() if part == "judged" else targets())]
 
 
-def judge_controls(bench: run.Bench, kept: Set, deadline: float) -> None:
+def judge_controls(bench: examine.Bench, kept: Set, deadline: float) -> None:
     """Every control that the file does not hold yet."""
-    for control in controls.controls():
+    for control in self_test.controls():
         if kept.lacks("judged", control.name) and time.monotonic() < deadline:
-            one = controls.judge(bench, control, seed=kept.seed, tell=quiet)
+            one = self_test.judge(bench, control, seed=kept.seed, tell=quiet)
             kept.keep("judged", control.name, one)
             print(f"{control.name}: {said(control, one)}", flush=True)
 
@@ -176,15 +176,17 @@ def said(control: Control, one: Judged) -> str:
     return one.wrong or f"as it should be ({control.rejected_by or 'accepted'}, {one.verdict.seconds:.1f} s)"
 
 
-def judge_targets(bench: run.Bench, kept: Set, deadline: float, *, rounds: int, asked_for: Sequence[Target]) -> None:
+def judge_targets(
+    bench: examine.Bench, kept: Set, deadline: float, *, rounds: int, asked_for: Sequence[Target]
+) -> None:
     """Every target asked for that the file does not hold yet."""
     for target in asked_for:
         if not kept.lacks("verdicts", target.name) or time.monotonic() >= deadline:
             continue
         asked = Asked(only=target.only, against=target.against, time_limit_s=240.0, rounds=rounds)
-        verdict = run.examine(
+        verdict = examine.examine(
             bench,
-            run.Order(target.text, run.DEFAULT),
+            examine.Order(target.text, examine.DEFAULT),
             asked,
             seed=kept.seed,
             sources=lambda name, text: None,
@@ -222,9 +224,9 @@ def main() -> None:
     # "NVIDIA H200" and "NVIDIA H100 80GB HBM3" are h200 and h100, as in the names of the other results.
     card = re.search(r"\b([A-Z]+\d+)", here.name) if here.kind == "cuda" else None
     name = card.group(1).lower() if card else here.kind
-    kept = Set(args.out / f"{name}-validate.json", here, seed=run.new_seed())
+    kept = Set(args.out / f"{name}-validate.json", here, seed=examine.new_seed())
     deadline = time.monotonic() + args.seconds
-    with run.Bench(here.kind) as bench:
+    with examine.Bench(here.kind) as bench:
         if not args.skip_controls:
             judge_controls(bench, kept, deadline)
         judge_targets(bench, kept, deadline, rounds=args.rounds, asked_for=[known[each] for each in names])

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from support import forked
 
-from mlpfusion.validate import run
+from mlpfusion.stages.validate.judge import examine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-OWN = run.Bench  # whatever stands in its place when another bench is made
+OWN = examine.Bench  # whatever stands in its place when another bench is made
 HEAD = "import os\nimport sys\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
 
 
@@ -28,8 +28,8 @@ def written(folder: Path, text: str, name: str = "mine.py") -> str:
 
 
 @contextlib.contextmanager
-def one_bench() -> Iterator[run.Bench]:
+def one_bench() -> Iterator[examine.Bench]:
     """Workers, which are forks, that whole validations get too instead of starting some of their own."""
     with forked.workers(), OWN("cpu") as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
+        patch.setattr(examine, "Bench", lambda device: contextlib.nullcontext(made))
         yield made

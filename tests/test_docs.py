@@ -70,7 +70,7 @@ def _reached(*_: object, **__: object) -> None:
 
 SLOW = (  # where each verb that measures begins to
     "mlpfusion.workers.supervise.run",
-    "mlpfusion.validate.run.Bench.__enter__",
+    "mlpfusion.stages.validate.judge.examine.Bench.__enter__",
     "mlpfusion.models.load.load_model",
     "mlpfusion.tune.check_device",
     "mlpfusion.trace.perfetto.serve",

@@ -11,7 +11,7 @@ import torch
 
 from mlpfusion import exact
 from mlpfusion.spec import ACTIVATIONS
-from mlpfusion.validate import bounds
+from mlpfusion.stages.validate.judge import bounds
 
 if TYPE_CHECKING:
     from torch import Tensor

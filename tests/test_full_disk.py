@@ -15,13 +15,14 @@ import msgspec
 import pytest
 from support import rings
 
-from mlpfusion import cli, validating
+from mlpfusion import cli
 from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
 from mlpfusion.measure import recorder
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import SelfTest, Validation, Verdict
 from mlpfusion.report import table
+from mlpfusion.stages.validate import run
 from mlpfusion.storage import files, results
 from mlpfusion.workers import supervise
 
@@ -133,7 +134,7 @@ def _full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_validation() -> Validation:
     verdict = Verdict(target="mine.py:f", kind="act_mul", activation="silu", word="valid", headline="", checks=())
-    return validating.assembled([verdict], detect("cpu"), 1)
+    return run.assembled([verdict], detect("cpu"), 1)
 
 
 @pytest.mark.usefixtures("_full")
@@ -142,25 +143,25 @@ def test_a_validation_that_cannot_be_saved_leaves_no_source_of_it(tmp_path: Path
     for name in there:
         (tmp_path / name).write_text("earlier")
     path = tmp_path / "v.json"
-    sources = validating._Sources(path)
+    sources = run._Sources(path)
     names = [sources.keep(target, target) for target in ("a/mine.py:f", "b/mine.py:f", "other.py:f")]
     assert names == ["v.mine_py_f.inductor.txt", "v.mine_py_f1.inductor.txt", "v.other_py_f.inductor.txt"]
     found = a_validation()
     with pytest.raises(UnsavedError, match="No space left on device") as caught:
-        validating._save(found, path, sources.texts)
+        run._save(found, path, sources.texts)
     assert caught.value.result is found
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == dict.fromkeys(there, "earlier")
 
 
 def test_sources_lie_beside_the_result_each_in_a_file_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "v.json"
-    sources = validating._Sources(path)
+    sources = run._Sources(path)
     names = [sources.keep(target, target) for target in ("a/mine.py:f", "b/mine.py:f", "mine.py/f")]
-    validating._save(a_validation(), path, sources.texts)
+    run._save(a_validation(), path, sources.texts)
     assert [(tmp_path / name).read_text() for name in names if name] == ["a/mine.py:f", "b/mine.py:f", "mine.py/f"]
     assert len(list(tmp_path.iterdir())) == 4
-    assert validating._Sources(None).keep("mine.py:f", "x") is None
-    assert validating._Sources(path).keep("mine.py:f", "") is None
+    assert run._Sources(None).keep("mine.py:f", "x") is None
+    assert run._Sources(path).keep("mine.py:f", "") is None
 
 
 @pytest.mark.parametrize("verb", ["validate", "self-test"])
@@ -185,8 +186,8 @@ def test_a_judgement_that_cannot_be_saved_is_printed(
             "cannot write result file 'v.json': No space left on device", found if verb == "validate" else kept
         )
 
-    monkeypatch.setattr(validating, "validate", unsaved)
-    monkeypatch.setattr(validating, "self_test", unsaved)
+    monkeypatch.setattr(run, "validate", unsaved)
+    monkeypatch.setattr(run, "self_test", unsaved)
     code = cli.main(["validate", *(["mine.py:f"] if verb == "validate" else ["--self-test"]), "--format", "json"])
     out, err = capsys.readouterr()
     assert (code, err) == (1, "mlpfusion: cannot write result file 'v.json': No space left on device\n")

@@ -199,7 +199,7 @@ with forking.kept():
         print(ended, flush=True)
 """
 JUDGE = """
-from mlpfusion.validate import hired
+from mlpfusion.stages.validate.judge import worker_handle as hired
 hired.START_S = 0
 with hired.Hired(folder, "cpu", "worker") as worker:
     try:

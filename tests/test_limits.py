@@ -11,11 +11,12 @@ import torch
 import typer
 
 import mlpfusion
-from mlpfusion import cli, limits, validating
+from mlpfusion import cli, limits
 from mlpfusion.errors import UsageError
 from mlpfusion.models import choose, foresee, load, prove
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.trace import run
+from mlpfusion.stages.validate import run as validate_run
 from mlpfusion.trace import perfetto
 
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "profile": (mlpfusion.profile, {"workload": WORK, "backends": ["eager"], "device": "cpu"}),
     "choose": (choose.choose, {"model": SPEC, "backends": ["eager"], "device": "cpu"}),
     "foresee": (foresee.foresee, {"model": SPEC, "card": "NVIDIA H200"}),
-    "validate": (validating.validate, {"targets": ["eager"], "device": "cpu"}),
-    "self_test": (validating.self_test, {"device": "cpu"}),
+    "validate": (validate_run.validate, {"targets": ["eager"], "device": "cpu"}),
+    "self_test": (validate_run.self_test, {"device": "cpu"}),
     "record": (run.record, {"fn": lambda: None}),
     "record_script": (run.record_script, {"script": "no.py", "function": "f", "out": "no.json"}),
     "read": (mlpfusion.read, {"source": b"{}"}),
@@ -181,7 +182,7 @@ def test_the_tokens_of_a_batch_have_a_range_too(capsys: pytest.CaptureFixture[st
 def test_a_shape_that_does_not_fit_into_memory_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlpfusion.device._available_bytes", lambda: 10**6)
     with pytest.raises(UsageError, match=r"shape 1000x1000 needs about 0.0 GB; .* has 0.0 GB free"):
-        validating.validate(["eager"], shapes=[(1000, 1000)], device="cpu")
+        validate_run.validate(["eager"], shapes=[(1000, 1000)], device="cpu")
 
 
 def test_logits_that_do_not_fit_into_memory_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,10 @@ from support import forked
 
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
-from mlpfusion.validate import run
-from mlpfusion.validate.exam import Asked
-from mlpfusion.validating import validate
+from mlpfusion.stages.validate.judge import examine as examine_judge
+from mlpfusion.stages.validate.judge import self_test
+from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.run import validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,24 +26,24 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "gelu_mul.py"
-CONTROLS = ROOT / "tests" / "controls"
+CONTROLS = self_test.folder()
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[run.Bench]:
+def bench() -> Iterator[examine_judge.Bench]:
     """One for all: whole validations get it too, instead of starting workers of their own."""
-    with forked.workers(), run.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Bench", lambda device: contextlib.nullcontext(made))
+    with forked.workers(), examine_judge.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examine_judge, "Bench", lambda device: contextlib.nullcontext(made))
         yield made
 
 
-def examine(bench: run.Bench, target: str, activation: str | None = "gelu_tanh", **asked: object) -> Verdict:
-    order = run.Order(target, activation)  # type: ignore[arg-type]
-    return run.examine(
+def examine(bench: examine_judge.Bench, target: str, activation: str | None = "gelu_tanh", **asked: object) -> Verdict:
+    order = examine_judge.Order(target, activation)  # type: ignore[arg-type]
+    return examine_judge.examine(
         bench,
         order,
         Asked(**asked),  # type: ignore[arg-type]
-        seed=run.new_seed(),
+        seed=examine_judge.new_seed(),
         sources=lambda name, text: None,
         tell=lambda name, text: None,
     )
@@ -62,7 +63,7 @@ def written(folder: Path, text: str, name: str = "mine.py") -> str:
 
 
 @pytest.mark.full  # all checks, in an interpreter: half a minute
-def test_the_example_is_valid(bench: run.Bench) -> None:
+def test_the_example_is_valid(bench: examine_judge.Bench) -> None:
     verdict = examine(bench, f"{EXAMPLE}:gelu_mul")
     assert (verdict.word, verdict.headline, verdict.kind) == ("valid", "every check passed", "act_mul")
     assert {each.status for each in verdict.checks} == {"pass", "reported", "not decidable here"}
@@ -84,7 +85,7 @@ EDITS = {
 
 @pytest.mark.parametrize("count", [1, -1], ids=["first", "all"])
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edit_of_the_example_is_named(bench: run.Bench, tmp_path: Path, edit: str, count: int) -> None:
+def test_an_edit_of_the_example_is_named(bench: examine_judge.Bench, tmp_path: Path, edit: str, count: int) -> None:
     old, new, *words = EDITS[edit]
     text = EXAMPLE.read_text(encoding="utf-8")
     if edit != "mask":  # larger blocks, because an interpreter takes as long for small ones
@@ -102,7 +103,7 @@ def test_an_edit_of_the_example_is_named(bench: run.Bench, tmp_path: Path, edit:
 BRIEF = ("function", "elementwise", "mlp-values", "differentiable")
 
 
-def test_every_kind_of_target(bench: run.Bench, tmp_path: Path) -> None:
+def test_every_kind_of_target(bench: examine_judge.Bench, tmp_path: Path) -> None:
     path = written(
         tmp_path,
         """
@@ -158,8 +159,8 @@ def test_every_kind_of_target(bench: run.Bench, tmp_path: Path) -> None:
         assert (name, verdict.word, verdict.kind) == (name, "valid", kind)
 
 
-def test_a_hub_directory_is_its_functions_and_layers(bench: run.Bench) -> None:
-    orders = run.expand(bench, [str(ROOT / "kernels")], None, time_limit_s=900)
+def test_a_hub_directory_is_its_functions_and_layers(bench: examine_judge.Bench) -> None:
+    orders = examine_judge.expand(bench, [str(ROOT / "kernels")], None, time_limit_s=900)
     names = [order.target.rpartition(":")[2] for order in orders]
     assert "act_mul" in names
     assert "layers.MlpfusionSwigluMLP" in names
@@ -180,10 +181,12 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("target", "words"), REFUSALS, ids=[words[:30] for _, words in REFUSALS])
-def test_what_is_no_target_is_refused_in_words(bench: run.Bench, tmp_path: Path, target: str, words: str) -> None:
+def test_what_is_no_target_is_refused_in_words(
+    bench: examine_judge.Bench, tmp_path: Path, target: str, words: str
+) -> None:
     mine = written(tmp_path, "def one(x):\n    return x\n")
     with pytest.raises(UsageError) as refused:
-        run.expand(bench, [target.format(example=EXAMPLE, mine=mine)], None, time_limit_s=900)
+        examine_judge.expand(bench, [target.format(example=EXAMPLE, mine=mine)], None, time_limit_s=900)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -191,7 +194,7 @@ def test_what_is_no_target_is_refused_in_words(bench: run.Bench, tmp_path: Path,
 # ---- what a target may do --------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_dies_costs_one_verdict(bench: run.Bench) -> None:
+def test_a_worker_that_dies_costs_one_verdict(bench: examine_judge.Bench) -> None:
     """What is said of other ends than this one, the self-test shows."""
     verdict = examine(bench, f"{CONTROLS / 'broken.py'}:crashes", until_failure=True)
     assert verdict.word == "not valid"
@@ -202,7 +205,7 @@ def test_a_worker_that_dies_costs_one_verdict(bench: run.Bench) -> None:
     assert bench.worker.started == started + 1  # one warm worker serves them all
 
 
-def test_what_one_target_does_to_torch_does_not_reach_the_next(bench: run.Bench, tmp_path: Path) -> None:
+def test_what_one_target_does_to_torch_does_not_reach_the_next(bench: examine_judge.Bench, tmp_path: Path) -> None:
     path = written(
         tmp_path,
         """
@@ -217,7 +220,7 @@ def test_what_one_target_does_to_torch_does_not_reach_the_next(bench: run.Bench,
     assert examine(bench, f"{CONTROLS / 'good.py'}:mlp", only=BRIEF).word == "valid"
 
 
-def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_path: Path) -> None:
+def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: examine_judge.Bench, tmp_path: Path) -> None:
     path = written(
         tmp_path,
         """
@@ -234,7 +237,7 @@ def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_pat
     assert (asked.word, "only float32 is written" in asked.headline) == ("not valid", True)
 
 
-def test_a_backward_may_refuse_a_shape_or_a_dtype(bench: run.Bench, tmp_path: Path) -> None:
+def test_a_backward_may_refuse_a_shape_or_a_dtype(bench: examine_judge.Bench, tmp_path: Path) -> None:
     path = written(
         tmp_path,
         """
@@ -269,7 +272,7 @@ def test_a_backward_may_refuse_a_shape_or_a_dtype(bench: run.Bench, tmp_path: Pa
     assert "no gradient can be had: its backward raises ValueError: 16 bits" in never.headline
 
 
-def test_the_shape_that_is_named_is_one_whose_gradients_are_wrong(bench: run.Bench, tmp_path: Path) -> None:
+def test_the_shape_that_is_named_is_one_whose_gradients_are_wrong(bench: examine_judge.Bench, tmp_path: Path) -> None:
     text = """
     def wrong_in_one_shape(gate, up):
         y = F.gelu(gate, approximate="tanh") * up
@@ -279,7 +282,7 @@ def test_the_shape_that_is_named_is_one_whose_gradients_are_wrong(bench: run.Ben
     assert check(found, "backward").shape == (33, 97)  # smaller ones are right
 
 
-def test_a_shape_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_path: Path) -> None:
+def test_a_shape_may_be_refused_unless_it_is_asked_for(bench: examine_judge.Bench, tmp_path: Path) -> None:
     path = written(
         tmp_path,
         """
@@ -297,7 +300,7 @@ def test_a_shape_may_be_refused_unless_it_is_asked_for(bench: run.Bench, tmp_pat
     assert (asked.word, "multiple of 16" in asked.headline) == ("not valid", True)
 
 
-def test_constants_are_not_called_right_where_they_cannot_be_seen(bench: run.Bench, tmp_path: Path) -> None:
+def test_constants_are_not_called_right_where_they_cannot_be_seen(bench: examine_judge.Bench, tmp_path: Path) -> None:
     path = written(
         tmp_path,
         """
@@ -312,7 +315,7 @@ def test_constants_are_not_called_right_where_they_cannot_be_seen(bench: run.Ben
     assert (found.status, "cannot be told in bfloat16" in found.sentence) == ("not decidable here", True)
 
 
-def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: run.Bench, tmp_path: Path) -> None:
+def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: examine_judge.Bench, tmp_path: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8").replace(
         "(gelu * u).to(out.dtype.element_ty)", "gelu.to(out.dtype.element_ty) * u.to(out.dtype.element_ty)"
     )
@@ -324,7 +327,7 @@ def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: run.Benc
 
 
 @pytest.mark.full  # products in an interpreter are slow
-def test_products_of_bfloat16_are_not_judged_in_the_interpreter(bench: run.Bench, tmp_path: Path) -> None:
+def test_products_of_bfloat16_are_not_judged_in_the_interpreter(bench: examine_judge.Bench, tmp_path: Path) -> None:
     text = """
         import triton
         import triton.language as tl
@@ -361,7 +364,9 @@ def test_products_of_bfloat16_are_not_judged_in_the_interpreter(bench: run.Bench
     assert check(verdict, "mlp-values", "float32").status == "pass"
 
 
-def test_products_of_fewer_bits_in_one_layout_are_no_fault_of_the_layout(bench: run.Bench, tmp_path: Path) -> None:
+def test_products_of_fewer_bits_in_one_layout_are_no_fault_of_the_layout(
+    bench: examine_judge.Bench, tmp_path: Path
+) -> None:
     text = """
 import torch
 from torch.nn.functional import gelu, linear

@@ -19,24 +19,25 @@ import torch.nn.functional as F
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
 from mlpfusion.limits import SHAPE
+from mlpfusion.stages.validate.judge import self_test
+from mlpfusion.stages.validate.run import validate
 from mlpfusion.testing import assert_valid, name_of
-from mlpfusion.validating import validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mlpfusion.validate import run
+    from mlpfusion.stages.validate.judge import examine
 
 MADE = runpy.run_path(str(Path(__file__).with_name("targets_made.py")))
 one_bench, written = MADE["one_bench"], MADE["written"]
 OVERFLOWING = runpy.run_path(str(Path(__file__).with_name("overflowing.py")))
 
-CONTROLS = Path(__file__).with_name("controls")
+CONTROLS = self_test.folder()
 GOOD = "def good(gate, up):\n    return F.gelu(gate, approximate='tanh') * up\n"
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[run.Bench]:
+def bench() -> Iterator[examine.Bench]:
     with one_bench() as made:
         yield made
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from mlpfusion import exact
 from mlpfusion.spec import ACTIVATIONS, DTYPES
-from mlpfusion.validate import bounds, excuses
-from mlpfusion.validate.diagnose import diagnose, rounding_place
+from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.diagnose import diagnose, rounding_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,11 +17,11 @@ from support import rings
 from mlpfusion import exact
 from mlpfusion.report.verdict import page
 from mlpfusion.spec import ACTIVATIONS, DTYPES
-from mlpfusion.validate import bounds, excuses
-from mlpfusion.validate.diagnose import diagnose
-from mlpfusion.validate.exam import failed, passed
-from mlpfusion.validate.sweeps import through_mlp
-from mlpfusion.validating import validate
+from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.diagnose import diagnose
+from mlpfusion.stages.validate.judge.exam import failed, passed
+from mlpfusion.stages.validate.judge.sweeps import through_mlp
+from mlpfusion.stages.validate.run import validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from mlpfusion.cli import main
+from mlpfusion.stages.validate.judge import examine as examine_judge
+from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.worker import hub_targets, signatures
 from mlpfusion.storage.hub_tree import build_hub_tree
 from mlpfusion.testing import name_of
-from mlpfusion.validate import hub_targets, run, signatures
-from mlpfusion.validate.exam import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,17 +27,17 @@ one_bench, written = MADE["one_bench"], MADE["written"]
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[run.Bench]:
+def bench() -> Iterator[examine_judge.Bench]:
     with one_bench() as made:
         yield made
 
 
-def examine(bench: run.Bench, target: str, *only: str) -> Verdict:
-    return run.examine(
+def examine(bench: examine_judge.Bench, target: str, *only: str) -> Verdict:
+    return examine_judge.examine(
         bench,
-        run.Order(target, "gelu_tanh"),
+        examine_judge.Order(target, "gelu_tanh"),
         Asked(only=only, dtypes=("float32",)),
-        seed=run.new_seed(),
+        seed=examine_judge.new_seed(),
         sources=lambda name, text: None,
         tell=lambda name, text: None,
     )
@@ -81,12 +82,14 @@ TREES = {
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_a_hub_kernel_is_its_kernels_without_their_helpers(bench: run.Bench, tmp_path: Path, name: str) -> None:
+def test_a_hub_kernel_is_its_kernels_without_their_helpers(
+    bench: examine_judge.Bench, tmp_path: Path, name: str
+) -> None:
     init, expected = TREES[name]
     layer = "class Act(nn.Module):\n    def forward(self, gate, up):\n        return gate * up\n"
     written(tmp_path, layer, f"{name}/torch-ext/{name}/layers.py")
     directory = hub(tmp_path, init, name)
-    orders = run.expand(bench, [directory], None, time_limit_s=900)
+    orders = examine_judge.expand(bench, [directory], None, time_limit_s=900)
     assert [order.target.rpartition(":")[2] for order in orders] == expected
     assert examine(bench, orders[0].target, "elementwise").word == "valid"
 
@@ -172,17 +175,17 @@ def ok(gate, up):
 
 
 @pytest.mark.parametrize("name", ["instance", "Geglu.apply", "Apart.apply", "operator", "ok"])
-def test_an_act_mul_may_be_any_callable(bench: run.Bench, tmp_path: Path, name: str) -> None:
+def test_an_act_mul_may_be_any_callable(bench: examine_judge.Bench, tmp_path: Path, name: str) -> None:
     verdict = examine(bench, f"{written(tmp_path, CALLABLES)}:{name}", "elementwise")
     assert (verdict.word, verdict.kind) == ("valid", "act_mul"), verdict.headline
 
 
-def test_a_module_class_without_biases_is_a_target(bench: run.Bench, tmp_path: Path) -> None:
+def test_a_module_class_without_biases_is_a_target(bench: examine_judge.Bench, tmp_path: Path) -> None:
     verdict = examine(bench, f"{written(tmp_path, CALLABLES)}:Without", "mlp-values")
     assert (verdict.word, verdict.kind) == ("valid", "mlp"), verdict.headline
 
 
-def test_a_custom_operator_without_a_backward_is_forward_only(bench: run.Bench, tmp_path: Path) -> None:
+def test_a_custom_operator_without_a_backward_is_forward_only(bench: examine_judge.Bench, tmp_path: Path) -> None:
     verdict = examine(bench, f"{written(tmp_path, CALLABLES)}:operator", "elementwise", "differentiable")
     assert verdict.word == "valid"
     assert verdict.headline == "every check passed; forward only"
@@ -242,6 +245,6 @@ def test_a_wrong_use_is_code_2_and_one_line(
         ("store", "none of the checks asked for is for float32"),
     ],
 )
-def test_nothing_judged_is_not_valid(bench: run.Bench, tmp_path: Path, only: str, headline: str) -> None:
+def test_nothing_judged_is_not_valid(bench: examine_judge.Bench, tmp_path: Path, only: str, headline: str) -> None:
     verdict = examine(bench, f"{written(tmp_path, CALLABLES)}:ok", only)
     assert (verdict.word, verdict.headline) == ("not decidable here", headline)

@@ -7,8 +7,8 @@ import textwrap
 import pytest
 from support import forked
 
-from mlpfusion.validate import run
-from mlpfusion.validate.exam import Asked
+from mlpfusion.stages.validate.judge import examine as examine_judge
+from mlpfusion.stages.validate.judge.exam import Asked
 
 NARROWER = """
     import torch
@@ -36,16 +36,21 @@ NARROWER = """
 
 @pytest.fixture(scope="module")
 def bench():
-    with forked.workers(), run.Bench("cpu") as made:
+    with forked.workers(), examine_judge.Bench("cpu") as made:
         yield made
 
 
 def examine(bench, folder, name, text):
     path = folder / "modes.py"
     path.write_text(textwrap.dedent(text), encoding="utf-8")
-    order, asked = run.Order(f"{path}:{name}", "gelu_tanh"), Asked(only=("autocast",))
-    return run.examine(
-        bench, order, asked, seed=run.new_seed(), sources=lambda name, text: None, tell=lambda name, text: None
+    order, asked = examine_judge.Order(f"{path}:{name}", "gelu_tanh"), Asked(only=("autocast",))
+    return examine_judge.examine(
+        bench,
+        order,
+        asked,
+        seed=examine_judge.new_seed(),
+        sources=lambda name, text: None,
+        tell=lambda name, text: None,
     )
 
 

@@ -18,9 +18,12 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Verdict
 from mlpfusion.report.verdict import page as verdict_page
 from mlpfusion.spec import DTYPES as DTYPES_ALL
-from mlpfusion.validate import against, bounds, channel, checks_modes, emulation, guard, probes, registry, run, tuners
-from mlpfusion.validate.exam import UndecidableError, shape_text
-from mlpfusion.validate.layouts import LAYOUTS, halves
+from mlpfusion.stages.validate import channel
+from mlpfusion.stages.validate.judge import baselines, bounds, examine
+from mlpfusion.stages.validate.judge.checks import modes, registry
+from mlpfusion.stages.validate.judge.exam import UndecidableError, shape_text
+from mlpfusion.stages.validate.layouts import LAYOUTS, halves
+from mlpfusion.stages.validate.worker import autotuners, emulation, guard, probes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,10 +145,10 @@ def calls_a_function(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_kernels_are_found_behind_functions_and_pinned() -> None:
-    found = tuners.reachable(calls_a_function)
+    found = autotuners.reachable(calls_a_function)
     assert found == [tuned_kernel]
-    assert tuners.reachable(torch.nn.functional.gelu) == []
-    pins = tuners.Pins(found)
+    assert autotuners.reachable(torch.nn.functional.gelu) == []
+    pins = autotuners.Pins(found)
     assert pins.count == 2
     x = torch.arange(40.0)
     for index, block in enumerate(("16", "32")):
@@ -162,13 +165,13 @@ def four_kernel(g, u, o, count, B: tl.constexpr, ACT: tl.constexpr):
 
 
 def test_a_bare_kernel_is_told_how_to_become_a_target() -> None:
-    assert tuners.jit_function(tuned_kernel) is tuned_kernel
-    assert tuners.jit_function(deeper) is None
-    tuned = tuners.wrapping(tuned_kernel)  # BLOCK is what its configurations set
+    assert autotuners.jit_function(tuned_kernel) is tuned_kernel
+    assert autotuners.jit_function(deeper) is None
+    tuned = autotuners.wrapping(tuned_kernel)  # BLOCK is what its configurations set
     assert "tuned_kernel[lambda meta: (triton.cdiv(n, meta['BLOCK']),)](x=..., out=..., n=...); return out" in tuned
-    plain = tuners.wrapping(four_kernel)
+    plain = autotuners.wrapping(four_kernel)
     assert "four_kernel[(triton.cdiv(n, 1024),)](g=gate, u=up, o=out, count=n, B=1024, ACT=...)" in plain
-    heuristic = tuners.wrapping(triton.heuristics({"B": lambda args: 64, "ACT": lambda args: 0})(four_kernel))
+    heuristic = autotuners.wrapping(triton.heuristics({"B": lambda args: 64, "ACT": lambda args: 0})(four_kernel))
     assert "four_kernel[lambda meta: (triton.cdiv(n, meta['B']),)](g=gate, u=up, o=out, count=n); " in heuristic
 
 
@@ -185,7 +188,7 @@ def test_errors_of_the_interpreter_are_its_own() -> None:
 def test_faster_needs_the_whole_interval_and_one_percent() -> None:
     def word(*ratios: float) -> str:
         mine: list[float | None] = list(ratios)
-        return against.verdict_on(against.ratio_of(mine, [1.0] * len(ratios), "eager"))
+        return baselines.verdict_on(baselines.ratio_of(mine, [1.0] * len(ratios), "eager"))
 
     assert word(*[0.9] * 20) == "faster"
     assert word(*[1.1] * 20) == "slower"
@@ -226,7 +229,7 @@ LOADED = channel.Loaded(kind="act_mul", described="a function")
     ],
 )
 def test_the_word_of_a_verdict(checks: list[Checked], word: str, headline: str) -> None:
-    found = run.conclude(checks, LOADED, only=None)
+    found = examine.conclude(checks, LOADED, only=None)
     assert found[0] == word
     assert found[1].startswith(headline)
 
@@ -250,8 +253,8 @@ IN_FLOAT32 = [msgspec.structs.replace(checked("runs", "pass"), dtype="float32")]
 def test_the_word_where_a_few_checks_were_asked_for(
     checks: list[Checked], only: tuple[str, ...], word: str, headline: str
 ) -> None:
-    assert run.conclude(checks, LOADED, only=only)[0] == word
-    assert run.conclude(checks, LOADED, only=only)[1].startswith(headline)
+    assert examine.conclude(checks, LOADED, only=only)[0] == word
+    assert examine.conclude(checks, LOADED, only=only)[1].startswith(headline)
 
 
 def test_a_check_must_be_for_a_target_and_a_target_for_a_check() -> None:
@@ -339,6 +342,6 @@ def test_numbers_that_become_float64_are_found_in_the_generated_code() -> None:
 
 @pytest.mark.parametrize(("equal", "status"), [([1, 1, 1], "pass"), ([1, 0, 1], "reported")])
 def test_a_row_whose_largest_element_is_not_found_again_is_reported(equal: list[int], status: str) -> None:
-    found = checks_modes.rows_equal(torch.tensor(equal).float())
+    found = modes.rows_equal(torch.tensor(equal).float())
     assert found.status == status
     assert ("in 1 of 3 rows" in found.sentence) == (status == "reported")

@@ -14,16 +14,18 @@ from support import forked, rings
 
 from mlpfusion.report import controls as report
 from mlpfusion.spec import DTYPES
-from mlpfusion.validate import controls, registry, run
-from mlpfusion.validating import self_test
+from mlpfusion.stages.validate.judge import examine
+from mlpfusion.stages.validate.judge import self_test as self_test_judge
+from mlpfusion.stages.validate.judge.checks import registry
+from mlpfusion.stages.validate.run import self_test
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from mlpfusion.records.validation import Control, Judged, Verdict
-    from mlpfusion.validate.checks import Check
+    from mlpfusion.stages.validate.judge.checks.check import Check
 
-TABLE = controls.controls()
+TABLE = self_test_judge.controls()
 # Checks that only say what they saw: by them nothing is rejected.
 REPORTING = {"rounding", "ulps", "tf32", "exactness"}
 REJECTING = {check.name for check in registry.ALL} - REPORTING | {"loads"}
@@ -79,26 +81,26 @@ def test_a_control_is_described(control: Control) -> None:
         assert set(control.seen_in) <= set(DTYPES)
     path, separator, name = control.target.rpartition(":")
     if separator and path.endswith(".py"):
-        text = (controls.folder() / path).read_text(encoding="utf-8")
+        text = (self_test_judge.folder() / path).read_text(encoding="utf-8")
         assert name in text or path == "broken_import.py"
 
 
 def test_no_control_file_is_left_out_of_the_table() -> None:
     used = {control.target.rpartition(":")[0] for control in TABLE}
-    assert {path.name for path in Path(controls.folder()).glob("*.py")} <= used
+    assert {path.name for path in Path(self_test_judge.folder()).glob("*.py")} <= used
 
 
 class Judge:
     """Judges each control once."""
 
-    def __init__(self, bench: run.Bench) -> None:
+    def __init__(self, bench: examine.Bench) -> None:
         self._bench = bench
         self._judged: dict[str, Judged] = {}
 
     def __call__(self, control: Control) -> Judged:
         if control.name not in self._judged:
-            self._judged[control.name] = controls.judge(
-                self._bench, control, seed=run.new_seed(), tell=lambda target, text: None
+            self._judged[control.name] = self_test_judge.judge(
+                self._bench, control, seed=examine.new_seed(), tell=lambda target, text: None
             )
         return self._judged[control.name]
 
@@ -111,7 +113,7 @@ class Judge:
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    with forked.workers(), run.Bench("cpu") as bench:
+    with forked.workers(), examine.Bench("cpu") as bench:
         yield Judge(bench)
 
 
@@ -161,7 +163,7 @@ def test_the_self_test_judges_all_of_them_and_says_what_was_wrong(monkeypatch: p
     accepted = next(one for one in TABLE if one.rejected_by is None)
     rejected = next(one for one in TABLE if one.name == "exits")
     skipped = next(one for one in TABLE if one.device == "cuda")
-    monkeypatch.setattr(controls, "controls", lambda: (rejected, skipped))
+    monkeypatch.setattr(self_test_judge, "controls", lambda: (rejected, skipped))
     found = self_test(device="cpu")
     assert [one.control.name for one in found.judged] == [rejected.name, skipped.name]
     assert [one.skipped is not None for one in found.judged] == [False, True]
@@ -169,7 +171,7 @@ def test_the_self_test_judges_all_of_them_and_says_what_was_wrong(monkeypatch: p
     assert report.summary(found) in report.render(found)
     assert "WRONG" not in report.render(found)
     wrong = msgspec.structs.replace(accepted, name="wrong", target=rejected.target)
-    monkeypatch.setattr(controls, "controls", lambda: (wrong,))
+    monkeypatch.setattr(self_test_judge, "controls", lambda: (wrong,))
     found = self_test(device="cpu")
     assert not found.passed
     assert "WRONG" in report.render(found)

@@ -7,8 +7,8 @@ import textwrap
 import pytest
 from support import forked
 
-from mlpfusion.validate import run
-from mlpfusion.validate.exam import Asked
+from mlpfusion.stages.validate.judge import examine as examine_judge
+from mlpfusion.stages.validate.judge.exam import Asked
 
 TUNED = """
 import torch
@@ -51,7 +51,7 @@ EACH = "triton.cdiv(y.numel() // rows, meta['BLOCK'])"
 
 @pytest.fixture(scope="module")
 def bench():
-    with forked.workers(), run.Bench("cpu") as made:
+    with forked.workers(), examine_judge.Bench("cpu") as made:
         yield made
 
 
@@ -60,9 +60,14 @@ def examine(bench, folder, configs, *, pruned="", grid=EACH, multiple=1, text=TU
     for word, value in (("CONFIGS", configs), ("PRUNED", pruned), ("GRID", grid), ("MULTIPLE", str(multiple))):
         text = text.replace(word, value)
     path.write_text(textwrap.dedent(text), encoding="utf-8")
-    order, asking = run.Order(f"{path}:act", "gelu_tanh"), Asked(**{"dtypes": ("float32",), **asked})
-    return run.examine(
-        bench, order, asking, seed=run.new_seed(), sources=lambda name, text: None, tell=lambda name, text: None
+    order, asking = examine_judge.Order(f"{path}:act", "gelu_tanh"), Asked(**{"dtypes": ("float32",), **asked})
+    return examine_judge.examine(
+        bench,
+        order,
+        asking,
+        seed=examine_judge.new_seed(),
+        sources=lambda name, text: None,
+        tell=lambda name, text: None,
     )
 
 

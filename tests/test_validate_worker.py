@@ -13,11 +13,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mlpfusion.validate import channel, run
-from mlpfusion.validate.hired import DiedError, Hired, RaisedError
+from mlpfusion.stages.validate import channel
+from mlpfusion.stages.validate.judge.worker_handle import DiedError, Hired, RaisedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mlpfusion.stages.validate.judge import examine
 
 MADE = runpy.run_path(str(Path(__file__).with_name("targets_made.py")))
 one_bench, written = MADE["one_bench"], MADE["written"]
@@ -27,13 +29,13 @@ RIGHT = F.gelu(GIVEN["gate"], approximate="tanh") * GIVEN["up"]
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[run.Bench]:
+def bench() -> Iterator[examine.Bench]:
     with one_bench() as made:
         yield made
 
 
 @pytest.fixture
-def worker(bench: run.Bench) -> Hired:
+def worker(bench: examine.Bench) -> Hired:
     return bench.worker
 
 
@@ -135,7 +137,7 @@ def test_all_that_a_target_may_leave_behind_is_seen() -> None:
     """In a process of its own for each, forked because importing PyTorch takes seconds."""
     text = """
     import os, sys, torch, torch.nn.functional as F
-    from mlpfusion.validate.left import Before
+    from mlpfusion.stages.validate.worker.leftovers import Before
     before = Before()
     assert before.changed(()) == []
     for each in sys.argv[1:]:

@@ -67,13 +67,10 @@ def source_files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder.parent)) for path in found}
 
 
-def test_together_they_hold_both_packages_and_the_controls_each_file_once(
-    wheel: zipfile.ZipFile, reader: zipfile.ZipFile
-) -> None:
+def test_together_they_hold_both_packages_each_file_once(wheel: zipfile.ZipFile, reader: zipfile.ZipFile) -> None:
     wanted = source_files(ROOT / "src" / "mlpfusion") | source_files(
         ROOT / "kernels" / "torch-ext" / "mlpfusion_kernels"
     )
-    wanted |= {f"mlpfusion/{name}" for name in source_files(ROOT / "tests" / "controls")}
     assert held(wheel) | held(reader) == wanted
     assert not held(wheel) & held(reader)
     assert "mlpfusion/py.typed" in held(reader)

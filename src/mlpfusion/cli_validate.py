@@ -66,7 +66,7 @@ def _validate(
         others = (activation, dtype, shapes, against, only, rounds, time_limit, strict or None)
         _asks_nothing_else(targets or [], others)
         return _self_test(device, json_file, size("--seed", seed, limits.SEED), fmt)
-    from mlpfusion.validating import AGAINST, validate
+    from mlpfusion.stages.validate.run import AGAINST, validate
 
     try:
         found = validate(
@@ -103,7 +103,7 @@ def _asks_nothing_else(targets: list[str], others: tuple[object, ...]) -> None:
 
 def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str) -> int:
     from mlpfusion.report import controls
-    from mlpfusion.validating import self_test
+    from mlpfusion.stages.validate.run import self_test
 
     try:
         found = self_test(device=device, seed=seed, json=json, on_event=_tell)

@@ -39,7 +39,7 @@ def assert_valid(
         UsageError: a bad value, or something that is no target.
     """
     from mlpfusion.report.verdict import summary
-    from mlpfusion.validating import validate
+    from mlpfusion.stages.validate.run import validate
 
     found = validate(
         [target if isinstance(target, str) else name_of(target)],

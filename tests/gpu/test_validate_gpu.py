@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlpfusion.validate import controls, run
-from mlpfusion.validate.exam import Asked
+from mlpfusion.stages.validate.judge import examine as examine_judge
+from mlpfusion.stages.validate.judge import self_test
+from mlpfusion.stages.validate.judge.exam import Asked
 
 ROOT = Path(__file__).parents[2]
-TABLE = {control.name: control for control in controls.controls()}
+TABLE = {control.name: control for control in self_test.controls()}
 ON_A_GPU = [name for name, control in TABLE.items() if control.device == "cuda"]
 # Some of each kind; all of them are judged by `mlpfusion validate --self-test`.
 ELSEWHERE_TOO = [
@@ -37,7 +38,7 @@ ELSEWHERE_TOO = [
 
 @pytest.fixture(scope="module")
 def bench():
-    with run.Bench("cuda") as made:
+    with examine_judge.Bench("cuda") as made:
         yield made
 
 
@@ -50,17 +51,17 @@ def test_a_control_gets_the_verdict_that_it_should(bench, name):
     control = TABLE[name]
     if control.needs is not None and importlib.util.find_spec(control.needs) is None:
         pytest.skip(f"needs {control.needs}")
-    judged = controls.judge(bench, control, seed=run.new_seed(), tell=quiet)
+    judged = self_test.judge(bench, control, seed=examine_judge.new_seed(), tell=quiet)
     assert judged.skipped is None
     assert judged.wrong is None, judged.wrong
 
 
 def examine(bench, target, **asked):
-    return run.examine(
+    return examine_judge.examine(
         bench,
-        run.Order(target, "gelu_tanh"),
+        examine_judge.Order(target, "gelu_tanh"),
         Asked(**asked),
-        seed=run.new_seed(),
+        seed=examine_judge.new_seed(),
         sources=lambda name, text: None,
         tell=quiet,
     )
@@ -88,8 +89,8 @@ def test_our_kernel_is_valid(bench):
 
 
 def test_a_target_that_poisons_the_device_costs_one_verdict(bench):
-    broken = controls.folder() / "gpu.py"
+    broken = self_test.folder() / "gpu.py"
     assert "CUDA error" in examine(bench, f"{broken}:device_assert", until_failure=True).headline
-    after = examine(bench, f"{controls.folder() / 'good.py'}:eager", only=("function", "elementwise"))
+    after = examine(bench, f"{self_test.folder() / 'good.py'}:eager", only=("function", "elementwise"))
     assert after.word == "valid"
     assert torch.ones(1, device="cuda").item() == 1.0  # nor did the judge lose its device

@@ -126,11 +126,11 @@ def run(
 @contextlib.contextmanager
 def workers() -> Iterator[None]:
     """Within, the workers of `validate` are forks."""
-    from mlpfusion.validate import hired
+    from mlpfusion.stages.validate.judge import worker_handle
 
-    before = hired.subprocess
-    hired.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})  # type: ignore[assignment]
+    before = worker_handle.subprocess
+    worker_handle.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})  # type: ignore[assignment]
     try:
         yield
     finally:
-        hired.subprocess = before
+        worker_handle.subprocess = before

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Not the modules that are run, which a process imports as its own.
-PRELOADED = ("torch", "mlpfusion_kernels", "mlpfusion.validate.worker", "mlpfusion.stages.profile.worker")
+PRELOADED = ("torch", "mlpfusion_kernels", "mlpfusion.stages.validate.worker.main", "mlpfusion.stages.profile.worker")
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 

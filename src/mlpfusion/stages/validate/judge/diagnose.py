@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mlpfusion.exact import A_TANH, activate
 from mlpfusion.spec import ACTIVATIONS, Activation
-from mlpfusion.validate import bounds, excuses
+from mlpfusion.stages.validate.judge import bounds, excuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable

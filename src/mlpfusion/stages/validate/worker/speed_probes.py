@@ -11,14 +11,14 @@ import torch
 
 from mlpfusion.device import describe
 from mlpfusion.measure import clocks, tracer
-from mlpfusion.validate import loader
-from mlpfusion.validate.probes import bind_once
+from mlpfusion.stages.validate.worker import loader
+from mlpfusion.stages.validate.worker.probes import bind_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlpfusion.validate.channel import Facts, Tensors
-    from mlpfusion.validate.probes import Probe, Run
+    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.worker.probes import Probe, Run
 
 WARMUPS: Final = 3
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion.backend import first_line
 from mlpfusion.records.validation import Checked
-from mlpfusion.validate import excuses
-from mlpfusion.validate.exam import FaultError, Found, failed, is_refusal, reported, undecided
-from mlpfusion.validate.hired import DiedError, RaisedError, UndecidableError
+from mlpfusion.stages.validate.judge import excuses
+from mlpfusion.stages.validate.judge.exam import FaultError, Found, failed, is_refusal, reported, undecided
+from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError, UndecidableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
-    from mlpfusion.validate.exam import Exam
+    from mlpfusion.stages.validate.judge.exam import Exam
 
 BOTH: Final[frozenset[Kind]] = frozenset(("act_mul", "mlp"))
 ACT_MUL: Final[frozenset[Kind]] = frozenset(("act_mul",))

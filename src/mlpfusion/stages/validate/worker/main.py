@@ -1,4 +1,4 @@
-"""The process that runs targets and judges nothing: `python -m mlpfusion.validate.worker DESCRIPTOR DEVICE PATH`.
+"""The process that runs targets: `python -m mlpfusion.stages.validate.worker.main DESCRIPTOR DEVICE PATH`.
 
 It answers the requests that come through the pipe of that descriptor, one after the other, until the pipe closes. What
 a target prints goes to the log that stands for stdout and stderr. PATH is where the judge imports from, too.
@@ -17,10 +17,11 @@ import torch
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError
-from mlpfusion.validate import channel, emulation, guard, left, loader
-from mlpfusion.validate.probes import PROBES, NoTensorError, Run
-from mlpfusion.validate.speed_probes import SPEED_PROBES
-from mlpfusion.validate.tuners import Pins, on_launch
+from mlpfusion.stages.validate import channel
+from mlpfusion.stages.validate.worker import emulation, guard, leftovers, loader
+from mlpfusion.stages.validate.worker.autotuners import Pins, on_launch
+from mlpfusion.stages.validate.worker.probes import PROBES, NoTensorError, Run
+from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
 from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class _Served:
         self.run: Run | None = None
         on_launch(lambda: None if self.run is None else self.run.pins)
         guard.install()  # it replaces functions of PyTorch as well
-        self.before = left.Before()
+        self.before = leftovers.Before()
 
     def answer(self, request: channel.Load | channel.Ask) -> channel.Answer:
         """Whatever happens, an answer; what ends the process is seen by the judge."""

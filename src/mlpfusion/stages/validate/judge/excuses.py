@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from mlpfusion.backends.eager import activation_function
-from mlpfusion.validate import bounds
-from mlpfusion.validate.hired import DiedError, RaisedError
+from mlpfusion.stages.validate.judge import bounds
+from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mlpfusion.spec import Activation, Dtype
-    from mlpfusion.validate.channel import Tensors
-    from mlpfusion.validate.exam import Exam, Found
+    from mlpfusion.stages.validate.channel import Tensors
+    from mlpfusion.stages.validate.judge.exam import Exam, Found
 
     Mask = Callable[[Tensor], Tensor]
     Score = Callable[[Tensor], Tensor]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.validate import bounds, excuses
-from mlpfusion.validate.checks import MLP, Check
-from mlpfusion.validate.exam import Found, Sizes, failed, is_refusal, passed, reported
-from mlpfusion.validate.hired import RaisedError
+from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.checks.check import MLP, Check
+from mlpfusion.stages.validate.judge.exam import Found, Sizes, failed, is_refusal, passed, reported
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mlpfusion.spec import Dtype
-    from mlpfusion.validate.exam import Exam
+    from mlpfusion.stages.validate.judge.exam import Exam
 
 # Rows of x. y then has 10,240 elements or more: the largest error of few is mostly luck.
 SHAPES: Final = ((160,), (3, 67), (2, 2, 41))

@@ -9,17 +9,26 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from mlpfusion.validate import bounds, excuses
-from mlpfusion.validate.checks import BOTH, Check
-from mlpfusion.validate.exam import Found, failed, grad_name, hazard, is_refusal, passed, reported, undecided
-from mlpfusion.validate.hired import RaisedError
+from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
+from mlpfusion.stages.validate.judge.exam import (
+    Found,
+    failed,
+    grad_name,
+    hazard,
+    is_refusal,
+    passed,
+    reported,
+    undecided,
+)
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.spec import Dtype
-    from mlpfusion.validate.channel import Tensors
-    from mlpfusion.validate.exam import Exam
+    from mlpfusion.stages.validate.channel import Tensors
+    from mlpfusion.stages.validate.judge.exam import Exam
 
     Errors = Callable[[str, Tensor], tuple[Tensor, Tensor]]
 

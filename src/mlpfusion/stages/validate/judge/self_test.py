@@ -8,30 +8,21 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.errors import MlpfusionError
 from mlpfusion.records.validation import Control, Judged
-from mlpfusion.validate.exam import Asked
-from mlpfusion.validate.run import Order, examine
+from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.judge.examine import Order, examine
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
     from mlpfusion.records.validation import Verdict
-    from mlpfusion.validate.run import Bench, Tell
+    from mlpfusion.stages.validate.judge.examine import Bench, Tell
 
 TABLE: Final = "controls.json"
 
 
 def folder() -> Path:
-    """Where the controls lie: beside the installed package, or in the tests of a checkout.
-
-    Raises:
-        MlpfusionError: they were not installed.
-    """
-    package = Path(__file__).resolve().parents[1]
-    for place in (package / "controls", package.parents[1] / "tests" / "controls"):
-        if (place / TABLE).is_file():
-            return place
-    raise MlpfusionError(f"the controls ({TABLE}) are neither in {package.name}/controls nor in tests/controls")
+    """Where the controls are: files of kernels, and the table of them."""
+    return Path(__file__).resolve().parents[1] / "controls"
 
 
 def controls() -> tuple[Control, ...]:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion.validate import bounds
-from mlpfusion.validate.checks import BOTH, Check
-from mlpfusion.validate.exam import Found, failed, grad_name, is_refusal, passed
-from mlpfusion.validate.hired import RaisedError
-from mlpfusion.validate.layouts import LAYOUTS, PACKED
+from mlpfusion.stages.validate.judge import bounds
+from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
+from mlpfusion.stages.validate.judge.exam import Found, failed, grad_name, is_refusal, passed
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError
+from mlpfusion.stages.validate.layouts import LAYOUTS, PACKED
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
-    from mlpfusion.validate.channel import Tensors
-    from mlpfusion.validate.exam import Exam
+    from mlpfusion.stages.validate.channel import Tensors
+    from mlpfusion.stages.validate.judge.exam import Exam
 
 LAID_OUT: Final = (8, 256)
 PERMUTED: Final = (2, 4, 256)  # 8 rows without one distance between them

@@ -14,11 +14,11 @@ import torch
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Peer, Verdict
 from mlpfusion.spec import DTYPES
-from mlpfusion.validate import against
-from mlpfusion.validate.checks import carry_out, told
-from mlpfusion.validate.exam import SIZES, Asked, Exam, failed
-from mlpfusion.validate.hired import DiedError, Hired, RaisedError, UndecidableError
-from mlpfusion.validate.registry import DECISIVE, TRAINING, check_kinds, selected
+from mlpfusion.stages.validate.judge import baselines
+from mlpfusion.stages.validate.judge.checks.check import carry_out, told
+from mlpfusion.stages.validate.judge.checks.registry import DECISIVE, TRAINING, check_kinds, selected
+from mlpfusion.stages.validate.judge.exam import SIZES, Asked, Exam, failed
+from mlpfusion.stages.validate.judge.worker_handle import DiedError, Hired, RaisedError, UndecidableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
     from mlpfusion.records.validation import Kind, Word
     from mlpfusion.spec import Activation
-    from mlpfusion.validate.channel import Loaded
+    from mlpfusion.stages.validate.channel import Loaded
 
     Tell = Callable[[str, str], None]
 
@@ -163,10 +163,10 @@ def _compared(verdict: Verdict, exam: Exam, folder: Path, sources: Callable[[str
     from msgspec.structs import replace
 
     try:
-        scores, kernels = against.own(exam, folder)
+        scores, kernels = baselines.own(exam, folder)
     except DiedError as error:
         return replace(verdict, word="not valid", headline=f"against: {error}")
-    found = against.peers(exam, folder, sources)
+    found = baselines.peers(exam, folder, sources)
     mine = Peer(name="this target", scores=scores, kernels=kernels)
     return replace(verdict, peers=(mine, *found), kernels=kernels)
 

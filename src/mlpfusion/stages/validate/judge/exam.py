@@ -11,18 +11,18 @@ from torch import Tensor
 
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.exact import activate
-from mlpfusion.validate import bounds
-from mlpfusion.validate.channel import Raised
-from mlpfusion.validate.hired import RaisedError, UndecidableError
-from mlpfusion.validate.sweeps import Sweeps, rows_of
+from mlpfusion.stages.validate.channel import Raised
+from mlpfusion.stages.validate.judge import bounds
+from mlpfusion.stages.validate.judge.sweeps import Sweeps, rows_of
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError, UndecidableError
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
     from mlpfusion.records.validation import Kind, Status
     from mlpfusion.spec import Activation, Dtype
-    from mlpfusion.validate.channel import Facts, Loaded, Tensors
-    from mlpfusion.validate.excuses import Excuse
-    from mlpfusion.validate.hired import Hired
+    from mlpfusion.stages.validate.channel import Facts, Loaded, Tensors
+    from mlpfusion.stages.validate.judge.excuses import Excuse
+    from mlpfusion.stages.validate.judge.worker_handle import Hired
 
 # Shapes of gate, or rows of x, of which one at least must be differentiable in a target that is: none is special.
 TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}

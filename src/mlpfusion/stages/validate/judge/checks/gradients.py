@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from mlpfusion.validate import bounds, excuses
-from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
-from mlpfusion.validate.checks_values import BIASED, LARGEST_ON_GPU, MOST_BIAS_ULP, SCALES, how
-from mlpfusion.validate.exam import Found, failed, hazard, is_refusal, passed, reported, undecided
-from mlpfusion.validate.hired import RaisedError
+from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
+from mlpfusion.stages.validate.judge.checks.values import BIASED, LARGEST_ON_GPU, MOST_BIAS_ULP, SCALES, how
+from mlpfusion.stages.validate.judge.exam import (
+    Found,
+    failed,
+    hazard,
+    is_refusal,
+    passed,
+    reported,
+    undecided,
+)
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mlpfusion.spec import Activation, Dtype
-    from mlpfusion.validate.channel import Tensors
-    from mlpfusion.validate.exam import Exam
-    from mlpfusion.validate.excuses import Score
+    from mlpfusion.stages.validate.channel import Tensors
+    from mlpfusion.stages.validate.judge.exam import Exam
+    from mlpfusion.stages.validate.judge.excuses import Score
 
 # One to three dimensions: a backward may have code of its own for each. Two for kernels that take only multiples.
 SHAPES: Final = ((7, 127), (33, 97), (2, 3, 97), (1031,), (16, 256), (2, 4, 256))

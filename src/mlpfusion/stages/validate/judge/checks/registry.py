@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.validate import checks_basic, checks_gradients, checks_layouts, checks_mlp, checks_modes, checks_values
+from mlpfusion.stages.validate.judge.checks import basic, gradients, layouts, mlp, modes, values
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Kind
-    from mlpfusion.validate.checks import Check
+    from mlpfusion.stages.validate.judge.checks.check import Check
 
-_VALUES: Final = {check.name: check for check in checks_values.CHECKS}
+_VALUES: Final = {check.name: check for check in values.CHECKS}
 
 # A wrong function makes every later check fail; what a check before it looks at does not depend on the function.
 ALL: Final[tuple[Check, ...]] = (
-    *checks_basic.CHECKS,
-    *checks_layouts.CHECKS,
+    *basic.CHECKS,
+    *layouts.CHECKS,
     _VALUES["function"],
     _VALUES["constants"],
-    *checks_mlp.CHECKS[:1],  # before `precision`, which sees the products of TF32 as well but cannot name them
+    *mlp.CHECKS[:1],  # before `precision`, which sees the products of TF32 as well but cannot name them
     _VALUES["precision"],
     *(_VALUES[name] for name in ("store", "specials", "elementwise", "rounding", "ulps")),
-    *checks_basic.LATER,
-    *checks_gradients.CHECKS,
-    *checks_basic.AFTER_GRADIENTS,
-    *checks_mlp.CHECKS[1:],
-    *checks_modes.CHECKS,
+    *basic.LATER,
+    *gradients.CHECKS,
+    *basic.AFTER_GRADIENTS,
+    *mlp.CHECKS[1:],
+    *modes.CHECKS,
 )
 # The checks without which nothing is called valid: of values, and of gradients unless there are none.
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}

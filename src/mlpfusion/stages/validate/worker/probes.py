@@ -11,16 +11,16 @@ from torch.utils.checkpoint import checkpoint
 
 from mlpfusion.backend import first_line, without_paths
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.validate import emulation, guard
-from mlpfusion.validate.layouts import LAYOUTS, halves
-from mlpfusion.validate.loader import OPERANDS
+from mlpfusion.stages.validate.layouts import LAYOUTS, halves
+from mlpfusion.stages.validate.worker import emulation, guard
+from mlpfusion.stages.validate.worker.loader import OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlpfusion.validate.channel import Facts, Tensors
-    from mlpfusion.validate.loader import Bound, Target
-    from mlpfusion.validate.tuners import Pins
+    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.worker.autotuners import Pins
+    from mlpfusion.stages.validate.worker.loader import Bound, Target
 
     Probe = Callable[["Run", Tensors, Facts], "tuple[Tensors, Facts]"]
 

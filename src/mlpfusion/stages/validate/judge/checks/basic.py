@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion.validate import bounds, excuses
-from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
-from mlpfusion.validate.exam import (
+from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
+from mlpfusion.stages.validate.judge.exam import (
     BackwardError,
     DetachedError,
     FaultError,
@@ -25,16 +25,16 @@ from mlpfusion.validate.exam import (
     shape_text,
     undecided,
 )
-from mlpfusion.validate.guard import PATTERNS
-from mlpfusion.validate.hired import RaisedError
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError
+from mlpfusion.stages.validate.worker.guard import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
-    from mlpfusion.validate.channel import Facts, Tensors
-    from mlpfusion.validate.exam import Exam
+    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.judge.exam import Exam
 
 # No multiple of any tile, a multiple of most, rows of an odd length, and multiples of 8 alone, for vectors of 8.
 WRITTEN: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.validate import channel
+from mlpfusion.stages.validate import channel
 from mlpfusion.workers import supervise
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.device import DeviceKind
     from mlpfusion.spec import Activation
-    from mlpfusion.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.channel import Facts, Tensors
 
 SCRATCH: Final = "MLPFUSION_SCRATCH"  # a folder of the judge's, which it removes
 START_S: Final = 300.0  # importing torch takes 3 s alone, and a minute on a machine that is busy or cold
@@ -160,7 +160,7 @@ class Hired:
             environment.setdefault("OMP_NUM_THREADS", "1")  # the operands are small, and the judge computes beside it
         environment[SCRATCH] = str(self._log.parent)
         environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes for one kernel
-        command = [sys.executable, "-m", "mlpfusion.validate.worker", str(theirs.fileno()), self.device]
+        command = [sys.executable, "-m", "mlpfusion.stages.validate.worker.main", str(theirs.fileno()), self.device]
         command += [os.pathsep.join(sys.path)]  # a test's folder, say, that pytest has put there
         with self._log.open("ab") as log:
             # A session of its own, so that the worker's own children (compilers) end with it.

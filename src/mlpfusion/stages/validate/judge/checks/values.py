@@ -10,18 +10,26 @@ import torch
 from torch import Tensor
 
 from mlpfusion.exact import activate
-from mlpfusion.validate import bounds, excuses
-from mlpfusion.validate.checks import ACT_MUL, BOTH, Check
-from mlpfusion.validate.diagnose import NAMES, rounding_place
-from mlpfusion.validate.exam import Found, failed, is_refusal, passed, reported, shape_text, undecided
-from mlpfusion.validate.hired import RaisedError
+from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
+from mlpfusion.stages.validate.judge.diagnose import NAMES, rounding_place
+from mlpfusion.stages.validate.judge.exam import (
+    Found,
+    failed,
+    is_refusal,
+    passed,
+    reported,
+    shape_text,
+    undecided,
+)
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mlpfusion.device import DeviceKind
     from mlpfusion.spec import Dtype
-    from mlpfusion.validate.exam import Exam
+    from mlpfusion.stages.validate.judge.exam import Exam
 
 SCALES: Final = (0.01, 1.0, 10.0)
 # Odd, prime, size 1, empty, a multiple of no tile, multiples of 8 but of no tile, many rows, four dimensions, and more

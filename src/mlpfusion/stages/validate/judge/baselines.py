@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from mlpfusion.records.profile import Ratio
 from mlpfusion.records.validation import Launched, Peer
 from mlpfusion.reference import error
+from mlpfusion.stages.validate.judge import bounds
+from mlpfusion.stages.validate.judge.checks.values import SCALES
+from mlpfusion.stages.validate.judge.exam import Sizes, peer_target
+from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError, UndecidableError
 from mlpfusion.stats import median_interval
-from mlpfusion.validate import bounds
-from mlpfusion.validate.checks_values import SCALES
-from mlpfusion.validate.exam import Sizes, peer_target
-from mlpfusion.validate.hired import DiedError, RaisedError, UndecidableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
-    from mlpfusion.validate.channel import Facts, Tensors
-    from mlpfusion.validate.exam import Exam
+    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.judge.exam import Exam
 
     Ask = Callable[..., tuple[Tensors, Facts]]
 

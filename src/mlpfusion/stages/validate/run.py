@@ -19,10 +19,12 @@ from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UnsavedError, UsageError
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
+from mlpfusion.stages.validate.judge import examine
+from mlpfusion.stages.validate.judge import self_test as self_test_judge
+from mlpfusion.stages.validate.judge.checks import registry
+from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError
 from mlpfusion.storage import files, results
-from mlpfusion.validate import controls, registry, run
-from mlpfusion.validate.exam import Asked
-from mlpfusion.validate.hired import DiedError, RaisedError
 from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:
@@ -76,13 +78,13 @@ def validate(
     _check_memory(asked.shapes or (), here)
     path = None if json is None else results.check_file(Path(json), kind="validation")
     sources = _Sources(path)
-    used = run.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
+    used = examine.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     wanted = None if activation is None else parse_activation(activation)
-    with interrupts.stoppable(), run.Bench(here.kind) as bench:
-        orders = run.expand(bench, named, wanted, time_limit_s=time_limit_s, only=asked.only)
-        _check_peers(bench, asked, wanted or run.DEFAULT)
+    with interrupts.stoppable(), examine.Bench(here.kind) as bench:
+        orders = examine.expand(bench, named, wanted, time_limit_s=time_limit_s, only=asked.only)
+        _check_peers(bench, asked, wanted or examine.DEFAULT)
         verdicts = [
-            run.examine(
+            examine.examine(
                 bench,
                 order,
                 asked,
@@ -132,7 +134,7 @@ def _public(what: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check_peers(bench: run.Bench, asked: Asked, activation: Activation) -> None:
+def _check_peers(bench: examine.Bench, asked: Asked, activation: Activation) -> None:
     """Refuse a peer that is no target; what else may happen to one is said beside the verdict."""
     for peer in asked.against:
         if peer in AGAINST:
@@ -238,13 +240,13 @@ def self_test(
     """
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     path = None if json is None else results.check_file(Path(json), kind="self-test")
-    used = run.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
+    used = examine.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     tell = on_event or (lambda target, text: None)
     started = time.monotonic()
     judged = []
-    with interrupts.stoppable(), run.Bench(here.kind) as bench:
-        for control in controls.controls():
-            one = controls.judge(bench, control, seed=used, tell=lambda target, text: None)
+    with interrupts.stoppable(), examine.Bench(here.kind) as bench:
+        for control in self_test_judge.controls():
+            one = self_test_judge.judge(bench, control, seed=used, tell=lambda target, text: None)
             judged.append(one)
             tell(control.name, one.skipped or one.wrong or "as it should be")
     found = SelfTest(

@@ -21,9 +21,9 @@ from mlpfusion.backends.eager import activation_function
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import MLPSpec
-from mlpfusion.validate import hub_targets, tuners
-from mlpfusion.validate.left import TARGET
-from mlpfusion.validate.signatures import operands, required, takes_activation
+from mlpfusion.stages.validate.worker import autotuners, hub_targets
+from mlpfusion.stages.validate.worker.leftovers import TARGET
+from mlpfusion.stages.validate.worker.signatures import operands, required, takes_activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,9 +187,9 @@ def _peer(text: str, activation: Activation) -> Callable[..., Tensor]:
 
 
 def _made(found: Any, text: str, activation: Activation, device: Device) -> Target:
-    kernel = tuners.jit_function(found)
+    kernel = autotuners.jit_function(found)
     if kernel is not None:
-        raise UsageError(f"target {text!r} is a bare @triton.jit kernel; {tuners.wrapping(kernel)}")
+        raise UsageError(f"target {text!r} is a bare @triton.jit kernel; {autotuners.wrapping(kernel)}")
     if inspect.isclass(found) and issubclass(found, nn.Module):
         return _module(found, text, activation, device)
     if inspect.isclass(found) and hasattr(found, "bind"):
@@ -209,7 +209,7 @@ def _function(found: Callable[..., Tensor], text: str, activation: Activation) -
             f"the parameters of target {text!r}, a {type(found).__name__}, cannot be read; wrap it as a function: "
             f"def f(gate, up): return {name}(gate, up)"
         )
-    used = tuners.reachable(found)
+    used = autotuners.reachable(found)
     if len(names) == 2:
         made = isinstance(found, nn.Module)
         described = f"the module {type(found).__name__}" if made else "an act·mul function (gate, up) -> out"
@@ -259,7 +259,7 @@ def _backend(made: registry.Backend, activation: Activation, device: Device) -> 
         leaves = (given[0], mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
         return Bound(call, given[:1], leaves)
 
-    return Target("mlp", f"the backend {made.name}", tuners.reachable(made), bind)
+    return Target("mlp", f"the backend {made.name}", autotuners.reachable(made), bind)
 
 
 def _module(found: type[nn.Module], text: str, activation: Activation, device: Device) -> Target:
@@ -272,7 +272,7 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
                 f"{found.__name__} needs ({', '.join(needed)}); validate a function (gate, up) that calls one"
             )
         call = found()
-        used = tuners.reachable(call)
+        used = autotuners.reachable(call)
         return Target("act_mul", f"the module {found.__name__}", used, lambda given: Bound(call, given, given))
     if len(names) != 1:
         raise UsageError(f"target {text!r}: its forward takes ({', '.join(names)}); it must take (x) or (gate, up)")
@@ -299,7 +299,7 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
         raise
     except Exception:
         traceback.print_exc()
-    return Target("mlp", f"the module {found.__name__}", tuners.reachable(found), bind)
+    return Target("mlp", f"the module {found.__name__}", autotuners.reachable(found), bind)
 
 
 def _check_set(mlp: nn.Module, weights: list[Any], text: str) -> None:

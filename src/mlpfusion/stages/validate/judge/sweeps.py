@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion.validate import bounds, excuses
-from mlpfusion.validate.diagnose import against_functions, diagnose
-from mlpfusion.validate.hired import DiedError, RaisedError, UndecidableError
+from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.diagnose import against_functions, diagnose
+from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError, UndecidableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.spec import Activation, Dtype
-    from mlpfusion.validate.channel import Tensors
-    from mlpfusion.validate.diagnose import Diagnosis
-    from mlpfusion.validate.exam import Exam
+    from mlpfusion.stages.validate.channel import Tensors
+    from mlpfusion.stages.validate.judge.diagnose import Diagnosis
+    from mlpfusion.stages.validate.judge.exam import Exam
 
 
 class Swept(NamedTuple):

@@ -1,0 +1,1 @@
+"""The checks, each a function with what it asks for."""
