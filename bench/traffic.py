@@ -17,10 +17,10 @@ import msgspec
 
 from mlpfusion import backend, device
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.models import predict
 from mlpfusion.records.profile import Profile
 from mlpfusion.report import predicted, table
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.choose import predict
 from mlpfusion.stages.profile import run
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from mlpfusion.device import detect
 from mlpfusion.environment import conditions
-from mlpfusion.models import decide, known
+from mlpfusion.models import known
 from mlpfusion.records.choice import SCHEMA, Choice, Range
 from mlpfusion.records.profile import Accuracy, Clock, Clocks, Memory, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.choose import decide
 from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 

@@ -18,7 +18,7 @@ from mlpfusion import cli
 from mlpfusion.backends.auto import Auto
 from mlpfusion.device import Device
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.models import choose, rows
+from mlpfusion.stages.choose import rows, run
 from mlpfusion.storage import choice, results
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def read_folder(folder: Path) -> int:
         for each in found:
             rows.finished(each)
             rows.earlier(folder, each.workload)
-        choose._choice(found, H200, model=choose.model_asked("article", None), tp=1, clock="event_us", rounds=60)
+        run._choice(found, H200, model=run.model_asked("article", None), tp=1, clock="event_us", rounds=60)
     except MlpfusionError as error:
         return _refused(error)
     return int(code == 0)

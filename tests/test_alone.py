@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mlpfusion.cli import main
-from mlpfusion.models import choose, rows
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.choose import rows
+from mlpfusion.stages.choose import run as choose_run
 from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone
@@ -37,7 +38,7 @@ def test_a_second_choice_in_a_folder_is_refused_while_the_first_is_there(
 ) -> None:
     with alone(tmp_path):
         with pytest.raises(run.UsageError, match="another run is writing there"):
-            choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=tmp_path)
+            choose_run.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=tmp_path)
         assert main(["choose", "article", "--backends", "eager", "--device", "cpu", "--out", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
@@ -99,7 +100,7 @@ def test_a_choice_that_ends_before_its_first_row_leaves_no_plan(
         (out / name).write_bytes(plan if name == rows.PLAN_NAME else b"mine")
     monkeypatch.setattr(run, "profile", ends)
     with pytest.raises(error):
-        choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=out)
+        choose_run.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=out)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [name for name in there if name == "note"]
     assert out.exists() == bool(there)
 
@@ -111,7 +112,7 @@ def test_a_choice_that_ends_after_a_row_keeps_its_plan(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(run, "profile", ends)
     with pytest.raises(KeyboardInterrupt):
-        choose.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=tmp_path)
+        choose_run.choose(SPEC, tokens=[1], backends=["eager"], device="cpu", out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inference-1.json", rows.PLAN_NAME]
 
 

@@ -11,7 +11,8 @@ import torch
 
 from mlpfusion import GatedMLP
 from mlpfusion.errors import BackendUnavailableError, UsageError
-from mlpfusion.models import choose, known, rows
+from mlpfusion.models import known
+from mlpfusion.stages.choose import rows, run
 from mlpfusion.storage import choice
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
@@ -30,7 +31,7 @@ def refused(folder, **options):
     """What a run says that is refused, with the whole folder as it was."""
     before = contents(folder)
     with pytest.raises(UsageError) as caught:
-        choose.choose(SPEC, **ASKED, out=folder, **options)
+        run.choose(SPEC, **ASKED, out=folder, **options)
     assert contents(folder) == before
     said = str(caught.value)
     assert len(said.splitlines()) == 1
@@ -42,7 +43,7 @@ def refused(folder, **options):
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_file_that_is_damaged_or_foreign_is_named_and_kept(tmp_path, monkeypatch, name, text, fresh):
     Bench(monkeypatch)
-    choose.choose(SPEC, **ASKED, out=tmp_path)
+    run.choose(SPEC, **ASKED, out=tmp_path)
     (tmp_path / name).unlink()
     if text is None:
         (tmp_path / name).mkdir()
@@ -62,17 +63,17 @@ def test_a_foreign_plan_alone_in_a_folder_is_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", [ROW, rows.PLAN_NAME, rows.CHOICE_NAME])
 def test_files_of_an_older_version_are_replaced_when_asked(tmp_path, monkeypatch, name):
     Bench(monkeypatch)
-    choose.choose(SPEC, **ASKED, out=tmp_path)
+    run.choose(SPEC, **ASKED, out=tmp_path)
     old = json.loads((tmp_path / name).read_text(encoding="utf-8"))
     (tmp_path / name).write_text(json.dumps({"schema": 0, "kind": old["kind"]}), encoding="utf-8")
-    choose.choose(SPEC, **ASKED, out=tmp_path, fresh=True)
+    run.choose(SPEC, **ASKED, out=tmp_path, fresh=True)
     assert json.loads((tmp_path / name).read_text(encoding="utf-8"))["schema"] == old["schema"]
 
 
 @pytest.mark.parametrize("device", ["", "-", " "])
 def test_no_device_is_no_card(device):
     with pytest.raises(UsageError, match="unknown device"):
-        choose.device_of(device)
+        run.device_of(device)
 
 
 def test_no_name_is_no_model():

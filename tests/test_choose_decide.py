@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mlpfusion.models import decide
 from mlpfusion.records.choice import Contender, Point
 from mlpfusion.records.profile import Bound, Clocks, Launches, Traffic
 from mlpfusion.report import choice as report
+from mlpfusion.stages.choose import decide
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 

@@ -10,9 +10,11 @@ import torch
 
 from mlpfusion import device as devices
 from mlpfusion.errors import UsageError
-from mlpfusion.models import choose, known, rows
-from mlpfusion.models.time_left import TimeLeft
+from mlpfusion.models import known
 from mlpfusion.spec import Workload
+from mlpfusion.stages.choose import rows
+from mlpfusion.stages.choose import run as choose_run
+from mlpfusion.stages.choose.eta import TimeLeft
 from mlpfusion.stages.profile import run
 from mlpfusion.storage import choice
 
@@ -46,22 +48,22 @@ SPEC, Bench = (made_here[name] for name in ("SPEC", "Bench"))
 )
 def test_a_bad_question_is_one_line(options, said):
     with pytest.raises(UsageError, match=said):
-        choose.choose(SPEC, **{"tokens": [1], "device": "cpu", **options})
+        choose_run.choose(SPEC, **{"tokens": [1], "device": "cpu", **options})
 
 
 def test_a_model_for_inference_alone_is_not_trained():
     with pytest.raises(UsageError, match=r"t5-v1.1-xl is for inference alone: dropout_rate 0.1"):
-        choose.choose("t5-v1.1-xl", tokens=[1], modes=["training"], device="cpu")
+        choose_run.choose("t5-v1.1-xl", tokens=[1], modes=["training"], device="cpu")
 
 
 def test_a_card_that_is_here(monkeypatch):
     card = devices.Device(kind="cuda", name="NVIDIA H200", capability=(9, 0))
     monkeypatch.setattr(devices, "detect", lambda kind=None: card)
-    assert choose.device_of("h200") == card
+    assert choose_run.device_of("h200") == card
     with pytest.raises(UsageError, match=r"device 'h100-pcie' .* is not here.*; here: NVIDIA H200"):
-        choose.device_of("h100-pcie")
-    assert choose.card_away("h200") == choose.card_away("cuda") == choose.card_away(None) == ()
-    assert choose.card_away("h100-pcie") == ("NVIDIA H100 PCIe",)
+        choose_run.device_of("h100-pcie")
+    assert choose_run.card_away("h200") == choose_run.card_away("cuda") == choose_run.card_away(None) == ()
+    assert choose_run.card_away("h100-pcie") == ("NVIDIA H100 PCIe",)
 
 
 # ---- rows on disk ----------------------------------------------------------------------------------------------------
@@ -73,32 +75,32 @@ ASKED = {"tokens": [1, 100], "backends": ["eager", "compile"], "device": "cpu"}
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     Bench(monkeypatch, stop_after=(100, "eager"))
     with pytest.raises(KeyboardInterrupt):
-        choose.choose(SPEC, **ASKED, out=tmp_path)
+        choose_run.choose(SPEC, **ASKED, out=tmp_path)
     assert not (tmp_path / rows.CHOICE_NAME).exists()
     again = Bench(monkeypatch)
-    made = choose.choose(SPEC, **ASKED, out=tmp_path)
+    made = choose_run.choose(SPEC, **ASKED, out=tmp_path)
     assert again.asked == [("inference", 100, ["compile"])]
     assert (made.ranges[0].first, made.ranges[0].backend) == (1, "eager")
     assert choice.load(tmp_path / rows.CHOICE_NAME) == made
     third = Bench(monkeypatch)
-    assert choose.choose(SPEC, **ASKED, out=tmp_path).ranges == made.ranges
+    assert choose_run.choose(SPEC, **ASKED, out=tmp_path).ranges == made.ranges
     assert third.asked == []
 
 
 def test_fresh_measures_again(tmp_path, monkeypatch):
     Bench(monkeypatch)
-    choose.choose(SPEC, **ASKED, out=tmp_path)
+    choose_run.choose(SPEC, **ASKED, out=tmp_path)
     again = Bench(monkeypatch)
-    choose.choose(SPEC, **ASKED, out=tmp_path, fresh=True)
+    choose_run.choose(SPEC, **ASKED, out=tmp_path, fresh=True)
     assert [each[:2] for each in again.asked] == [("inference", 1), ("inference", 100)]
 
 
 def test_more_tokens_backends_or_modes_measure_only_those(tmp_path, monkeypatch):
     Bench(monkeypatch)
-    choose.choose(SPEC, **ASKED, out=tmp_path)
+    choose_run.choose(SPEC, **ASKED, out=tmp_path)
     again = Bench(monkeypatch)
     wider = {**ASKED, "tokens": [1, 8, 100], "backends": ["eager", "compile", "packed"]}
-    choose.choose(SPEC, **wider, out=tmp_path)
+    choose_run.choose(SPEC, **wider, out=tmp_path)
     assert again.asked == [
         ("inference", 1, ["packed"]),
         ("inference", 8, ["compile", "eager", "packed"]),
@@ -116,32 +118,32 @@ def test_more_tokens_backends_or_modes_measure_only_those(tmp_path, monkeypatch)
 )
 def test_rows_of_another_question_are_not_mixed(tmp_path, monkeypatch, options, said):
     Bench(monkeypatch)
-    choose.choose(known.of_sizes(SPEC), **ASKED, out=tmp_path)
+    choose_run.choose(known.of_sizes(SPEC), **ASKED, out=tmp_path)
     with pytest.raises(UsageError, match=f"{said}; name another folder, or --fresh"):
-        choose.choose(known.of_sizes(SPEC), **ASKED, **options, out=tmp_path)
+        choose_run.choose(known.of_sizes(SPEC), **ASKED, **options, out=tmp_path)
 
 
 def test_rows_of_more_backends_than_are_asked_for_are_not_replaced(tmp_path, monkeypatch):
     Bench(monkeypatch)
-    choose.choose(SPEC, **ASKED, out=tmp_path)
+    choose_run.choose(SPEC, **ASKED, out=tmp_path)
     before = {each: each.read_bytes() for each in tmp_path.iterdir()}
     again = Bench(monkeypatch)
     fewer = {**ASKED, "backends": ["eager"]}
     with pytest.raises(UsageError, match=r"holds rows of compile too, .*; name them in --backends as well, or name"):
-        choose.choose(SPEC, **fewer, out=tmp_path)
+        choose_run.choose(SPEC, **fewer, out=tmp_path)
     assert again.asked == []
     assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
-    choose.choose(SPEC, **fewer, out=tmp_path, fresh=True)
+    choose_run.choose(SPEC, **fewer, out=tmp_path, fresh=True)
     assert [each[:2] for each in again.asked] == [("inference", 1), ("inference", 100)]
 
 
 def test_rows_of_another_torch_are_not_mixed(tmp_path, monkeypatch):
     Bench(monkeypatch)
-    choose.choose(SPEC, **ASKED, out=tmp_path)
+    choose_run.choose(SPEC, **ASKED, out=tmp_path)
     now = torch.__version__
     monkeypatch.setattr(torch, "__version__", "2.99.0")
     with pytest.raises(UsageError, match=r"torch .* there, 2\.99\.0 here; name another folder"):
-        choose.choose(SPEC, **ASKED, out=tmp_path)
+        choose_run.choose(SPEC, **ASKED, out=tmp_path)
     assert now != "2.99.0"
 
 
@@ -149,13 +151,13 @@ def test_a_folder_with_other_files_keeps_them(tmp_path, monkeypatch):
     Bench(monkeypatch)
     (tmp_path / "choice.json").write_text('{"mine": 1}', encoding="utf-8")
     with pytest.raises(UsageError, match=r"choice\.json' is not a file of mlpfusion"):
-        choose.choose(SPEC, **ASKED, out=tmp_path)
+        choose_run.choose(SPEC, **ASKED, out=tmp_path)
     (tmp_path / "choice.json").unlink()
     (tmp_path / "inference-9.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UsageError, match=r"holds rows but no plan\.json"):
-        choose.choose(SPEC, **ASKED, out=tmp_path)
+        choose_run.choose(SPEC, **ASKED, out=tmp_path)
     with pytest.raises(UsageError, match="is not a result file of mlpfusion"):
-        choose.choose(SPEC, **ASKED, out=tmp_path, fresh=True)
+        choose_run.choose(SPEC, **ASKED, out=tmp_path, fresh=True)
     assert (tmp_path / "inference-9.json").exists()
 
 

@@ -52,10 +52,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     for name in (
         "mlpfusion.stages.profile.run.profile",
         "mlpfusion.stages.profile.plan.planned",
-        "mlpfusion.tune.check_device",
+        "mlpfusion.stages.tune.run.check_device",
     ):
         monkeypatch.setattr(name, keep)
-    monkeypatch.setattr("mlpfusion.models.choose.choose", keep)
+    monkeypatch.setattr("mlpfusion.stages.choose.run.choose", keep)
     return found
 
 
@@ -158,8 +158,8 @@ def limit_given(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return []
 
     for name in ("check_device", "questions", "check_file"):
-        monkeypatch.setattr(f"mlpfusion.tune.{name}", lambda *_: [])
-    monkeypatch.setattr("mlpfusion.tune.search", search)
+        monkeypatch.setattr(f"mlpfusion.stages.tune.run.{name}", lambda *_: [])
+    monkeypatch.setattr("mlpfusion.stages.tune.run.search", search)
     return found
 
 

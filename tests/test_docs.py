@@ -72,7 +72,7 @@ SLOW = (  # where each verb that measures begins to
     "mlpfusion.workers.supervise.run",
     "mlpfusion.stages.validate.judge.examine.Bench.__enter__",
     "mlpfusion.models.load.load_model",
-    "mlpfusion.tune.check_device",
+    "mlpfusion.stages.tune.run.check_device",
     "mlpfusion.trace.perfetto.serve",
 )
 

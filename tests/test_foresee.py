@@ -15,10 +15,10 @@ from mlpfusion import device as devices
 from mlpfusion.__main__ import main as run_main
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
-from mlpfusion.models import foresee, predict
 from mlpfusion.records.profile import Accuracy, Profile, Row, Traffic
 from mlpfusion.records.traffic import Step
 from mlpfusion.report import foreseen
+from mlpfusion.stages.choose import foresee, predict
 from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 

@@ -200,14 +200,15 @@ def test_what_cannot_be_saved_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, verb: str
 ) -> None:
     if verb == "prove":
-        from mlpfusion.models import load, prove, swap
+        from mlpfusion.models import load, swap
+        from mlpfusion.stages.prove import run as prove_run
 
         proof = msgspec.json.decode(PROOF.read_bytes(), type=Proof)
         handle = SimpleNamespace(swapped=(), refused=())
         monkeypatch.setattr(load, "load_model", lambda *_, **__: None)
         monkeypatch.setattr(load, "random_inputs", lambda *_, **__: None)
         monkeypatch.setattr(swap, "swap", lambda *_, **__: handle)
-        monkeypatch.setattr(prove, "prove", lambda *_, **__: proof)
+        monkeypatch.setattr(prove_run, "prove", lambda *_, **__: proof)
     trace = str(DATA / "h200_compile.json.gz")
     args = {
         "read": ["read", trace],

@@ -9,7 +9,8 @@ import pytest
 import typer
 
 from mlpfusion import cli, device
-from mlpfusion.models import known, predict
+from mlpfusion.models import known
+from mlpfusion.stages.choose import predict
 
 COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
 # Arguments with which a verb comes to look at its options.

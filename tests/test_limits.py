@@ -13,8 +13,11 @@ import typer
 import mlpfusion
 from mlpfusion import cli, limits
 from mlpfusion.errors import UsageError
-from mlpfusion.models import choose, foresee, load, prove
+from mlpfusion.models import load
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages.choose import foresee
+from mlpfusion.stages.choose import run as choose_run
+from mlpfusion.stages.prove import run as prove_run
 from mlpfusion.stages.trace import run
 from mlpfusion.stages.validate import run as validate_run
 from mlpfusion.trace import perfetto
@@ -121,7 +124,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "MLPSpec": (MLPSpec, {"hidden_size": 8, "intermediate_size": 8}),
     "Workload": (Workload, {"spec": SPEC, "batch": 1, "seq": 1}),
     "profile": (mlpfusion.profile, {"workload": WORK, "backends": ["eager"], "device": "cpu"}),
-    "choose": (choose.choose, {"model": SPEC, "backends": ["eager"], "device": "cpu"}),
+    "choose": (choose_run.choose, {"model": SPEC, "backends": ["eager"], "device": "cpu"}),
     "foresee": (foresee.foresee, {"model": SPEC, "card": "NVIDIA H200"}),
     "validate": (validate_run.validate, {"targets": ["eager"], "device": "cpu"}),
     "self_test": (validate_run.self_test, {"device": "cpu"}),
@@ -209,4 +212,4 @@ def test_prove_has_a_range_for_rounds_and_seed() -> None:
     for name in ("rounds", "seed"):
         for value in BAD_INTEGERS:
             with pytest.raises(UsageError, match=f"{name} must be an integer from 0 to"):
-                prove.prove(Handle(), {}, **{name: value})  # type: ignore[arg-type]
+                prove_run.prove(Handle(), {}, **{name: value})  # type: ignore[arg-type]

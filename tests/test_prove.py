@@ -18,10 +18,11 @@ from torch.nn import functional
 
 from mlpfusion import cli
 from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError, UsageError
-from mlpfusion.models import compare, load
+from mlpfusion.models import load
 from mlpfusion.models.swap import swap
 from mlpfusion.records.proof import Proof
 from mlpfusion.report.proof import render
+from mlpfusion.stages.prove import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable

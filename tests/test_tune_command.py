@@ -13,11 +13,12 @@ import pytest
 import torch
 from mlpfusion_kernels.gate_up import tuned
 
-from mlpfusion import cli, tune
+from mlpfusion import cli
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import tuning as tuning_records
 from mlpfusion.records.profile import Environment
 from mlpfusion.report import tuning as report
+from mlpfusion.stages.tune import run as tune_run
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
 GPU, HERE, SPEC = (made_here[name] for name in ("GPU", "HERE", "SPEC"))
@@ -30,7 +31,7 @@ Fake, searched = (made_here[name] for name in ("Fake", "searched"))
 
 
 def told(file: Path) -> tuning_records.Tuning:
-    asked = tune.questions(SPEC, [64, 256, 4096, 8192], "inference")
+    asked = tune_run.questions(SPEC, [64, 256, 4096, 8192], "inference")
     broken = Fake({SHIPPED: 100.0, FAST: 90.0})
     broken.interrupt = MeasurementError("no\ngraph")
     benches = (
@@ -63,7 +64,7 @@ def test_the_table_shows_shipped_best_and_the_speedup(file: Path) -> None:
     assert lines["256"].endswith("shipped")
     assert lines["4096"].endswith("–  shipped")
     assert lines["8192"].endswith("–")
-    for wanted in (HERE.name, "torch 2.11", "L2 cold", "95%", f"left out: {tune.describe(WRONG)}: wrong: by far"):
+    for wanted in (HERE.name, "torch 2.11", "L2 cold", "95%", f"left out: {tune_run.describe(WRONG)}: wrong: by far"):
         assert wanted in text
     assert "forward, 8192 tokens: failed: no graph" in text
 
@@ -97,7 +98,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fake]:
     benches: dict[str, Fake] = {}
     monkeypatch.setattr("mlpfusion.device.detect", lambda kind: GPU)
     monkeypatch.setattr("mlpfusion.environment.machine._nvidia_smi", lambda device: (None, None, None))
-    monkeypatch.setattr(tune, "_bench", lambda question, device: benches[str(question.tokens)])
+    monkeypatch.setattr(tune_run, "_bench", lambda question, device: benches[str(question.tokens)])
     return benches
 
 
@@ -189,7 +190,7 @@ def test_a_run_prints_its_table_and_says_what_was_saved(
     gpu |= {"256": Fake({SHIPPED: 100.0, FAST: 90.0}), "8192": Fake({SHIPPED: 100.0, SLOW: 120.0})}
     code, out, err = run(capsys, "--tokens", "256,8192")
     assert code == 0
-    assert tune.describe(FAST) in out
+    assert tune_run.describe(FAST) in out
     assert err.splitlines()[-1] == f"1 faster configuration saved in {file}"
     assert forward(m=256) == FAST
 
@@ -209,7 +210,7 @@ def test_an_interrupt_prints_what_is_finished(
     gpu["8192"].interrupt = KeyboardInterrupt()
     code, out, err = run(capsys, "--tokens", "256,8192")
     assert code == 130
-    assert tune.describe(FAST) in out
+    assert tune_run.describe(FAST) in out
     last = err.splitlines()[-1]
     assert last == f"mlpfusion: interrupted; 1 of 2 searches had finished; 1 faster configuration saved in {file}"
     assert tuned.entry_of(tuned.parse(file.read_bytes())[0]).config == FAST
@@ -222,7 +223,7 @@ def test_what_memory_does_not_hold_fails_its_row_alone(
     gpu["8192"].interrupt = torch.OutOfMemoryError("CUDA out of memory")
     code, out, err = run(capsys, "--tokens", "256,8192")
     assert code == 1
-    assert tune.describe(FAST) in out
+    assert tune_run.describe(FAST) in out
     assert "forward, 8192 tokens: failed: OutOfMemoryError: CUDA out of memory" in out
     assert err.splitlines()[-1] == f"1 faster configuration saved in {file}"
     assert forward(m=256) == FAST
@@ -260,17 +261,17 @@ def test_a_fault_of_the_program_costs_no_finished_row(
     capsys: pytest.CaptureFixture[str], gpu: dict[str, Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu |= {str(m): Fake({SHIPPED: 100.0, FAST: 90.0}) for m in (64, 256)}
-    keep = tune.keep
+    keep = tune_run.keep
 
-    def faulty(path: Path, found: tune.Found, card: object) -> None:
+    def faulty(path: Path, found: tune_run.Found, card: object) -> None:
         if found.answer.question.tokens == 256:
             raise ZeroDivisionError
         keep(path, found, card)
 
-    monkeypatch.setattr(tune, "keep", faulty)
+    monkeypatch.setattr(tune_run, "keep", faulty)
     with pytest.raises(ZeroDivisionError):
         cli.main(("tune", "--tokens", "64,256"))
-    assert tune.describe(FAST) in capsys.readouterr().out
+    assert tune_run.describe(FAST) in capsys.readouterr().out
 
 
 def test_nothing_is_tuned_by_a_call() -> None:

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from mlpfusion_kernels import reload_tuned
 from mlpfusion_kernels.gate_up import tuned
 
-from mlpfusion import limits, tune
+from mlpfusion import limits
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records import tuning
+from mlpfusion.stages.tune import run
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
 HERE, OTHER, QUESTION = (made_here[name] for name in ("HERE", "OTHER", "QUESTION"))
@@ -43,7 +44,7 @@ def keep(file: Path, config: Any, version: str | None = None, question: tuning.Q
             patched.setattr(tuned, "kernels_version", lambda: version)
         answer = tuning.Answer(question=question, shipped="shipped", kept=config is not None)
         file.parent.mkdir(exist_ok=True)
-        tune.keep(file, tune.Found(answer, config), HERE)
+        run.keep(file, run.Found(answer, config), HERE)
 
 
 # ---- versions --------------------------------------------------------------------------------------------------------
@@ -83,9 +84,9 @@ def test_of_each_question_the_newest_kernels_stay(file: Path, found: list[tuple[
     file.unlink(missing_ok=True)
     wanted: dict[int, list[str]] = {256: [], 8192: []}
     for version, tokens, is_faster in found:
-        question = tune.questions(made_here["SPEC"], [tokens], "inference")[0]
+        question = run.questions(made_here["SPEC"], [tokens], "inference")[0]
         keep(file, FAST if is_faster else None, version, question)
-        others = [one for one in wanted[tokens] if one != version][-tune.OTHER_KERNELS :]
+        others = [one for one in wanted[tokens] if one != version][-run.OTHER_KERNELS :]
         wanted[tokens] = others + [version] * is_faster
     left = entries(file) if file.exists() else []
     assert {m: [one["kernels"] for one in left if one["tokens"] == m] for m in wanted} == wanted
@@ -117,7 +118,7 @@ def _write(which: int, file: Path, barrier: Any) -> None:
 
 
 def _hold(file: Path, ready: Any) -> None:
-    with tune._alone(file):
+    with run._alone(file):
         ready.set()
         signal.pause()
 
@@ -148,7 +149,7 @@ def test_a_killed_process_leaves_no_lock_and_one_that_keeps_it_is_named(
     holder.start()
     try:
         assert ready.wait(60)
-        monkeypatch.setattr(tune, "LOCK_S", 0.0)
+        monkeypatch.setattr(run, "LOCK_S", 0.0)
         with pytest.raises(MlpfusionError, match=r"another process holds '.*tuned.json.lock'"):
             keep(file, FAST)
         assert not file.exists()
@@ -163,7 +164,7 @@ def test_a_link_and_its_file_have_one_lock(file: Path, tmp_path: Path) -> None:
     keep(file, FAST)
     link = tmp_path / "link.json"
     link.symlink_to(file)
-    with tune._alone(link), file.with_name("tuned.json.lock").open("ab") as lock, pytest.raises(BlockingIOError):
+    with run._alone(link), file.with_name("tuned.json.lock").open("ab") as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     keep(link, EVEN)
     assert link.is_symlink()
@@ -174,17 +175,17 @@ def test_a_link_and_its_file_have_one_lock(file: Path, tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_is_one_line_before_any_search(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.with_name("tuned.json.lock").mkdir(parents=True)
     with pytest.raises(MlpfusionError, match=r"cannot lock '.*tuned.json.lock': Is a directory"):
-        tune.check_file()
+        run.check_file()
     file.with_name("tuned.json.lock").rmdir()
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with pytest.raises(UsageError, match="no POSIX locks here, without which it is not kept"):
-        tune.check_file()
+        run.check_file()
 
 
 def test_what_is_no_regular_file_is_refused_before_any_search(file: Path) -> None:
     file.parent.mkdir()
     os.mkfifo(file)
     with pytest.raises(UsageError, match="is not a regular file"):
-        tune.check_file()
+        run.check_file()
     with pytest.raises(UsageError, match="it is not a regular file"):
         keep(file, FAST)

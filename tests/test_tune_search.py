@@ -17,10 +17,10 @@ from mlpfusion_kernels.gate_up.configs import choose, choose_backward
 from mlpfusion_kernels.gate_up.decode import StreamTile
 from mlpfusion_kernels.gate_up.limits import DIRECTIONS, decode_refusal, refusal
 
-from mlpfusion import tune
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.measure import clocks, tuner
+from mlpfusion.measure import clocks
 from mlpfusion.records import tuning
+from mlpfusion.stages.tune import measure, run
 
 made_here = runpy.run_path(str(Path(__file__).with_name("tunings_made.py")))
 BF16, CARDS, GPU, HERE, SHAPE, SPEC = (made_here[name] for name in ("BF16", "CARDS", "GPU", "HERE", "SHAPE", "SPEC"))
@@ -69,11 +69,11 @@ def test_what_is_faster_is_kept_and_in_use_at_once(file: Path) -> None:
     bench = Fake({SHIPPED: 100.0, SLOW: 120.0, FAST: 90.0, WRONG: 1.0}, {WRONG: "wrong"})
     said: list[str] = []
     (answer,) = searched(file, bench, on_event=said.append)
-    assert (answer.kept, answer.best, answer.shipped) == (True, tune.describe(FAST), tune.describe(SHIPPED))
+    assert (answer.kept, answer.best, answer.shipped) == (True, run.describe(FAST), run.describe(SHIPPED))
     assert answer.ratio.median == pytest.approx(0.9)
     assert answer.ratio.high < 1
-    assert [(one.config, one.reason) for one in answer.left_out] == [(tune.describe(WRONG), "wrong")]
-    assert f"left out: {tune.describe(WRONG)}: wrong" in said
+    assert [(one.config, one.reason) for one in answer.left_out] == [(run.describe(WRONG), "wrong")]
+    assert f"left out: {run.describe(WRONG)}: wrong" in said
     assert warned() == (FAST, [])
     assert all(WRONG not in configs for configs in bench.raced)
     assert bench.raced[-1] == (SHIPPED, FAST)  # fresh rounds for these two alone
@@ -81,7 +81,7 @@ def test_what_is_faster_is_kept_and_in_use_at_once(file: Path) -> None:
 
 def test_what_is_within_the_noise_is_not(file: Path) -> None:
     (answer,) = searched(file, Fake({SHIPPED: 100.0, EVEN: 99.5}, noise=0.03))
-    assert (answer.best, answer.kept) == (tune.describe(EVEN), False)
+    assert (answer.best, answer.kept) == (run.describe(EVEN), False)
     assert answer.ratio.low < 1 < answer.ratio.high
     assert not file.exists()
 
@@ -100,7 +100,7 @@ def test_what_fits_one_activation_alone_is_not_kept(file: Path) -> None:
     bench = Fake({SHIPPED: 100.0, FAST: 80.0, EVEN: 90.0})
     bench.fits_no_other_activation = {FAST}
     (answer,) = searched(file, bench)
-    assert answer.best == tune.describe(EVEN)
+    assert answer.best == run.describe(EVEN)
     assert forward() == EVEN
 
 
@@ -113,7 +113,7 @@ def test_without_time_the_rest_is_not_tried_and_counted(file: Path) -> None:
 
 
 def test_time_that_one_search_leaves_is_the_next_ones(file: Path) -> None:
-    asked = tune.questions(SPEC, [256, 8192], "inference")
+    asked = run.questions(SPEC, [256, 8192], "inference")
     first = Fake({SHIPPED: 100.0, FAST: 90.0})
     second = Fake({SHIPPED: 100.0} | {OTHER._replace(group=group): 90.0 + group for group in range(1, 41)})
     _, answer = searched(file, first, second, asked=asked, limit_s=40, now=lambda: first.seconds + second.seconds)
@@ -121,7 +121,7 @@ def test_time_that_one_search_leaves_is_the_next_ones(file: Path) -> None:
 
 
 def test_a_search_that_fails_says_so_and_the_next_goes_on(file: Path) -> None:
-    asked = tune.questions(SPEC, [256, 8192], "inference")
+    asked = run.questions(SPEC, [256, 8192], "inference")
     broken = Fake({SHIPPED: 100.0, FAST: 90.0})
     broken.interrupt = MeasurementError("no graph")
     failed, answer = searched(file, broken, Fake({SHIPPED: 100.0, FAST: 90.0}), asked=asked)
@@ -156,8 +156,8 @@ def test_whatever_a_search_fails_with_the_next_goes_on(file: Path, error: Except
         return broken
 
     file.parent.mkdir()
-    asked = tune.questions(SPEC, [256, 8192], "inference")
-    failed, answer = tune.search(asked, GPU, file, bench=bench)
+    asked = run.questions(SPEC, [256, 8192], "inference")
+    failed, answer = run.search(asked, GPU, file, bench=bench)
     assert (failed.reason, failed.kept) == (reason, False)
     assert answer.kept
 
@@ -174,12 +174,12 @@ def test_the_memory_of_one_search_is_free_for_the_next(file: Path) -> None:
         return made
 
     file.parent.mkdir()
-    answers = list(tune.search(tune.questions(SPEC, [32, 64, 256], "inference"), GPU, file, bench=bench))
+    answers = list(run.search(run.questions(SPEC, [32, 64, 256], "inference"), GPU, file, bench=bench))
     assert [answer.kept for answer in answers] == [True, False, True]
 
 
 def test_an_interrupt_leaves_what_is_finished(file: Path) -> None:
-    asked = tune.questions(SPEC, [256, 8192], "inference")
+    asked = run.questions(SPEC, [256, 8192], "inference")
     late = Fake({SHIPPED: 100.0, FAST: 90.0})
     late.interrupt = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -193,14 +193,14 @@ def test_a_few_tokens_get_the_best_of_both_kernels(file: Path) -> None:
     both = gate_up._replace(down=down.down)
     bench = Fake({STREAM: 10.0, gate_up: 9.0, down: 9.5, both: 8.0})
     bench.candidates.remove(both)
-    (answer,) = searched(file, bench, asked=tune.questions(SPEC, [4], "inference"))
-    assert answer.best == tune.describe(both)
+    (answer,) = searched(file, bench, asked=run.questions(SPEC, [4], "inference"))
+    assert answer.best == run.describe(both)
     assert tuned.decode_config(HERE, BF16, 4, *SHAPE[1:]) == both
 
 
 def test_what_is_asked_for_which_tokens_and_mode() -> None:
     def asked(*tokens: int, mode: Any) -> list[tuple[str, int]]:
-        return [(one.direction, one.tokens) for one in tune.questions(SPEC, tokens, mode)]
+        return [(one.direction, one.tokens) for one in run.questions(SPEC, tokens, mode)]
 
     assert asked(1, 256, mode="inference") == [("decode", 1), ("forward", 256)]
     assert asked(16, 17, mode="training") == [("decode", 16), ("backward", 16), ("training", 17), ("backward", 17)]
@@ -229,7 +229,7 @@ def products(dtype: torch.dtype, *, seed: int = 0, order: Any = lambda parts: pa
 def test_sums_in_another_order_are_no_fault(dtype: torch.dtype, seed: int) -> None:
     right = products(dtype, seed=seed)
     other = products(dtype, seed=seed, order=lambda parts: parts.flip(0).cumsum(0)[-1])
-    assert tuner.difference(other, right, 512) is None
+    assert measure.difference(other, right, 512) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -246,12 +246,12 @@ def test_sums_in_another_order_are_no_fault(dtype: torch.dtype, seed: int) -> No
 )
 def test_other_values_are(dtype: torch.dtype, fault: Any) -> None:
     right = products(dtype)
-    assert str(tuner.difference(fault(*right), right, 512)).startswith("wrong: off by ")
+    assert str(measure.difference(fault(*right), right, 512)).startswith("wrong: off by ")
 
 
 def test_a_sum_without_its_last_terms_is_a_fault() -> None:
     right = products(torch.bfloat16)
-    assert tuner.difference(products(torch.bfloat16, order=lambda parts: parts[:-1].sum(0)), right, 512) is not None
+    assert measure.difference(products(torch.bfloat16, order=lambda parts: parts[:-1].sum(0)), right, 512) is not None
 
 
 def test_a_kernel_that_could_not_be_loaded_spills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,9 +259,9 @@ def test_a_kernel_that_could_not_be_loaded_spills_nothing(monkeypatch: pytest.Mo
     kernel = SimpleNamespace(device_caches={0: ({"one": loaded, "other": refused},)})
     module = SimpleNamespace(gate_up_kernel=kernel, unrelated=1)
     monkeypatch.setitem(sys.modules, "mlpfusion_kernels.gate_up_of_this_test", module)
-    assert tuner._spills(0)[7] == 3
-    assert None not in tuner._spills(0)
-    assert 7 not in tuner._spills(1)
+    assert measure._spills(0)[7] == 3
+    assert None not in measure._spills(0)
+    assert 7 not in measure._spills(1)
 
 
 def test_replays_alone_are_sampled_in_new_orders(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from mlpfusion_kernels.gate_up.configs import Card, Config, choose
 from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
 from mlpfusion_kernels.gate_up.tuned import Entry, Key, kernels_version
 
-from mlpfusion import tune
 from mlpfusion.device import Device
 from mlpfusion.records.profile import Samples
 from mlpfusion.spec import MLPSpec
+from mlpfusion.stages.tune import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,7 +85,7 @@ def warned(ask: Any = forward) -> tuple[Any, list[str]]:
 
 
 FAST, SLOW, WRONG, EVEN = (OTHER._replace(group=group) for group in (2, 4, 16, 32))
-QUESTION = tune.questions(SPEC, [8192], "inference")[0]
+QUESTION = run.questions(SPEC, [8192], "inference")[0]
 
 
 class Fake:
@@ -132,4 +132,4 @@ SHIPPED = choose(HERE, BF16, *SHAPE)
 def searched(file: Path, *benches: Fake, asked: Sequence[tuning.Question] = (QUESTION,), **options: Any) -> list[Any]:
     left = list(benches)
     file.parent.mkdir(exist_ok=True)
-    return list(tune.search(asked, GPU, file, bench=lambda *_: left.pop(0), **options))
+    return list(run.search(asked, GPU, file, bench=lambda *_: left.pop(0), **options))

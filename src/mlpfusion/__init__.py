@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mlpfusion.errors import NothingSwappedError as NothingSwappedError
     from mlpfusion.errors import UnknownBackendError as UnknownBackendError
     from mlpfusion.errors import UsageError as UsageError
-    from mlpfusion.models.choose import choose as choose
     from mlpfusion.models.restore import restore as restore
     from mlpfusion.models.swap import Handle as Handle
     from mlpfusion.models.swap import swap as swap
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from mlpfusion.report.table import render as render
     from mlpfusion.spec import MLPSpec as MLPSpec
     from mlpfusion.spec import Workload as Workload
+    from mlpfusion.stages.choose.run import choose as choose
     from mlpfusion.stages.profile.run import profile as profile
     from mlpfusion.stages.trace.run import diff as diff
     from mlpfusion.stages.trace.run import record as record
@@ -71,7 +71,7 @@ _HOMES = {
         "UnknownBackendError",
         "UsageError",
     ),
-    "models.choose": ("choose",),
+    "stages.choose.run": ("choose",),
     "models.restore": ("restore",),
     "models.swap": ("Handle", "swap"),
     "module": ("GatedMLP", "PackedGatedMLP"),

@@ -229,8 +229,8 @@ def _predict(
       NVIDIA H200
     """
     from mlpfusion import spec
-    from mlpfusion.models import predict
     from mlpfusion.report import predicted
+    from mlpfusion.stages.choose import predict
     from mlpfusion.storage import results
 
     spec.one_of("format", fmt, ("text", "github"))

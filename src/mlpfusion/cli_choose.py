@@ -130,16 +130,16 @@ class _How(TypedDict):
 def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How) -> int:
     """Choose by what is measured here, or foresee for a card that is not."""
     from mlpfusion import spec
-    from mlpfusion.models import choose
     from mlpfusion.report import choice as report
+    from mlpfusion.stages.choose import run
 
-    by = None if clock is None else spec.one_of("clock", clock, choose.CLOCKS)
-    cards = choose.card_away(device)
+    by = None if clock is None else spec.one_of("clock", clock, run.CLOCKS)
+    cards = run.card_away(device)
     if cards and by is not None:
         raise UsageError(f"--clock {by} does not go with --device {device}: no clock ran on a card that is not here")
     if cards:
         return _foresee(asked, cards, fmt, how)
-    made = choose.choose(asked, device=device, clock=by, **how)
+    made = run.choose(asked, device=device, clock=by, **how)
     say(f"saved in {how['out'] / 'choice.json'}", sys.stderr)
     write_out(report.render(made, fmt))
     return OK if made.ranges else FAILED
@@ -147,8 +147,8 @@ def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How) -> int:
 
 def _foresee(asked: Model, cards: Sequence[str], fmt: str, how: _How) -> int:
     """Predict for the first of the cards that are meant, and say so."""
-    from mlpfusion.models import foresee
     from mlpfusion.report import foreseen
+    from mlpfusion.stages.choose import foresee
 
     found = foresee.foresee(asked, cards[0], **how)
     also = f"; the name also fits {' and '.join(cards[1:])}" if cards[1:] else ""

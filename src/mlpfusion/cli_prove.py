@@ -59,7 +59,7 @@ def _prove(
     target = None if json is None else results.check_file(path_in("--json", json), kind="proof")
     here = devices.detect(device)
     from mlpfusion.models import load, swap
-    from mlpfusion.models.prove import prove
+    from mlpfusion.stages.prove.run import prove
 
     made = load.load_model(path_in("MODEL", model), device=here.kind, dtype=asked, layers=number_of_layers, seed=0)
     say(f"prove: built {type(made).__name__} on {here.name}", sys.stderr)

@@ -67,24 +67,24 @@ def _tune(
     asked_mode: spec.Mode = spec.one_of("mode", mode, spec.MODES)
     limit_s = seconds("--time-limit", "600" if time_limit is None else time_limit)
     from mlpfusion import device as devices
-    from mlpfusion import tune
     from mlpfusion.report import tuning
+    from mlpfusion.stages.tune import run
     from mlpfusion.workers import interrupts
 
     here = devices.detect(device)
-    tune.check_device(asked_spec, here)
-    questions = tune.questions(asked_spec, counts, asked_mode)
-    path = tune.check_file()
+    run.check_device(asked_spec, here)
+    questions = run.questions(asked_spec, counts, asked_mode)
+    path = run.check_file()
     answers: list[Answer] = []
     stopped: BaseException | None = None
     try:
         with interrupts.stoppable():
-            for answer in tune.search(questions, here, path, limit_s=limit_s, on_event=_report):
+            for answer in run.search(questions, here, path, limit_s=limit_s, on_event=_report):
                 answers.append(answer)
     except (KeyboardInterrupt, Exception) as error:  # whatever it is, the finished answers took long
         stopped = error
     if answers:
-        write_out(tuning.render(tune.record(answers, here, path), fmt))
+        write_out(tuning.render(run.record(answers, here, path), fmt))
     if stopped is not None:
         done = f"{len(answers)} of {len(questions)} searches had finished; {_kept(answers)} in {path}"
         if isinstance(stopped, KeyboardInterrupt):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from mlpfusion import GatedMLP, MLPSpec
 from mlpfusion.errors import BackendUnavailableError
-from mlpfusion.models import choose
+from mlpfusion.stages.choose import run
 from mlpfusion.storage import choice as choice_storage
 
 TOKENS = (1, 256, 2048)
@@ -19,7 +19,7 @@ SPEC = MLPSpec(hidden_size=768, intermediate_size=3072)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("choice")
-    return choose.choose(SPEC, tokens=TOKENS, backends=BACKENDS, rounds=20, out=out), out / "choice.json"
+    return run.choose(SPEC, tokens=TOKENS, backends=BACKENDS, rounds=20, out=out), out / "choice.json"
 
 
 def test_each_point_has_a_winner_with_times_and_memory(made):

@@ -9,10 +9,11 @@ from mlpfusion_kernels.gate_up import launch, tuned
 from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.search import candidates
 
-from mlpfusion import cli, tune
+from mlpfusion import cli
 from mlpfusion.device import detect
-from mlpfusion.measure.tuner import Bench
 from mlpfusion.spec import MLPSpec
+from mlpfusion.stages.tune import run
+from mlpfusion.stages.tune.measure import Bench
 
 CUDA = torch.device("cuda")
 SPEC = MLPSpec(hidden_size=256, intermediate_size=512)
@@ -27,7 +28,7 @@ def file(tmp_path, monkeypatch):
 
 
 def bench(tokens, direction=None, spec=SPEC, mode="inference"):
-    asked = tune.questions(spec, [tokens], mode)
+    asked = run.questions(spec, [tokens], mode)
     question = next(one for one in asked if direction in (None, one.direction))
     return Bench(question, detect("cuda"))
 

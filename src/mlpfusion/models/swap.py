@@ -119,7 +119,7 @@ class Handle:
 
     def prove(self, inputs: Mapping[str, Any] | Tensor, **options: Any) -> Proof:
         """What the swap changed for these inputs, in numbers, time, memory and kernels; see `models.prove.prove`."""
-        from mlpfusion.models.prove import prove
+        from mlpfusion.stages.prove.run import prove
 
         return prove(self, inputs, **options)
 

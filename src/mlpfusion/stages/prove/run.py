@@ -19,7 +19,6 @@ from mlpfusion.backend import first_line
 from mlpfusion.device import describe
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
-from mlpfusion.models import compare, cost
 from mlpfusion.records.proof import (
     SCHEMA,
     Gradients,
@@ -33,6 +32,7 @@ from mlpfusion.records.proof import (
     Speed,
 )
 from mlpfusion.spec import MODES, one_of
+from mlpfusion.stages.prove import compare, cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable

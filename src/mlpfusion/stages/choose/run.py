@@ -13,9 +13,10 @@ from mlpfusion import device as devices
 from mlpfusion import limits, spec
 from mlpfusion.environment import conditions, provenance
 from mlpfusion.errors import UsageError
-from mlpfusion.models import decide, known, rows
-from mlpfusion.models.time_left import TimeLeft
+from mlpfusion.models import known
 from mlpfusion.records.choice import SCHEMA, Choice, ClockName, Model, Plan
+from mlpfusion.stages.choose import decide, rows
+from mlpfusion.stages.choose.eta import TimeLeft
 from mlpfusion.stages.profile import run
 from mlpfusion.storage import choice as choice_storage
 from mlpfusion.storage.files import alone

@@ -179,9 +179,9 @@ def _reason(error: Exception) -> str:
 
 
 def _bench(question: Question, device: Device) -> Bench:
-    from mlpfusion.measure import tuner  # torch
+    from mlpfusion.stages.tune import measure  # torch
 
-    return tuner.Bench(question, device)
+    return measure.Bench(question, device)
 
 
 def answer(

@@ -12,20 +12,21 @@ from mlpfusion import device as devices
 from mlpfusion import limits
 from mlpfusion.device import Peaks
 from mlpfusion.errors import UsageError
-from mlpfusion.models import choose, decide, predict, rows
-from mlpfusion.models.predict import Efficiency
 from mlpfusion.records.choice import Model
 from mlpfusion.records.profile import Record
 from mlpfusion.spec import MLPSpec, Mode
+from mlpfusion.stages.choose import decide, predict, rows
+from mlpfusion.stages.choose import run as choose_run
+from mlpfusion.stages.choose.predict import Efficiency
 from mlpfusion.storage.files import alone
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from mlpfusion.models.predict import Predicted
     from mlpfusion.records.profile import Profile, Row
     from mlpfusion.spec import Dtype, Workload
+    from mlpfusion.stages.choose.predict import Predicted
     from mlpfusion.stages.profile import run
 
 SCHEMA: Final = 1
@@ -80,13 +81,13 @@ def foresee(
     model: str | os.PathLike[str] | Model | MLPSpec,
     card: str,
     *,
-    tokens: Sequence[int] = choose.TOKENS,
+    tokens: Sequence[int] = choose_run.TOKENS,
     modes: Sequence[Mode] = ("inference",),
     tp: int = 1,
     dtype: Dtype | None = None,
     backends: Sequence[str] | None = None,
     out: str | os.PathLike[str] | None = None,
-    rounds: int = choose.ROUNDS,
+    rounds: int = choose_run.ROUNDS,
     time_limit_s: float = 600.0,
     fresh: bool = False,
     on_event: Callable[[run.Progress], None] | None = None,
@@ -103,11 +104,11 @@ def foresee(
     limits.whole("rounds", rounds, limits.ROUNDS)
     limits.seconds("time_limit_s", time_limit_s)
     peaks = predict.peaks_of(card)
-    asked, folder = choose.model_asked(model, dtype), None if out is None else Path(out)
+    asked, folder = choose_run.model_asked(model, dtype), None if out is None else Path(out)
     if asked.spec.dtype == "float32":
         raise UsageError("float32 has no peak among the known cards; valid: bfloat16, float16")
     names = None if backends is None else [registry.check_name(name) for name in backends]
-    work = choose.workloads(asked, tokens, modes, tp)
+    work = choose_run.workloads(asked, tokens, modes, tp)
     found = None if fresh else _whole(folder, work, names)
     if found is None:
         here = replace(devices.detect(), interpreted=False)
@@ -115,7 +116,7 @@ def foresee(
             where = "" if folder is None else f" in {str(folder)!r}"
             raise UsageError(f"nothing to predict {card} from: no GPU is here to measure, and no whole rows are{where}")
         with alone(folder):
-            found = choose.measure(
+            found = choose_run.measure(
                 work,
                 registry.names() if names is None else names,
                 here,

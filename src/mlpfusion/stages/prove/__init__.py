@@ -1,0 +1,1 @@
+"""Proves what a swap changed in a model."""

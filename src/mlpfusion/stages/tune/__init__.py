@@ -1,0 +1,1 @@
+"""Searches for faster configurations of the fused kernels."""
