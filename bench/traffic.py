@@ -18,7 +18,8 @@ import msgspec
 from mlpfusion import backend, device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.records.profile import Profile
-from mlpfusion.report import predicted, table
+from mlpfusion.report import prediction
+from mlpfusion.report.profile import table
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.choose import predict
 from mlpfusion.stages.profile import run
@@ -86,7 +87,7 @@ def shown(profile: Profile) -> str:
     made: str = tabulate([judged(row) for row in profile.rows], heads, disable_numparse=True)
     parts = [table.render(profile, full=True), made]
     try:
-        parts.append(predicted.render(predict.predict(profile), "text"))
+        parts.append(prediction.render(predict.predict(profile), "text"))
     except MlpfusionError as error:
         parts.append(f"no prediction: {error}")
     return "\n\n".join(parts)

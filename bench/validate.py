@@ -26,8 +26,8 @@ from mlpfusion import backend, device
 from mlpfusion.environment import machine, provenance
 from mlpfusion.records.profile import Environment
 from mlpfusion.records.validation import SCHEMA, Control, Judged, SelfTest, Verdict
-from mlpfusion.report import controls as control_report
-from mlpfusion.report import verdict as verdict_report
+from mlpfusion.report import self_test as control_report
+from mlpfusion.report import validation as verdict_report
 from mlpfusion.stages.validate.judge import examine, self_test
 from mlpfusion.stages.validate.judge.exam import Asked
 

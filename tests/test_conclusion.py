@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from mlpfusion import cli
 from mlpfusion.backend import BUILT_IN
 from mlpfusion.records.profile import Clock, Clocks, Profile, Ratio, Row
-from mlpfusion.report.conclusion import MOST_LINES
-from mlpfusion.report.table import render
+from mlpfusion.report.profile.conclusion import MOST_LINES
+from mlpfusion.report.profile.table import render
 from mlpfusion.storage import results
 
 ROOT = Path(__file__).parents[1]

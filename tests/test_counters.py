@@ -15,7 +15,7 @@ from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Intermediate, Step
-from mlpfusion.report.table import render
+from mlpfusion.report.profile.table import render
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import run
 from mlpfusion.traffic import counters as counters_traffic
@@ -327,7 +327,7 @@ def test_the_table_shows_measured_beside_derived():
     found = counters_traffic.with_counters(
         made, {"eager": tuple(KernelBytes(n, 10**8, 10**8) for n in ("nvjet_a", GELU, "nvjet_b"))}, {}, GPU
     )
-    from mlpfusion.report.columns import all_columns
+    from mlpfusion.report.profile.columns import all_columns
 
     shown = {column.key: column.text(found) for column in all_columns()}
     assert shown["hbm_bytes"].endswith("/ 600")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion.records.profile import Clock, Clocks, Kernel, Launches, Row
-from mlpfusion.report import difference
+from mlpfusion.report import diff as diff_report
 from mlpfusion.trace.analysis.summary import read
 from mlpfusion.trace.diff.calls import diff
 from mlpfusion.trace.diff.pairs import pair
@@ -218,7 +218,7 @@ def test_an_incomplete_side_has_no_times() -> None:
     assert {pair.difference_us for pair in found.kernels} == {None}
     assert {pair.b.time_us for pair in found.kernels if pair.b} == {None}
     assert all(pair.a.time_us for pair in found.kernels if pair.a)
-    page = difference.render(found)
+    page = diff_report.render(found)
     assert page.splitlines()[3] == said
     assert page.count(said) == 1
     assert diff(broken, whole).summary[0] == "a" + said[1:]
@@ -244,11 +244,11 @@ def test_a_row_of_a_cpu() -> None:
 def test_kernel_times_come_with_their_spread(tmp_path: Path) -> None:
     made: Any = Timeline()
     one = read(made.mlp(1000).write(tmp_path))
-    found = difference.render(diff(one, one))
+    found = diff_report.render(diff(one, one))
     assert found.count("5.00 (one call)") == 2 * 5
     made.mlp(2000)
-    assert "5.00 [5.00–5.00]" in difference.render(diff(one, read(made.write(tmp_path))))
-    few = difference.render(diff(row("a", EAGER, (1.0,)), row("b", EAGER, (2.0,))))
+    assert "5.00 [5.00–5.00]" in diff_report.render(diff(one, read(made.write(tmp_path))))
+    few = diff_report.render(diff(row("a", EAGER, (1.0,)), row("b", EAGER, (2.0,))))
     assert "10.0" not in few.split("Kernels")[1].split("Times")[0]
 
 

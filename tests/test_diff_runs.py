@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mlpfusion.report import difference
+from mlpfusion.report import diff
 from mlpfusion.stages.trace import run
 from mlpfusion.storage import results
 
@@ -32,7 +32,7 @@ def test_two_runs_say_what_their_intervals_lack(tmp_path: Path) -> None:
         found = run.diff(f"{RESULT}:eager", b)
         assert [reason for reason in found.reasons if "not from run to run" in reason]
         assert not [reason for reason in found.reasons if "different environments" in reason]
-        assert "not from run to run" in difference.render(found, "text").replace("\n", " ")
+        assert "not from run to run" in diff.render(found, "text").replace("\n", " ")
     same = run.diff(f"{RESULT}:eager", f"{RESULT}:eager")
     assert not [reason for reason in same.reasons if "run to run" in reason]
 

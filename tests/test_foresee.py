@@ -17,7 +17,7 @@ from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import Accuracy, Profile, Row, Traffic
 from mlpfusion.records.traffic import Step
-from mlpfusion.report import foreseen
+from mlpfusion.report import foresight
 from mlpfusion.stages.choose import foresee, predict
 from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
@@ -192,7 +192,7 @@ def test_the_command_heads_it_as_predicted_in_four_formats(tmp_path, monkeypatch
     assert others
     assert max(others) < 1
     read = msgspec.json.decode(shown["json"], type=foresee.Foresight)
-    assert foreseen.render(read) == shown["text"]
+    assert foresight.render(read) == shown["text"]
     assert [each.name for each in tmp_path.iterdir()] == ["inference-8192.json"]
     with pytest.raises(UsageError, match="unknown format 'html'"):
-        foreseen.render(read, "html")
+        foresight.render(read, "html")

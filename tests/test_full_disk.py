@@ -21,7 +21,7 @@ from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
 from mlpfusion.measure import recorder
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import SelfTest, Validation, Verdict
-from mlpfusion.report import table
+from mlpfusion.report.profile import table
 from mlpfusion.stages.validate import run
 from mlpfusion.storage import files, results
 from mlpfusion.workers import supervise

@@ -9,8 +9,8 @@ import pytest
 
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Access, Buffer, DeviceWork, Launch, Ledger, Run
-from mlpfusion.report.columns import all_columns
-from mlpfusion.report.flow import pictures
+from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.data_flow import pictures
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.traffic import row as row_traffic
 

@@ -11,7 +11,7 @@ import torch
 from mlpfusion import GatedMLP, MLPSpec, backend
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.report import choice
-from mlpfusion.report.table import render
+from mlpfusion.report.profile.table import render
 from mlpfusion.storage import choice as choice_storage
 from mlpfusion.storage import results as results_storage
 

@@ -10,7 +10,7 @@ import pytest
 from mlpfusion.errors import UsageError
 from mlpfusion.records.trace import Damage, Integrity, Reading, Region, Spread, StreamUse, Tally
 from mlpfusion.report.grid import printable
-from mlpfusion.report.reading import render, spread_meaning, spread_text
+from mlpfusion.report.trace import render, spread_meaning, spread_text
 from mlpfusion.trace.analysis.summary import read
 
 DATA = Path(__file__).parent / "data"

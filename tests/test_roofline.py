@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mlpfusion import device
 from mlpfusion.records.profile import Clock, Clocks, Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Step
-from mlpfusion.report.columns import all_columns
-from mlpfusion.report.roofline import ceilings_line
-from mlpfusion.report.roofline import roofline as table
+from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.roofline import ceilings_line
+from mlpfusion.report.profile.roofline import roofline as table
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.traffic import annotate, roofline
 

@@ -22,8 +22,8 @@ from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError
 from mlpfusion.records.profile import Row
 from mlpfusion.records.traffic import Access, Buffer, Launch, Ledger, Run, ScheduledGraph
-from mlpfusion.report.flow import title
-from mlpfusion.report.notes import notes
+from mlpfusion.report.profile.data_flow import title
+from mlpfusion.report.profile.notes import notes
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.traffic import annotate, inductor_check
 from mlpfusion.traffic import row as row_traffic

@@ -15,9 +15,9 @@ import pytest
 
 from mlpfusion.records.profile import Clocks, Memory, Row, Setup, Traffic
 from mlpfusion.records.traffic import Step
-from mlpfusion.report import rates
-from mlpfusion.report.columns import all_columns
-from mlpfusion.report.table import COLUMNS, render
+from mlpfusion.report.profile import rates
+from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.table import COLUMNS, render
 
 made_here = runpy.run_path(str(Path(__file__).with_name("profiles_made.py")))
 EAGER, COMPILE, LIGER, HUB, TRITON = (made_here[name] for name in ("EAGER", "COMPILE", "LIGER", "HUB", "TRITON"))

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from mlpfusion.records.profile import Ratio
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import Peer, Verdict
-from mlpfusion.report import choice, proof, speedup, table, verdict
+from mlpfusion.report import choice, proof, speedup, validation
+from mlpfusion.report.profile import table
 from mlpfusion.storage import choice as choice_storage
 
 HERE = Path(__file__)
@@ -70,7 +71,7 @@ def peer_cell(fmt: str) -> str:
         headline="it is right",
         peers=(Peer(name="inductor", speed="faster", ratio=TWICE, clock="event_us"),),
     )
-    return verdict.page(made, github=fmt == "github")
+    return validation.page(made, github=fmt == "github")
 
 
 def profile_cell(fmt: str) -> str:

@@ -15,8 +15,8 @@ import pytest
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import Accuracy, Bound, Clocks, PreOps, Row
-from mlpfusion.report.columns import all_columns
-from mlpfusion.report.table import COLUMNS, FORMATS, render, shorten
+from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.table import COLUMNS, FORMATS, render, shorten
 from mlpfusion.storage import results
 
 made_here = runpy.run_path(str(Path(__file__).with_name("profiles_made.py")))

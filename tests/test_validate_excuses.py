@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support import rings
 
 from mlpfusion import exact
-from mlpfusion.report.verdict import page
+from mlpfusion.report.validation import page
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.diagnose import diagnose

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Verdict
-from mlpfusion.report.verdict import page as verdict_page
+from mlpfusion.report.validation import page as verdict_page
 from mlpfusion.spec import DTYPES as DTYPES_ALL
 from mlpfusion.stages.validate import channel
 from mlpfusion.stages.validate.judge import baselines, bounds, examine

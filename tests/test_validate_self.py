@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from support import forked, rings
 
-from mlpfusion.report import controls as report
+from mlpfusion.report import self_test as report
 from mlpfusion.spec import DTYPES
 from mlpfusion.stages.validate.judge import examine
 from mlpfusion.stages.validate.judge import self_test as self_test_judge

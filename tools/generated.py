@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlpfusion.report.columns import BACKEND, all_columns
+from mlpfusion.report.profile.columns import BACKEND, all_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

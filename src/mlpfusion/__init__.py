@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.trace import Difference as Difference
     from mlpfusion.records.trace import Finding as Finding
     from mlpfusion.records.trace import Reading as Reading
-    from mlpfusion.report.table import render as render
+    from mlpfusion.report.profile.table import render as render
     from mlpfusion.spec import MLPSpec as MLPSpec
     from mlpfusion.spec import Workload as Workload
     from mlpfusion.stages.choose.run import choose as choose
@@ -96,7 +96,7 @@ _HOMES = {
         "Token",
         "Traffic",
     ),
-    "report.table": ("render",),
+    "report.profile.table": ("render",),
     "spec": ("MLPSpec", "Workload"),
     "storage.results": ("load", "save"),
     "trace.names.explain": ("explain",),

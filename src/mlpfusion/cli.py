@@ -112,7 +112,8 @@ def _profile(
     """Measure backends on one workload."""
     from mlpfusion import backend as registry
     from mlpfusion import spec
-    from mlpfusion.report import grid, table
+    from mlpfusion.report import grid
+    from mlpfusion.report.profile import table
     from mlpfusion.storage import results
 
     sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
@@ -197,7 +198,8 @@ def _table(
 ) -> int:
     """Print a result file as a table."""
     from mlpfusion import spec
-    from mlpfusion.report import grid, table
+    from mlpfusion.report import grid
+    from mlpfusion.report.profile import table
     from mlpfusion.storage import results
 
     spec.one_of("format", fmt, grid.FORMATS)
@@ -229,14 +231,14 @@ def _predict(
       NVIDIA H200
     """
     from mlpfusion import spec
-    from mlpfusion.report import predicted
+    from mlpfusion.report import prediction
     from mlpfusion.stages.choose import predict
     from mlpfusion.storage import results
 
     spec.one_of("format", fmt, ("text", "github"))
     named = predict.REFERENCE_CARD if card is None else card
     predict.peaks_of(named)
-    cli_streams.write_out(predicted.render(predict.predict(results.load(result), named), fmt))
+    cli_streams.write_out(prediction.render(predict.predict(results.load(result), named), fmt))
     return OK
 
 
@@ -350,7 +352,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
 
 def _judge(result: Profile) -> int:
     """1 if a row failed, or if none is there to look at; a backend that is merely unavailable fails nothing."""
-    from mlpfusion.report.columns import verdict
+    from mlpfusion.report.profile.columns import verdict
 
     words = {verdict(row)[0] for row in result.rows}
     return FAILED if "failed" in words or not words & {"ok", "emulated"} else OK

@@ -147,13 +147,13 @@ def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How) -> int:
 
 def _foresee(asked: Model, cards: Sequence[str], fmt: str, how: _How) -> int:
     """Predict for the first of the cards that are meant, and say so."""
-    from mlpfusion.report import foreseen
+    from mlpfusion.report import foresight
     from mlpfusion.stages.choose import foresee
 
     found = foresee.foresee(asked, cards[0], **how)
     also = f"; the name also fits {' and '.join(cards[1:])}" if cards[1:] else ""
     say(f"no choice.json is written: a choice is for the card it was measured on, not for {cards[0]}{also}", sys.stderr)
-    write_out(foreseen.render(found, fmt))
+    write_out(foresight.render(found, fmt))
     return OK
 
 

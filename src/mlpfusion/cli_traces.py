@@ -17,7 +17,7 @@ from mlpfusion.storage import files, inputs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.report.reading import Told
+    from mlpfusion.report.trace import Told
     from mlpfusion.trace.perfetto import Served
 
 Call = Annotated[
@@ -55,7 +55,7 @@ def _read(
 
     Whoever recorded them; torch is not needed.
     """
-    from mlpfusion.report import reading
+    from mlpfusion.report import trace as trace_report
 
     json_file = _checked(json, fmt, "readings", traces)
     if traces.count(inputs.STDIN) > 1:
@@ -73,12 +73,12 @@ def _read(
             code = complain(_in_options(error), USAGE)
             continue
         if json != "-" and fmt in ("text", "github"):
-            write_out(("\n\n" if told else "") + reading.render(found, fmt))
+            write_out(("\n\n" if told else "") + trace_report.render(found, fmt))
         told += found
     if told and json != "-" and fmt in ("csv", "json"):
-        write_out(reading.render(told, fmt))
+        write_out(trace_report.render(told, fmt))
     if told and json is not None:
-        _write(json_file, reading.render(told, "json"))
+        _write(json_file, trace_report.render(told, "json"))
     return code
 
 
@@ -92,7 +92,8 @@ def _explain(
     Each meaning comes with how sure it is.
     """
     from mlpfusion import spec
-    from mlpfusion.report import explanation, grid
+    from mlpfusion.report import explain as explain_report
+    from mlpfusion.report import grid
 
     spec.one_of("format", fmt, grid.FORMATS)
     from mlpfusion.trace.names.explain import explain
@@ -100,7 +101,7 @@ def _explain(
     for name in names:
         if not name.strip():
             raise UsageError(f"a kernel's name is empty: {name!r}")
-    write_out(explanation.render([explain(name) for name in names], fmt))
+    write_out(explain_report.render([explain(name) for name in names], fmt))
     return OK
 
 
@@ -120,7 +121,7 @@ def _diff(
 
     Also their operators, launches and times.
     """
-    from mlpfusion.report import difference
+    from mlpfusion.report import diff
 
     json_file = _checked(json, fmt, "difference", [a, b])
     options = _reading_options(call, device, max_bytes)
@@ -134,10 +135,10 @@ def _diff(
         return complain(_in_options(error), USAGE)
     try:
         if json is not None:
-            _write(json_file, difference.render(found, "json"))
+            _write(json_file, diff.render(found, "json"))
     finally:
         if json != "-":
-            write_out(difference.render(found, fmt))
+            write_out(diff.render(found, fmt))
     return OK
 
 

@@ -58,7 +58,7 @@ def _validate(
     The right function, as exact as it should be, right gradients, no hazards, and how fast.
     """
     from mlpfusion import spec
-    from mlpfusion.report import grid, verdict
+    from mlpfusion.report import grid, validation
 
     spec.one_of("format", fmt, grid.FORMATS)
     json_file = None if json is None else path_in("--json", json)
@@ -84,9 +84,9 @@ def _validate(
             on_event=_tell,
         )
     except UnsavedError as error:  # it took long, so that it is printed at least
-        write_out(verdict.render(error.result, fmt))
+        write_out(validation.render(error.result, fmt))
         raise
-    write_out(verdict.render(found, fmt))
+    write_out(validation.render(found, fmt))
     return _judge(found, strict=strict)
 
 
@@ -102,15 +102,15 @@ def _asks_nothing_else(targets: list[str], others: tuple[object, ...]) -> None:
 
 
 def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str) -> int:
-    from mlpfusion.report import controls
+    from mlpfusion.report import self_test as self_test_report
     from mlpfusion.stages.validate.run import self_test
 
     try:
         found = self_test(device=device, seed=seed, json=json, on_event=_tell)
     except UnsavedError as error:
-        write_out(controls.render(error.result, fmt))
+        write_out(self_test_report.render(error.result, fmt))
         raise
-    write_out(controls.render(found, fmt))
+    write_out(self_test_report.render(found, fmt))
     return OK if found.passed else FAILED
 
 

@@ -38,7 +38,7 @@ def assert_valid(
         AssertionError: the verdict, the smallest failing shape of each check that failed, and a command for each.
         UsageError: a bad value, or something that is no target.
     """
-    from mlpfusion.report.verdict import summary
+    from mlpfusion.report.validation import summary
     from mlpfusion.stages.validate.run import validate
 
     found = validate(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlpfusion import units
-from mlpfusion.report import columns
 from mlpfusion.report.grid import shorten, tabulated, titled
+from mlpfusion.report.profile import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
 from mlpfusion.report import speedup
-from mlpfusion.report.columns import CLOCKS, clock_of
 from mlpfusion.report.grid import markdown
-from mlpfusion.report.rates import moved_bytes
-from mlpfusion.report.roofline import ceilings_line
+from mlpfusion.report.profile.columns import CLOCKS, clock_of
+from mlpfusion.report.profile.rates import moved_bytes
+from mlpfusion.report.profile.roofline import ceilings_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from mlpfusion.records.profile import Clock, Profile
-    from mlpfusion.report.columns import ClockName
+    from mlpfusion.report.profile.columns import ClockName
 
 WIDTH: Final = 120  # of a line of text
 LABEL: Final = len("unavailable")  # the longest word that begins a line

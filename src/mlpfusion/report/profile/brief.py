@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report.columns import BACKEND, all_columns, cell, verdict
 from mlpfusion.report.grid import clipped, tabulated
-from mlpfusion.report.legend import WIDTH
+from mlpfusion.report.profile.columns import BACKEND, all_columns, cell, verdict
+from mlpfusion.report.profile.legend import WIDTH
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.records.profile import Row
-    from mlpfusion.report.columns import ClockName, Column
+    from mlpfusion.report.profile.columns import ClockName, Column
 
 NAME_WIDTH: Final = 30
 

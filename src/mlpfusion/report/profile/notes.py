@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report.columns import CLOCKS, clock_of, has_spread, verdict
 from mlpfusion.report.grid import kernel_time
 from mlpfusion.report.host_load import disturbed
+from mlpfusion.report.profile.columns import CLOCKS, clock_of, has_spread, verdict
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

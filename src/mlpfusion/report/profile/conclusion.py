@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mlpfusion import units
 from mlpfusion.records.profile import Samples
 from mlpfusion.report import speedup
-from mlpfusion.report.columns import clock_of, has_spread, tokens_of, verdict
 from mlpfusion.report.grid import clipped, markdown
 from mlpfusion.report.host_load import is_disturbing
-from mlpfusion.report.legend import LABEL, WIDTH
+from mlpfusion.report.profile.columns import clock_of, has_spread, tokens_of, verdict
+from mlpfusion.report.profile.legend import LABEL, WIDTH
 from mlpfusion.stats import QUANTILE_SAMPLES, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.records.profile import Clock, Profile, Ratio, Row
-    from mlpfusion.report.columns import ClockName
+    from mlpfusion.report.profile.columns import ClockName
 
 MOST_LINES: Final = 10
 _NAME_WIDTH: Final = 30  # of one backend

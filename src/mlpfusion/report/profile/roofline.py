@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlpfusion import units
-from mlpfusion.report.flow import label
 from mlpfusion.report.grid import tabulated
+from mlpfusion.report.profile.data_flow import label
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

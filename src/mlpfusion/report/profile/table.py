@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
 from mlpfusion.report import speedup
-from mlpfusion.report.brief import brief
-from mlpfusion.report.columns import BACKEND, CLOCKS, all_columns, cell, clock_of, label
-from mlpfusion.report.conclusion import conclusion
-from mlpfusion.report.flow import pictures
 from mlpfusion.report.grid import (
     FORMATS,
     csv_text,
@@ -22,9 +18,13 @@ from mlpfusion.report.grid import (
     tabulated,
     titled,
 )
-from mlpfusion.report.legend import legend
-from mlpfusion.report.notes import notes
-from mlpfusion.report.roofline import roofline
+from mlpfusion.report.profile.brief import brief
+from mlpfusion.report.profile.columns import BACKEND, CLOCKS, all_columns, cell, clock_of, label
+from mlpfusion.report.profile.conclusion import conclusion
+from mlpfusion.report.profile.data_flow import pictures
+from mlpfusion.report.profile.legend import legend
+from mlpfusion.report.profile.notes import notes
+from mlpfusion.report.profile.roofline import roofline
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mlpfusion.records.profile import Profile, Row
-    from mlpfusion.report.columns import ClockName, Column, Group, Value
+    from mlpfusion.report.profile.columns import ClockName, Column, Group, Value
 
 COLUMNS: Final = (BACKEND.key, *(column.key for column in all_columns()))
 

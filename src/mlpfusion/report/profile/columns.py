@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion import units
 from mlpfusion.records.profile import Bound
-from mlpfusion.report import rates, speedup
+from mlpfusion.report import speedup
+from mlpfusion.report.profile import rates
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.records.profile import Clock, PreOps, Row
-    from mlpfusion.report.rates import Rate
+    from mlpfusion.report.profile.rates import Rate
 
 Value = str | int | float | bool | None
 Group = Literal["speed", "host", "memory"]

@@ -1,0 +1,1 @@
+"""A profile as text: its tables, conclusion, legend and notes."""
