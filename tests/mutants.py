@@ -14,8 +14,8 @@ from unittest import mock
 
 import typer
 
-from mlpfusion import cli
 from mlpfusion.backends.auto import Auto
+from mlpfusion.cli import main
 from mlpfusion.device import Device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.stages.choose import rows, run
@@ -30,7 +30,7 @@ VALUES: Final[tuple[Any, ...]] = (
     10**30, 10**400, float("nan"), float("inf"), float("-inf"), "", "0", "x" * 300, "a\nb", "\x1b[31m", "\ud800", "é",
     "|", "..", "/etc/passwd", [], [None], [0], [[]], [1, 2, 3], {}, {"": ""}, {"kind": "profile"},
 )  # fmt: skip
-_COMMAND: Final = typer.main.get_command(cli.app)  # made once: typer takes longer for it than most verbs run
+_COMMAND: Final = typer.main.get_command(main.app)  # made once: typer takes longer for it than most verbs run
 H200: Final = Device(kind="cuda", name="NVIDIA H200", capability=(9, 0), runtime="cuda")
 
 
@@ -124,8 +124,8 @@ def mutant(document: Any, seed: random.Random) -> tuple[bytes, str]:
 def said(args: list[str]) -> tuple[int, str, str]:
     """What a command line answers; an exception is the caller's to see."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.object(cli, "app", _COMMAND):
-        code = cli.main(args)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.object(main, "app", _COMMAND):
+        code = main.main(args)
     return code, out.getvalue(), err.getvalue()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion.cli import main
+from mlpfusion.cli.main import main
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.choose import rows
 from mlpfusion.stages.choose import run as choose_run

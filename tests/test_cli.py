@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from mlpfusion import backend, cli
+from mlpfusion import backend
+from mlpfusion.cli import main
 from mlpfusion.device import Device
 from mlpfusion.records.profile import SCHEMA, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
@@ -75,7 +76,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = cli.main(args)
+    code = main.main(args)
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -373,9 +374,7 @@ def spawn(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_stays_light() -> None:
-    code = (
-        "import sys; from mlpfusion.cli import main; main(['--help']); print([m for m in sys.modules], file=sys.stderr)"
-    )
+    code = "import sys; from mlpfusion.cli.main import main; main(['--help']); print([*sys.modules], file=sys.stderr)"
     done = spawn("-c", code)
     loaded = set(done.stderr.replace("'", "").strip("[]\n").split(", "))
     assert done.returncode == 0
@@ -384,7 +383,7 @@ def test_help_stays_light() -> None:
 
 def test_reading_a_table_needs_no_torch(tmp_path: Path) -> None:
     results.save(result(SMALL, OK), tmp_path / "r.json")
-    code = "import sys; sys.modules['torch'] = None; from mlpfusion.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; sys.modules['torch'] = None; from mlpfusion.cli.main import main; sys.exit(main(sys.argv[1:]))"
     done = spawn("-c", code, "table", str(tmp_path / "r.json"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "CPU run" in done.stdout

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from mlpfusion import cli, spec
-from mlpfusion.cli_renamed import LAST, OLD_LIMIT, OLD_SIZES
+from mlpfusion import spec
+from mlpfusion.cli import main
+from mlpfusion.cli.renamed import LAST, OLD_LIMIT, OLD_SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
 WITH_SIZES = sorted(
     name for name, command in COMMANDS.items() if any("--hidden-size" in param.opts for param in command.params)
 )
@@ -34,7 +35,7 @@ VISIBLE = [pytest.param(param, id=f"{name}{param.opts[0]}") for name, param in o
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = cli.main(args)
+    code = main.main(args)
     return code, *capsys.readouterr()
 
 

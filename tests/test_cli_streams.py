@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion import cli_streams
-from mlpfusion.cli import main
+from mlpfusion.cli import streams
+from mlpfusion.cli.main import main
 
 RESULT = Path(__file__).parents[1] / "bench" / "results" / "h200-article.json"
 COMMAND = f"{sys.executable} -m mlpfusion"
@@ -81,7 +81,7 @@ def test_an_encoding_without_our_letters_gets_others(narrow: dict[str, str]) -> 
 
 
 def test_letters_of_a_column_stay_one_letter_each() -> None:
-    cli_streams.prepare()
+    streams.prepare()
     assert "2 µs × 3 – 4 → 5".encode("ascii", "mlpfusion.spelled") == b"2 us x 3 - 4 > 5"
     assert "é\udcff".encode("ascii", "mlpfusion.spelled") == b"\\xe9\\udcff"
 
@@ -104,7 +104,7 @@ def test_limits_that_are_none(number: str, capsys: pytest.CaptureFixture[str]) -
         assert printed.err == f"mlpfusion: {option} must be {limit}, got '{number}'\n"
 
 
-@pytest.mark.parametrize("name", ["mlpfusion.cli", "typer", "mlpfusion.storage.results"])
+@pytest.mark.parametrize("name", ["mlpfusion.cli.main", "typer", "mlpfusion.storage.results"])
 def test_an_interrupt_while_modules_are_imported_is_one_line(name: str) -> None:
     code = f"""
 import runpy, sys

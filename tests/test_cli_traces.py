@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.workers import supervise, tasks
 
 DATA = Path(__file__).parent / "data"
 EAGER, COMPILE = (str(DATA / f"h200_{name}.json.gz") for name in ("eager", "compile"))
 FUSED = "triton_poi_fused__unsafe_view_gelu_mul_0"
-NO_TORCH = "import sys; sys.modules['torch'] = None; from mlpfusion.cli import main; sys.exit(main(sys.argv[1:]))"
+NO_TORCH = "import sys; sys.modules['torch'] = None; from mlpfusion.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = cli.main(args)
+    code = main.main(args)
     out, err = capsys.readouterr()
     return code, out, err
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion import cli
 from mlpfusion.backend import BUILT_IN
+from mlpfusion.cli import main
 from mlpfusion.records.profile import Clock, Clocks, Profile, Ratio, Row
 from mlpfusion.report.profile.conclusion import MOST_LINES
 from mlpfusion.report.profile.table import render
@@ -178,8 +178,8 @@ def test_what_to_do_next_are_commands_that_parse(tmp_path: Path, capsys: pytest.
         f"mlpfusion diff '{file}':eager '{file}':packed",
         "mlpfusion validate packed --activation silu",
     ]
-    assert cli.main(["table", str(file), "--full"]) == 0
-    assert cli.main(["diff", f"{file}:eager", f"{file}:packed"]) == 0
+    assert main.main(["table", str(file), "--full"]) == 0
+    assert main.main(["diff", f"{file}:eager", f"{file}:packed"]) == 0
     assert "Kernels" in capsys.readouterr().out
 
 
@@ -286,5 +286,5 @@ def test_the_legend_fits_too(fmt: str) -> None:
 def test_full_and_columns_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
     results.save(profile(), file)
-    assert cli.main(["table", str(file), "--full", "--columns", "status"]) == 2
+    assert main.main(["table", str(file), "--full", "--columns", "status"]) == 2
     assert capsys.readouterr().err == "mlpfusion: --full shows all columns: give it or --columns, not both\n"

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 import mlpfusion
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.storage import results
 
 ROOT = Path(__file__).parents[1]
 SITE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
-VERBS = {command.name for command in cli.app.registered_commands}
+VERBS = {command.name for command in main.app.registered_commands}
 MAKE = (ROOT / "Makefile").read_text(encoding="utf-8")
 RECORDED = ROOT / "bench" / "results" / "h200-profile.json"
 
@@ -114,7 +114,7 @@ def test_a_command_runs(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     if "--counters" in line:
         monkeypatch.setattr("shutil.which", lambda name: name)
     try:
-        code = cli.main(shlex.split(line)[1:])
+        code = main.main(shlex.split(line)[1:])
     except ReachedError:
         return
     captured = capsys.readouterr()
@@ -123,7 +123,7 @@ def test_a_command_runs(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_a_wrong_command_would_be_noticed() -> None:
-    assert cli.main(["profile", "--hidden", "768x"]) == 2
+    assert main.main(["profile", "--hidden", "768x"]) == 2
     assert len(commands()) > 30
 
 

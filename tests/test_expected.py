@@ -18,7 +18,7 @@ import pytest
 DATA = Path(__file__).parent / "data"
 EXPECTED = DATA / "expected"
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in DATA.glob("*.json.gz"))
-CODE = "import sys; sys.modules['torch'] = None; from mlpfusion.cli import main; sys.exit(main(sys.argv[1:]))"
+CODE = "import sys; sys.modules['torch'] = None; from mlpfusion.cli.main import main; sys.exit(main(sys.argv[1:]))"
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 

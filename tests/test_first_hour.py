@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import typer
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.trace import perfetto
 
-COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
 NOWHERE: dict[str, str] = {}
 
 
 def test_the_command_alone_says_what_to_try_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([]) == 0
+    assert main.main([]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert out.startswith("Try first:\n")
@@ -73,7 +73,7 @@ def test_open_prints_the_tunnel_with_the_port_that_it_serves(
 ) -> None:
     monkeypatch.setenv("SSH_TTY", "/dev/pts/0")
     (tmp_path / "t.json").write_text("{}")
-    assert cli.main(["open", str(tmp_path / "t.json"), "--port", "0", "--timeout", "0.1"]) == 1
+    assert main.main(["open", str(tmp_path / "t.json"), "--port", "0", "--timeout", "0.1"]) == 1
     out, err = capsys.readouterr()
     port = out.split("127.0.0.1:")[1].split("/")[0]
     assert f"ssh -L {port}:127.0.0.1:{port} " in err

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from support import rings
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
 from mlpfusion.measure import recorder
@@ -188,7 +188,7 @@ def test_a_judgement_that_cannot_be_saved_is_printed(
 
     monkeypatch.setattr(run, "validate", unsaved)
     monkeypatch.setattr(run, "self_test", unsaved)
-    code = cli.main(["validate", *(["mine.py:f"] if verb == "validate" else ["--self-test"]), "--format", "json"])
+    code = main.main(["validate", *(["mine.py:f"] if verb == "validate" else ["--self-test"]), "--format", "json"])
     out, err = capsys.readouterr()
     assert (code, err) == (1, "mlpfusion: cannot write result file 'v.json': No space left on device\n")
     assert msgspec.json.decode(out)["kind"] == ("validation" if verb == "validate" else "self-test")
@@ -215,9 +215,9 @@ def test_what_cannot_be_saved_is_printed(
         "diff": ["diff", trace, str(DATA / "h200_eager.json.gz")],
         "prove": ["prove", "model", "--backend", "fused", "--device", "cpu"],
     }[verb]
-    wanted = (cli.main(args), capsys.readouterr().out)
+    wanted = (main.main(args), capsys.readouterr().out)
     assert wanted[0] == 0
-    code = cli.main([*args, "--json", str(tmp_path / "r.json")])
+    code = main.main([*args, "--json", str(tmp_path / "r.json")])
     out, err = capsys.readouterr()
     assert (code, out) == (1, wanted[1])
     assert err.splitlines()[-1].endswith(f"'{tmp_path}/r.json': No space left on device")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mlpfusion_kernels.gate_up import tuned
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
 from mlpfusion.storage import choice, results
 
@@ -96,7 +96,7 @@ def test_every_verb_that_reads_a_result_says_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, args: list[str], schema: Any, wanted: str
 ) -> None:
     path = str(changed(tmp_path, READERS["profile"][0], schema=schema, mlpfusion="0.9.1"))
-    code = cli.main([*args, *([f"{path}:eager", f"{path}:triton"] if args == ["diff"] else [path])])
+    code = main.main([*args, *([f"{path}:eager", f"{path}:triton"] if args == ["diff"] else [path])])
     out, err = capsys.readouterr()
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert wanted in err

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import typer
 
-from mlpfusion import cli, device
+from mlpfusion import device
+from mlpfusion.cli import main
 from mlpfusion.models import known
 from mlpfusion.stages.choose import predict
 
-COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
 # Arguments with which a verb comes to look at its options.
 ARGUMENTS = {
     "choose": ["--hidden-size", "8", "--intermediate-size", "8"],
@@ -40,7 +41,7 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = cli.main(args)
+    code = main.main(args)
     return code, *capsys.readouterr()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.storage import inputs
@@ -32,7 +32,7 @@ def run(
 ) -> tuple[int, str, str]:
     stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
     monkeypatch.setattr(sys, "stdin", stream)
-    code = cli.main(args)
+    code = main.main(args)
     return code, *capsys.readouterr()
 
 

@@ -11,7 +11,8 @@ import torch
 import typer
 
 import mlpfusion
-from mlpfusion import cli, limits
+from mlpfusion import limits
+from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
 from mlpfusion.models import load
 from mlpfusion.spec import MLPSpec, Workload
@@ -25,7 +26,7 @@ from mlpfusion.trace import perfetto
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-COMMAND = typer.main.get_command(cli.app)  # made once: typer takes longer for it than a refusal takes
+COMMAND = typer.main.get_command(main.app)  # made once: typer takes longer for it than a refusal takes
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 # What says of an option that its value is a number, or several; every other metavar is of a text.
 NUMBERS = ("N", "S", "N,N", "7x127,64")
@@ -51,7 +52,7 @@ NO_SECONDS += ["9" * 5000, "0x10", "1e", "infinity", "NaN"]
 
 @pytest.fixture(autouse=True)
 def _made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "app", COMMAND)
+    monkeypatch.setattr(main, "app", COMMAND)
 
 
 def options(*metavars: str) -> Iterator[tuple[str, str]]:
@@ -76,7 +77,7 @@ def test_every_option_is_a_flag_a_number_or_a_text() -> None:
 
 
 def refused(capsys: pytest.CaptureFixture[str], command: str, option: str, value: str) -> None:
-    code = cli.main([command, *NEEDED.get(command, []), option, value])
+    code = main.main([command, *NEEDED.get(command, []), option, value])
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
@@ -178,7 +179,7 @@ def test_the_tokens_of_a_batch_have_a_range_too(capsys: pytest.CaptureFixture[st
     with pytest.raises(UsageError, match=f"batch x seq must be an integer from 1 to {2**31 - 1}, got {count}"):
         Workload(spec=SPEC, **sizes)
     args = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
-    assert cli.main(["profile", "--device", "cpu", *args]) == 2
+    assert main.main(["profile", "--device", "cpu", *args]) == 2
     assert f"got {count}" in capsys.readouterr().err
 
 

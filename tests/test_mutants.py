@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import rings
 
-from mlpfusion.cli import main
+from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
 from mlpfusion.storage import choice as choice_storage
 from mlpfusion.storage import results

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.trace import run
 from mlpfusion.storage import results
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(capsys: pytest.CaptureFixture[str], folder: Path, args: Sequence[str]) -> str:
     """The one line with which a command refuses and leaves every file as it was."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    code = cli.main(args)
+    code = main.main(args)
     out, err = capsys.readouterr()
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -79,10 +79,10 @@ def test_a_row_of_a_result_file_is_a_source(capsys: pytest.CaptureFixture[str], 
 def test_what_we_wrote_and_what_is_empty_may_be_written_again(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     Path("r.json").touch()
     for source in ("a.json", "b.json"):
-        assert cli.main(["read", source, "--json", "r.json"]) == 0
+        assert main.main(["read", source, "--json", "r.json"]) == 0
         assert json.loads(Path("r.json").read_text())["traces"][0]["source"] == source
     for _ in range(2):
-        assert cli.main(["diff", "a.json", "b.json", "--json", "d.json"]) == 0
+        assert main.main(["diff", "a.json", "b.json", "--json", "d.json"]) == 0
     assert capsys.readouterr().err == ""
 
 

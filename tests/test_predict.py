@@ -8,7 +8,7 @@ from statistics import median
 import msgspec
 import pytest
 
-from mlpfusion.cli import main
+from mlpfusion.cli.main import main
 from mlpfusion.device import KNOWN_CARDS, Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic

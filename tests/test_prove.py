@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError, UsageError
 from mlpfusion.models import load
 from mlpfusion.models.swap import swap
@@ -251,19 +251,19 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_reads_weights_and_says_what_it_found(saved: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "proof.json"
     command = ["prove", str(saved), "--backend", "triton", "--seq", "8", "--device", "cpu", "--json", str(out)]
-    assert cli.main([*command, "--format", "github"]) == 0
+    assert main.main([*command, "--format", "github"]) == 0
     shown = capsys.readouterr()
     assert "- **model**: GemmaForCausalLM, 17,568 parameters" in shown.out
     assert "2 swapped, 0 refused" in shown.err
     proof = msgspec.json.decode(out.read_bytes(), type=Proof)
     assert render(proof, "github") == shown.out
     assert json.loads(out.read_text())["kind"] == "proof"
-    assert cli.main(command) == 0  # a proof may be replaced by another
+    assert main.main(command) == 0  # a proof may be replaced by another
 
 
 def test_layers_and_a_config_alone_build_a_random_model(saved: Path, capsys: Any) -> None:
     arguments = ["--backend", "triton", "--layers", "1", "--seq", "4", "--dtype", "fp16", "--no-fp64"]
-    assert cli.main(["prove", str(saved / "config.json"), *arguments, "--device", "cpu"]) == 0
+    assert main.main(["prove", str(saved / "config.json"), *arguments, "--device", "cpu"]) == 0
     assert "swapped   1 gated MLPs to triton: 32 x 48, gelu_tanh, float16" in capsys.readouterr().out
 
 
@@ -281,7 +281,7 @@ def test_layers_and_a_config_alone_build_a_random_model(saved: Path, capsys: Any
 )
 def test_what_is_wrong_is_one_line(arguments: list[str], said: str, code: int, saved: Path, capsys: Any) -> None:
     typed = [each.replace("{saved}", str(saved)) for each in arguments]
-    assert cli.main(["prove", *typed, "--device", "cpu"]) == code
+    assert main.main(["prove", *typed, "--device", "cpu"]) == code
     last = capsys.readouterr().err.splitlines()[-1]
     assert said in last
     assert last.startswith("mlpfusion: ")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.models.swap import swap
 from mlpfusion.spec import MLPSpec
@@ -25,7 +25,7 @@ Plain = runpy.run_path(str(Path(__file__).with_name("plain_mlp.py")))["Plain"]
 
 def said(folder: Path, capsys: Any, *options: str) -> str:
     """The one line that a refused proof ends with."""
-    code = cli.main(["prove", str(folder), "--backend", "eager", "--rounds", "0", "--device", "cpu", *options])
+    code = main.main(["prove", str(folder), "--backend", "eager", "--rounds", "0", "--device", "cpu", *options])
     last: str = capsys.readouterr().err.splitlines()[-1]
     assert code == 2
     assert last.startswith("mlpfusion: ")

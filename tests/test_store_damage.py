@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mlpfusion.cli import main
+from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
 from mlpfusion.storage import results
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.models import load, trusted
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    assert cli.main(["prove", str(folder), "--backend", "eager", "--device", "cpu", "--rounds", "0", *options]) == 2
+    assert main.main(["prove", str(folder), "--backend", "eager", "--device", "cpu", "--rounds", "0", *options]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert len(err.splitlines()) == 1

@@ -13,7 +13,7 @@ import pytest
 import torch
 from mlpfusion_kernels.gate_up import tuned
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import tuning as tuning_records
 from mlpfusion.records.profile import Environment
@@ -87,7 +87,7 @@ def test_the_other_formats_hold_the_same(file: Path) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = cli.main(("tune", *args))
+    code = main.main(("tune", *args))
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -270,7 +270,7 @@ def test_a_fault_of_the_program_costs_no_finished_row(
 
     monkeypatch.setattr(tune_run, "keep", faulty)
     with pytest.raises(ZeroDivisionError):
-        cli.main(("tune", "--tokens", "64,256"))
+        main.main(("tune", "--tokens", "64,256"))
     assert tune_run.describe(FAST) in capsys.readouterr().out
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support import forked
 
-from mlpfusion.cli import main
+from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge import self_test

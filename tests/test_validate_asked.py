@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mlpfusion.cli import main
+from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
 from mlpfusion.limits import SHAPE
 from mlpfusion.stages.validate.judge import self_test

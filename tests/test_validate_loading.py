@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from mlpfusion.cli import main
+from mlpfusion.cli.main import main
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.worker import hub_targets, signatures

@@ -307,7 +307,7 @@ def test_a_dtype_in_which_nothing_ran_has_no_word_in_the_table() -> None:
 
 
 def test_shapes_are_written_as_they_are_typed() -> None:
-    from mlpfusion.cli_validate import shape
+    from mlpfusion.cli.validate import shape
 
     for each in ((), (0,), (7, 127), (1, 2, 3)):
         assert shape(shape_text(each)) == each

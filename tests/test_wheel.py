@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mlpfusion.cli import app
-from mlpfusion.cli_needs import READERS
+from mlpfusion.cli.main import app
+from mlpfusion.cli.needs import READERS
 from mlpfusion.environment import provenance
 
 try:

@@ -9,7 +9,7 @@ import sys
 def main() -> int:
     """Run the command line on what was typed and return the exit code."""
     try:
-        from mlpfusion.cli import main as run
+        from mlpfusion.cli.main import main as run
 
         return run()
     except KeyboardInterrupt:

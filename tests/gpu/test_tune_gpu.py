@@ -9,7 +9,7 @@ from mlpfusion_kernels.gate_up import launch, tuned
 from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.search import candidates
 
-from mlpfusion import cli
+from mlpfusion.cli import main
 from mlpfusion.device import detect
 from mlpfusion.spec import MLPSpec
 from mlpfusion.stages.tune import run
@@ -137,7 +137,7 @@ def test_the_command_searches_and_keeps_what_is_faster(file, capsys, mode):
         "--time-limit",
         "60",
     )
-    assert cli.main(args) == 0
+    assert main.main(args) == 0
     out, err = capsys.readouterr()
     directions = ("decode", "forward") if mode == "inference" else ("decode", "training", "backward")
     assert all(f"\n{direction} " in out for direction in directions)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 import typer
 
 from mlpfusion import limits
-from mlpfusion.cli_renamed import with_old_names
-from mlpfusion.cli_streams import write_out
-from mlpfusion.cli_text import (
+from mlpfusion.cli.renamed import with_old_names
+from mlpfusion.cli.streams import write_out
+from mlpfusion.cli.text import (
     ACTIVATIONS,
     DTYPES,
     FAILED,

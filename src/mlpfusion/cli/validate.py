@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlpfusion import limits
-from mlpfusion.cli_streams import write_out
-from mlpfusion.cli_text import ACTIVATIONS, FAILED, OK, Format, Text, names_in, one_line, path_in, say, seconds, size
+from mlpfusion.cli.streams import write_out
+from mlpfusion.cli.text import (
+    ACTIVATIONS,
+    FAILED,
+    OK,
+    Format,
+    Text,
+    names_in,
+    one_line,
+    path_in,
+    say,
+    seconds,
+    size,
+)
 from mlpfusion.errors import UnsavedError, UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO, overload
 
 import typer
 
-from mlpfusion import cli_streams, limits
+from mlpfusion import limits
+from mlpfusion.cli import streams
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.storage import inputs
 
@@ -86,7 +87,7 @@ def complain(message: str, code: int = FAILED) -> int:
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print one line at once, on stdout or, if that is `stream`, stderr."""
     line = "".join(letter if letter.isprintable() else "�" for letter in text)  # a path may hold anything
-    (cli_streams.write_err if stream is sys.stderr else cli_streams.write_out)(f"{line}\n")
+    (streams.write_err if stream is sys.stderr else streams.write_out)(f"{line}\n")
 
 
 def one_line(text: str) -> str:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import cli_choose, cli_prove, cli_saved, cli_streams, cli_traces, cli_tune, cli_validate, limits
-from mlpfusion.cli_needs import check_installed
-from mlpfusion.cli_renamed import with_old_names
-from mlpfusion.cli_text import (
+from mlpfusion import limits
+from mlpfusion.cli import choose, prove, streams, trace, tune, validate
+from mlpfusion.cli import saved as saved_cli
+from mlpfusion.cli.needs import check_installed
+from mlpfusion.cli.renamed import with_old_names
+from mlpfusion.cli.text import (
     ACTIVATIONS,
     DTYPES,
     FAILED,
@@ -129,7 +131,7 @@ def _profile(
 
     workload = _changed(run.default_workload(found), sizes, spec_changes, asked_mode)
     saved = [path for path in (json_file, out_folder and out_folder / results.RESULT_NAME) if path is not None]
-    before = cli_saved.stamps(saved)
+    before = saved_cli.stamps(saved)
     try:
         with _progress() as on_event:
             result = run.profile(
@@ -145,10 +147,10 @@ def _profile(
                 on_event=on_event,
             )
     except KeyboardInterrupt:
-        raise InterruptedRunError(cli_saved.what_was_saved(saved, before)) from None
+        raise InterruptedRunError(saved_cli.what_was_saved(saved, before)) from None
     if saved:
-        say(f"saved in {cli_saved.joined(saved)}", sys.stderr)
-    cli_streams.write_out(table.render(result, fmt, full=full, source=str(saved[0]) if saved else None))
+        say(f"saved in {saved_cli.joined(saved)}", sys.stderr)
+    streams.write_out(table.render(result, fmt, full=full, source=str(saved[0]) if saved else None))
     return _judge(result)
 
 
@@ -206,7 +208,7 @@ def _table(
     names = None if columns is None else names_in("--columns", columns)
     if names is not None:
         table.check_columns(names, full=full)
-    cli_streams.write_out(table.render(results.load(result), fmt, names, full=full, source=result))
+    streams.write_out(table.render(results.load(result), fmt, names, full=full, source=result))
     return OK
 
 
@@ -238,15 +240,15 @@ def _predict(
     spec.one_of("format", fmt, ("text", "github"))
     named = predict.REFERENCE_CARD if card is None else card
     predict.peaks_of(named)
-    cli_streams.write_out(prediction.render(predict.predict(results.load(result), named), fmt))
+    streams.write_out(prediction.render(predict.predict(results.load(result), named), fmt))
     return OK
 
 
-cli_traces.add_to(app)
-cli_tune.add_to(app)
-cli_validate.add_to(app)
-cli_prove.add_to(app)
-cli_choose.add_to(app)
+trace.add_to(app)
+tune.add_to(app)
+validate.add_to(app)
+prove.add_to(app)
+choose.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -254,12 +256,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     args = given or ["--help"]
     try:
-        cli_streams.prepare()
+        streams.prepare()
         if not given:
-            cli_streams.write_out(_FIRST)
+            streams.write_out(_FIRST)
         code = app(args, prog_name="mlpfusion", standalone_mode=False)
-        cli_streams.write_out("")  # what the parser wrote may still be held back
-    except cli_streams.ReaderGoneError:  # `mlpfusion table … | head`: the reader has what it wanted
+        streams.write_out("")  # what the parser wrote may still be held back
+    except streams.ReaderGoneError:  # `mlpfusion table … | head`: the reader has what it wanted
         return OK
     except UsageError as error:
         return complain(str(error), USAGE)
@@ -283,7 +285,7 @@ def _system_refused(error: OSError | SystemExit) -> int:
     cause = error.__context__ if isinstance(error, SystemExit) else error
     if not isinstance(cause, OSError):
         raise error
-    cli_streams.silence(sys.stdout)
+    streams.silence(sys.stdout)
     if isinstance(cause, BrokenPipeError):
         return OK
     where = f"{str(cause.filename)!r}: " if cause.filename is not None else ""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlpfusion import limits
-from mlpfusion.cli_streams import write_out
-from mlpfusion.cli_text import FAILED, OK, USAGE, Format, Text, complain, path_in, say, seconds, size
+from mlpfusion.cli.streams import write_out
+from mlpfusion.cli.text import FAILED, OK, USAGE, Format, Text, complain, path_in, say, seconds, size
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.storage import files, inputs
 

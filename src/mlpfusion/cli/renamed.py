@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion.cli_text import Text, say, seconds, size
+from mlpfusion.cli.text import Text, say, seconds, size
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlpfusion import limits
-from mlpfusion.cli_renamed import OLD_LIMIT, OLD_SIZES, with_old_names
-from mlpfusion.cli_streams import write_out
-from mlpfusion.cli_text import (
+from mlpfusion.cli.renamed import OLD_LIMIT, OLD_SIZES, with_old_names
+from mlpfusion.cli.streams import write_out
+from mlpfusion.cli.text import (
     ACTIVATIONS,
     DTYPES,
     FAILED,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlpfusion import limits
-from mlpfusion.cli_streams import write_out
-from mlpfusion.cli_text import DTYPES, FAILED, OK, Text, path_in, say, size
+from mlpfusion.cli.streams import write_out
+from mlpfusion.cli.text import DTYPES, FAILED, OK, Text, path_in, say, size
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype, Mode

@@ -1,0 +1,1 @@
+"""The command line: reads what was typed, calls the stages, prints."""
