@@ -21,6 +21,7 @@ from mlpfusion.stages.trace import run
 from mlpfusion.storage import results
 from mlpfusion.trace.analysis.kernels import analyse
 from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.read import kineto
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -295,7 +296,7 @@ def result(tmp_path: Path) -> str:
     """A result file with the rows of two recorded traces, and one that has no kernels."""
     rows = []
     for name, path in (("eager", EAGER), ("compile", COMPILE)):
-        found = analyse(mlpfusion.trace.kineto.read(path), device="cuda")  # type: ignore[attr-defined]
+        found = analyse(kineto.read(path), device="cuda")
         clock = Clock(n=20, median=1.0, p20=1.0, p80=1.0, l2="cold", samples=found.kernel_us)
         rows.append(
             Row(
