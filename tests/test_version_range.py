@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
-import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,13 @@ except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = runpy.run_path(str(ROOT / "bench" / "version_range.py"))
-Run, Outcomes, outcome, told = (SCRIPT[name] for name in ("Run", "Outcomes", "outcome", "told"))
+SPEC = importlib.util.spec_from_file_location("version_range", ROOT / "bench" / "version_range.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+version_range = importlib.util.module_from_spec(SPEC)
+sys.modules[SPEC.name] = version_range  # where msgspec looks up the types that annotations name
+SPEC.loader.exec_module(version_range)
+Run, Outcomes, outcome, told = version_range.Run, version_range.Outcomes, version_range.outcome, version_range.told
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 PRINTED = """
@@ -65,14 +71,14 @@ def test_a_repair_closes_the_failures_of_the_files_that_were_run_again_and_no_ot
 
 
 def test_the_readme_says_which_versions_were_run() -> None:
-    assert told(SCRIPT["read"]()) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert told(version_range.read()) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_what_was_run_is_in_the_list_and_nothing_is_left_open() -> None:
-    kept = SCRIPT["read"]()
-    assert kept.runs.keys() <= {each.name for each in SCRIPT["RANGE"]}
+    kept = version_range.read()
+    assert kept.runs.keys() <= {each.name for each in version_range.RANGE}
     for name, runs in kept.runs.items():
-        asked = next(each for each in SCRIPT["RANGE"] if each.name == name)
+        asked = next(each for each in version_range.RANGE if each.name == name)
         for one in runs:
             assert one.versions["python"].startswith(f"{asked.python}.")
             assert one.versions["torch"].split("+")[0] == asked.torch
@@ -87,7 +93,7 @@ def test_the_pins_begin_with_the_oldest_and_end_where_evidence_ends(library: str
     by_ci = release(
         re.findall(rf"^{library}==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)[0]
     )
-    listed = {each.name: release(getattr(each, library)) for each in SCRIPT["RANGE"]}
+    listed = {each.name: release(getattr(each, library)) for each in version_range.RANGE}
     assert min(listed.values()) == oldest
-    newest = max([by_ci, *(release for name, release in listed.items() if name in SCRIPT["read"]().runs)])
+    newest = max([by_ci, *(release for name, release in listed.items() if name in version_range.read().runs)])
     assert above == (newest[0], newest[1] + 1)
