@@ -1,4 +1,4 @@
-"""Times act·mul forward and backward against copies of the same traffic and peers, and what a call costs the host.
+"""Times act·mul forward and backward against copies of the same traffic and baselines, with the host cost.
 
 python bench/act_mul.py --out act_mul.json    (about a minute on an H100; `--device cpu` only tries the script out)
 """
@@ -63,7 +63,7 @@ def five_stream_copy(tensors: tuple[torch.Tensor, ...], tile: Tile) -> Callable[
 
 
 def forward_candidates(gate: torch.Tensor, up: torch.Tensor) -> list[Candidate]:
-    """The copy, ours, every tile of ours, ours on packed halves, and the peers that are installed."""
+    """The copy, ours, every tile of ours, ours on packed halves, and the installed baselines."""
     out = torch.empty_like(gate)
     halves = torch.cat([gate, up], dim=-1).chunk(2, dim=-1)
     compiled = torch.compile(lambda g, u: F.gelu(g, approximate="tanh") * u)

@@ -1,4 +1,4 @@
-"""Climbs the ladder of the public profiling tutorial, and says claim by claim what holds on this machine.
+"""Runs the steps of the public profiling tutorial and checks its claims one by one on this machine.
 
 python bench/article.py --out article.json    (under two minutes on an H100; a CPU run has small shapes and sees less)
 """

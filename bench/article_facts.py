@@ -1,4 +1,4 @@
-"""What a claim of the tutorial is checked against: the measured ladder, and how a figure of it is written."""
+"""The facts that the tutorial's claims are checked against: the measured steps, and how a figure is written."""
 
 from __future__ import annotations
 

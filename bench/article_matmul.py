@@ -218,7 +218,7 @@ def _a_mode_helps(facts: Facts) -> Answer:
     eager = facts.clock("small.eager", "host_us")
     launched = facts.reading("small.cudagraphs").analysis.launches.runtime_launches
     if not any("GraphLaunch" in api for api in launched):
-        raise UnseenError("asked for CUDA graphs, but no graph launch was seen")
+        raise UnseenError("CUDA graphs were requested, but no graph launch was observed")
     return Answer(graphs.below(plain), f"reduce-overhead {graphs} µs, default {plain} µs, eager {eager} µs")
 
 

@@ -131,7 +131,7 @@ def _only_mm_launches(facts: Facts) -> Answer:
 def _gate_and_up_share(facts: Facts) -> Answer:
     by_role = {one.role: one for one in facts.gemms("mlp.eager")}
     if not {"gate_gemm", "up_gemm", "down_gemm"} <= set(by_role):
-        raise UnseenError("the three projections could not be told apart")
+        raise UnseenError("the three projections could not be distinguished")
     gate, up, down = (by_role[role].name for role in ("gate_gemm", "up_gemm", "down_gemm"))
     return Answer(gate == up != down, f"gate and up {gate if gate == up else (gate, up)}, down {down}")
 
@@ -139,7 +139,7 @@ def _gate_and_up_share(facts: Facts) -> Answer:
 def _down_is_faster(facts: Facts) -> Answer:
     by_role = {one.role: span(one) for one in facts.gemms("mlp.eager")}
     if "gate_gemm" not in by_role or "down_gemm" not in by_role:
-        raise UnseenError("the three projections could not be told apart")
+        raise UnseenError("the three projections could not be distinguished")
     gate, down = by_role["gate_gemm"], by_role["down_gemm"]
     said = f"down {down} µs, gate {gate} µs ({down.median / gate.median - 1:+.1%}; the article: -10 %)"
     return Answer(down.below(gate), said)
@@ -194,7 +194,7 @@ def _one_round_trip_less(facts: Facts) -> Answer:
 def _fused_is_faster(facts: Facts) -> Answer:
     by_role = {one.role: one for one in facts.kernels("mlp.eager")}
     if "activation" not in by_role or "mul" not in by_role:
-        raise UnseenError("eager's activation and product could not be told apart")
+        raise UnseenError("eager's activation and product could not be distinguished")
     fused = span(facts.activation_kernel("mlp.compile"))
     gelu, mul = span(by_role["activation"]), span(by_role["mul"])
     said = f"fused {fused} µs, GELU {gelu} µs + mul {mul} µs"

@@ -1,4 +1,4 @@
-"""The rungs of the tutorial's ladder: what each one runs, its trace as mlpfusion reads it, its unprofiled clocks."""
+"""The steps of the tutorial: what each runs, its trace as mlpfusion reads it, its unprofiled clocks."""
 
 from __future__ import annotations
 

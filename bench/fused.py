@@ -1,4 +1,4 @@
-"""Measures what the fused gate/up kernel must reach, row by row, against cuBLAS and its peers in one process.
+"""Measures the fused gate/up kernel against its targets, row by row, beside cuBLAS and its baselines.
 
 python bench/fused.py     (under nine minutes on an H100 or H200; `--rows` for some rows, `--show FILE` to print again)
 """
@@ -46,7 +46,7 @@ OWN_GRAPH: Final = "replays a graph itself, which its event clock has"
 
 
 class Prepared(NamedTuple):
-    """A peer that is set up, and what races it; None where it cannot."""
+    """A baseline that is set up, and its contender; None where it cannot run."""
 
     peer: rows.Peer
     contender: Contender | None
@@ -69,7 +69,7 @@ def elapsed_s() -> float:
 
 
 def measure(planned: rows.Planned, here: device.Device, *, peers: Sequence[str], rounds: int) -> rows.Row:
-    """Set up the peers (those for which `peers` says yes), race them, and say of each what came of it."""
+    """Set up the baselines in `peers`, race them, and record the outcome of each."""
     started = time.perf_counter()
     place = torch.device(here.kind, here.index) if here.kind == "cuda" else torch.device("cpu")
     case = reference.make_case(planned.workload, place, seed=SEED)
@@ -101,7 +101,7 @@ def _prepared(
             contender = _contender(name, run, here)
     except (BackendUnavailableError, UnknownBackendError) as error:
         return Prepared(rows.Peer(name=name, status="unavailable", reason=_reason(error)), None)
-    except Exception as error:  # whatever a peer raises is its own row's business
+    except Exception as error:  # whatever a baseline raises is reported in its own row
         if here.kind == "cuda":
             torch.cuda.synchronize()  # an error that stays would poison the others: it ends the run here
         return Prepared(rows.Peer(name=name, status="failed", reason=_reason(error)), None)
@@ -136,7 +136,7 @@ def _contender(name: str, run: Callable[[], object], here: device.Device) -> Con
 
 
 def _raced(prepared: list[Prepared], here: device.Device, rounds: int) -> list[rows.Peer]:
-    """The peers with their samples; one that fails in the race is named, and the others race again without it."""
+    """The baselines with their samples; one that fails in the race is named, and the others race again."""
     current = [""]
     failed: list[rows.Peer] = []
 
@@ -230,7 +230,7 @@ def merged(result: rows.Result, row: rows.Row) -> rows.Result:
 
 
 def encode(result: Record) -> str:
-    """The JSON text of a record with `rows`, a line for each peer."""
+    """The JSON text of a record with `rows`, a line for each baseline."""
     plain = msgspec.to_builtins(result)
 
     def text(value: object) -> str:
@@ -266,12 +266,12 @@ def earlier(out: Path, fresh: rows.Result) -> rows.Result:
     here = (fresh.device.name, fresh.environment.torch, fresh.environment.triton)
     if there != here:
         raise UsageError(f"{str(out)!r} was measured with {there}, here is {here}; name another --out")
-    # Peers that are not installed any more have rows all the same.
+    # Baselines that are no longer installed have rows all the same.
     return msgspec.structs.replace(fresh, rows=held.rows, packages={**held.packages, **fresh.packages})
 
 
 def packages() -> dict[str, str]:
-    """Versions of what only some peers need."""
+    """Versions of what only some baselines need."""
     found = {}
     for name in ("quack-kernels", "nvidia-cutlass-dsl"):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -293,11 +293,11 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help=f"only these rows: {keys}")
     parser.add_argument(
-        "--peers", nargs="+", default=[], metavar="PEER", help="only these peers, however long they take"
+        "--peers", nargs="+", default=[], metavar="PEER", help="only these baselines, however long they take"
     )
     parser.add_argument("--rounds", type=int, default=40, help=f"samples of each clock; at least {QUANTILE_SAMPLES}")
     parser.add_argument(
-        "--budget-s", type=float, default=520.0, help="seconds in which to finish; what must wait is said"
+        "--budget-s", type=float, default=520.0, help="seconds in which to finish; what does not fit is reported"
     )
     parser.add_argument(
         "--out", type=Path, help="the result file; default: results/<card>-fused.json beside this script"

@@ -1,4 +1,4 @@
-"""The peers that bench/fused.py times, each as a call on one module's weights, and the matrix products alone."""
+"""The baselines that bench/fused.py times, each as a call on one module's weights."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TRIALS = 10  # of each way to do a group of products, before the faster one is t
 
 
 def settle(mlp: GatedMLP) -> None:
-    """Lay gate and up next to each other before any peer records an address: some peers would move them later."""
+    """Make gate and up adjacent before any baseline records an address: some would move them later."""
     Pair(rows.PRODUCTS, mlp.gate_proj.weight, mlp.up_proj.weight)
 
 
 def bind(name: str, case: Case, here: Device) -> Callable[[Tensor], Tensor]:
-    """A peer's forward: x [..., hidden_size] -> y [..., hidden_size].
+    """A baseline's forward: x [..., hidden_size] -> y [..., hidden_size].
 
     Raises:
         MlpfusionError: it cannot run here, with the reason.
@@ -54,7 +54,7 @@ def bind(name: str, case: Case, here: Device) -> Callable[[Tensor], Tensor]:
 def _frozen(case: Case) -> Callable[[Tensor], Tensor]:
     """max-autotune with the weights as constants, which Inductor may lay out anew."""
     forward = forward_of(case.mlp)
-    # Dynamo keeps what it compiled by code object: one of its own keeps this apart from the other compiled peers.
+    # Dynamo keeps what it compiled by code object: its own keeps this apart from the other compiled baselines.
     own = FunctionType(forward.__code__.replace(), forward.__globals__, closure=forward.__closure__)
     compiled: Callable[[Tensor], Tensor] = torch.compile(own, fullgraph=True, mode="max-autotune-no-cudagraphs")
     with torch._inductor.config.patch(freezing=True), torch.no_grad():

@@ -1,4 +1,4 @@
-"""The rows that bench/fused.py measures, what each must reach, and what samples say of that."""
+"""The rows that bench/fused.py measures, with the targets of each and their evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlpfusion.stats import summarise
 Verdict = Literal["reached", "missed", "not measured"]
 PeerStatus = Literal["ok", "unavailable", "failed", "left out"]
 
-# Peers that are no backends, or more than one.
+# Baselines that are no backends, or more than one.
 PRODUCTS: Final = "limit"  # the name in result files of the matrix products alone, by cuBLAS, with no activation
 FREEZING: Final = "compile-max-autotune, freezing"
 OWN_DOWN: Final = "quack, own down"
@@ -48,9 +48,9 @@ class Target(Record, frozen=True, kw_only=True):
 
 
 class Planned(Record, frozen=True, kw_only=True):
-    """One row before it is measured: a shape, its peers in order of importance, and its targets.
+    """One row before it is measured: a shape, its baselines in order of importance, and its targets.
 
-    Setting a peer up is worth its time if it is in `wanted`; the other peers are for runs that have time left.
+    A baseline in `wanted` is always set up; the others are for runs that have time left.
     """
 
     workload: Workload
@@ -134,7 +134,9 @@ def _workload(
 
 def _never_slower(*ours: str) -> tuple[Target, ...]:
     return tuple(
-        Target(says="no slower than the best peer, but for noise", subject=one, against=PEERS, at_least=1.0, noise=True)
+        Target(
+            says="no slower than the best baseline, within noise", subject=one, against=PEERS, at_least=1.0, noise=True
+        )
         for one in ours
     )
 
@@ -166,7 +168,7 @@ def _medium(hidden: int, inner: int, speedup: float) -> Planned:
         workload=_workload(256, hidden, inner),
         wanted=wanted,
         optional=("quack", FREEZING, OWN_DOWN),
-        targets=(_faster(PEERS, speedup, "the best peer"), *_never_slower("fused")),
+        targets=(_faster(PEERS, speedup, "the best baseline"), *_never_slower("fused")),
     )
 
 
@@ -225,7 +227,7 @@ ROWS: Final = (
     _large(768, 3072, 1.03, ARTICLES),
     _large(2048, 16384, 1.015, (_faster(COMPILE_OR_LIGER, 1.14, "the best of compile, max-autotune and liger"),)),
     _large(4096, 14336, 1.012, (_faster(COMPILE_OR_LIGER, 1.06, "the best of compile, max-autotune and liger"),)),
-    *(_decode(m, 2048, 16384, _faster(PEERS, 1.10, "the best peer")) for m in (1, 4, 16)),
+    *(_decode(m, 2048, 16384, _faster(PEERS, 1.10, "the best baseline")) for m in (1, 4, 16)),
     *(_decode(m, 768, 3072, _faster(("compile",), 1.6, "compile")) for m in (1, 4, 16)),
     _medium(768, 3072, 1.25),
     _medium(2048, 16384, 1.12),
@@ -280,7 +282,7 @@ def speedup(subject: Peer, baseline: Peer, clock: str) -> Ratio | None:
 
 # ---- what there is time for ------------------------------------------------------------------------------------------
 
-# Seconds to set a peer up in one row. compile and max-autotune took 5.7 and 12.1 at their first shape on an H200
+# Seconds to set a baseline up in one row. compile and max-autotune took 5.7 and 12.1 at their first shape on an H200
 # (bench/results/h200-article.json), its imports included; the others are estimates. A run writes down what it took.
 SETUP_S: Final = {
     "compile": 4.0,
@@ -296,18 +298,18 @@ TRAINING_SETUP_FACTOR: Final = 3  # forward and backward are tuned and compiled 
 
 
 def setup_s(planned: Planned, peer: str) -> float:
-    """Seconds that it takes to set this peer up."""
+    """Seconds that it takes to set this baseline up."""
     return SETUP_S.get(peer, OTHERS_SETUP_S) * (TRAINING_SETUP_FACTOR if planned.workload.mode == "training" else 1)
 
 
 def race_s(planned: Planned, rounds: int) -> float:
-    """Seconds of the race: 11 calls of each peer in each round, at about 600 TFLOP/s, and their cache flushes."""
+    """Seconds of the race: 11 calls of each baseline in each round, at about 600 TFLOP/s, and their cache flushes."""
     call = planned.workload.flops / 600e12 + 300e-6
     return 11 * rounds * call * len(planned.wanted) + 2
 
 
 def worth_it(planned: Planned, peer: str, later: tuple[Planned, ...], left_s: float, rounds: int) -> bool:
-    """Whether there is time to set this peer up, with what is wanted in this row and the later ones still to come."""
+    """Whether there is time to set this baseline up, beside what this row and the later ones want."""
     if peer in planned.wanted:
         return setup_s(planned, peer) + race_s(planned, rounds) <= left_s
     reserved = race_s(planned, rounds)

@@ -1,4 +1,4 @@
-"""What bench/fused.py found, as text: a table of peers for each row, and its targets with what was reached."""
+"""Renders the results of bench/fused.py: a table of baselines for each row, and its targets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def header(result: rows.Result) -> str:
     versions = {"torch": here.torch, "triton": here.triton, "liger-kernel": here.liger_kernel, **result.packages}
     listed = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
     return (
-        f"{result.device.name}; {listed}\nmedians in µs [20th to 80th percentile], L2 cold, peers interleaved\n"
+        f"{result.device.name}; {listed}\nmedians in µs [20th to 80th percentile], L2 cold, baselines interleaved\n"
         "ratios: the other's time over this one's, medians of paired rounds [interval of 95% confidence]; above 1 this "
         "one is faster"
     )
@@ -73,7 +73,7 @@ def summary(result: rows.Result) -> str:
         "eager µs",
         "over compile",
         "over quack",
-        "over the best peer",
+        "over the best baseline",
     ]
     table: str = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
     return table
@@ -85,7 +85,7 @@ def _speedup(ours: rows.Peer, peer: rows.Peer | None) -> str:
 
 
 def row_text(row: rows.Row, *, markdown: bool = False) -> str:
-    """One line for each peer, fastest first by the graph clock; what was not measured comes last, with its reason."""
+    """One line for each baseline, fastest first by the graph clock; unmeasured ones last, with their reason."""
     products = next((peer for peer in row.peers if peer.name == rows.PRODUCTS), None)
     measured = [peer for peer in row.peers if peer.status == "ok"]
     measured.sort(key=lambda peer: peer.median(rows.GRAPH) or peer.median("event_us") or float("inf"))
@@ -100,7 +100,7 @@ def row_text(row: rows.Row, *, markdown: bool = False) -> str:
         ]
         for peer in measured
     ]
-    heads = ["peer", "event", "graph", "host", f"over {PRODUCTS} (graph)", "error / eager's", "saved", "setup"]
+    heads = ["baseline", "event", "graph", "host", f"over {PRODUCTS} (graph)", "error / eager's", "saved", "setup"]
     table: str = tabulate(lines, heads, tablefmt="github" if markdown else "simple", disable_numparse=True)
     absent = [f"- {shown(peer.name)}: {peer.status}: {peer.reason}" for peer in row.peers if peer.status != "ok"]
     named: dict[str, list[str]] = {}
@@ -114,7 +114,7 @@ def row_text(row: rows.Row, *, markdown: bool = False) -> str:
 
 
 def shown(name: str) -> str:
-    """What a peer is called on the page."""
+    """A baseline's name on the page."""
     return PRODUCTS if name == rows.PRODUCTS else name
 
 

@@ -1,4 +1,4 @@
-"""Races `fused` against every baseline over a grid of models and token counts, half of which no tile was tuned on.
+"""Races `fused` against every baseline over models and token counts, half of them untuned.
 
 python bench/grid.py                  (goes on where the last run stopped; `--budget-s` seconds at a time)
 python bench/grid.py --show FILE      (prints a recorded grid again)

@@ -1,4 +1,4 @@
-"""Judges everything on this machine: the controls, every registered backend, the example, our kernel and Liger's.
+"""Judges everything on this machine: the controls, every backend, the example, our kernel and Liger's.
 
 python bench/validate.py --out bench/results    writes <card>-validate.json and <card>-validate.md there
 
@@ -179,7 +179,7 @@ def said(control: Control, one: Judged) -> str:
 def judge_targets(
     bench: examine.Bench, kept: Set, deadline: float, *, rounds: int, asked_for: Sequence[Target]
 ) -> None:
-    """Every target asked for that the file does not hold yet."""
+    """Every requested target that the file does not have yet."""
     for target in asked_for:
         if not kept.lacks("verdicts", target.name) or time.monotonic() >= deadline:
             continue

@@ -1,4 +1,4 @@
-"""Runs the test suite on the versions of Python, torch and triton that `pyproject.toml` allows, and keeps the outcomes.
+"""Runs the tests on the versions of Python, torch and triton that `pyproject.toml` allows, and records the outcomes.
 
 python bench/version_range.py               all of `RANGE`, each in an environment of its own below build/range; hours
 python bench/version_range.py --only 3.13   one Python

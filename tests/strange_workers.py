@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 HANG_S = 600  # longer than anything takes on a busy machine
 TINY = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32"), batch=1, seq=4)
 
-# What a stranger's `unsupported` may do: a worker asks it before it imports what takes long.
+# What a third-party `unsupported` may do: a worker calls it before the slow imports.
 BODIES = {
     "supports": "return None",
     "dies": "import os, signal; print('last words', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",

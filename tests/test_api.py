@@ -92,7 +92,7 @@ class CrashesInTheRace(Good):
 
 @pytest.fixture(scope="module", params=rings.LONG)  # a minute of a core
 def result(tmp_path_factory):
-    """A run with the threads that a user's would have; only the qualification of strangers has no process."""
+    """A run with the threads that a user's would have; third-party backends are qualified in this process."""
     out = tmp_path_factory.mktemp("out")
     path = out.with_name("raced.py")
     path.write_text(RACED)

@@ -140,10 +140,10 @@ def test_read_says_how_the_calls_were_found_and_what_they_ran(capsys: pytest.Cap
     assert (code, err) == (0, "")
     for part in ("NVIDIA H200", "mlpfusion.call, 20 of them", FUSED, "3 cuLaunchKernelEx", "dynamo_cache_lookup"):
         assert part in out
-    assert "\nFindings\nbound_unclear\n  seen   " in out
+    assert "\nFindings\nbound_unclear\n  observed  " in out
     code, out, _ = run(capsys, "read", COMPILE, "--call", "mlpfusion.warmup")
     assert code == 0
-    assert "mlpfusion.warmup, 3 of them: it was asked for" in out
+    assert "mlpfusion.warmup, 3 of them: it was requested" in out
     assert "medians of 3 calls [lowest to highest]" in out
 
 

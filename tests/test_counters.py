@@ -212,7 +212,7 @@ def test_fewer_bytes_than_derived_are_the_l2_where_emptying_it_brings_them_back(
     found = with_counters([(60, 10), (5, 10), (20, 20)], [(60, 40), (40, 40), (60, 20)])
     assert found.measured_bytes == 125
     assert found.explained.startswith(
-        "0.000135 MB less than derived: the L2 (60 MiB) held part of what one kernel wrote"
+        "0.000135 MB less than derived: the L2 (60 MiB) cached part of what one kernel wrote"
     )
 
 
@@ -231,13 +231,13 @@ def test_more_bytes_than_derived_name_the_kernel_that_reads_again():
 def test_what_is_written_beyond_the_results_is_told_from_what_is_read_again():
     found = with_counters([(60, 40), (40, 45), (60, 50)])
     assert found.explained == (
-        "3.5e-05 MB more than derived: 3.5e-05 MB more written, as the L2 (60 MiB) still held what was written before, "
+        "3.5e-05 MB more than derived: 3.5e-05 MB more written, as the L2 (60 MiB) still cached earlier writes, "
         "or for a workspace, most in down_gemm (3e-05 MB)"
     )
     found = with_counters([(90, 50), (35, 35), (60, 30)])
     assert found.explained == (
         "4e-05 MB more than derived: 2.5e-05 MB more read, as operands are read again, most in gate_gemm (3e-05 MB); "
-        "1.5e-05 MB more written, as the L2 (60 MiB) still held what was written before, or for a workspace, most in "
+        "1.5e-05 MB more written, as the L2 (60 MiB) still cached earlier writes, or for a workspace, most in "
         "gate_gemm (1e-05 MB)"
     )
 

@@ -30,9 +30,9 @@ def other(tmp_path: Path, *, device: dict[str, Any] | None = None, **environment
 def test_two_runs_say_what_their_intervals_lack(tmp_path: Path) -> None:
     for b in (f"{RESULT}:triton", other(tmp_path)):
         found = run.diff(f"{RESULT}:eager", b)
-        assert [reason for reason in found.reasons if "not from run to run" in reason]
+        assert [reason for reason in found.reasons if "not between runs" in reason]
         assert not [reason for reason in found.reasons if "different environments" in reason]
-        assert "not from run to run" in diff.render(found, "text").replace("\n", " ")
+        assert "not between runs" in diff.render(found, "text").replace("\n", " ")
     same = run.diff(f"{RESULT}:eager", f"{RESULT}:eager")
     assert not [reason for reason in same.reasons if "run to run" in reason]
 

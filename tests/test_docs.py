@@ -133,7 +133,7 @@ def test_verbs_targets_and_scripts_that_a_page_names_are_there(page: Path) -> No
     assert set(re.findall(r"`mlpfusion (\w+)`", text)) <= VERBS
     made = re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)
     assert set(made) <= set(re.findall(r"^# make ([a-z-]+)", MAKE, re.MULTILINE))
-    named = re.findall(r"\b((?:bench|tests|examples|docs|kernels|tools)/[\w./-]*\w)", text)
+    named = re.findall(r"\b((?:src|bench|tests|examples|docs|kernels|tools)/[\w./-]*\w)", text)
     assert [name for name in named if not list(ROOT.glob(f"{name}*"))] == []
 
 

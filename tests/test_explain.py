@@ -30,7 +30,7 @@ SAID = {
     "gate_up_wide_kernel": "A matrix product by mlpfusion; it fuses act_mul.",
     "gate_up_backward_pointer_kernel": "A matrix product by mlpfusion; it fuses act_mul_backward.",
     "down_decode_kernel": "A matrix product by mlpfusion.",
-    "their_kernel": "The name follows no convention known here, so nothing is said about this kernel.",
+    "their_kernel": "The name follows no convention known here, so this kernel is not explained.",
 }  # fmt: skip
 
 

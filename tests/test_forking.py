@@ -163,7 +163,7 @@ def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(m
         assert answer.reason == "ValueError: first line"
         again = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=900)
         assert again == answer
-    assert caplog.messages == ["each worker imports PyTorch anew: the process to fork them from ended: no such disk"]
+    assert caplog.messages == ["each worker imports PyTorch again: the process to fork them from ended: no such disk"]
 
 
 def marked(number: int, folder: Path) -> bool:

@@ -196,7 +196,7 @@ def test_the_summary_has_a_line_for_each_row_that_was_measured(bench: Any, rows:
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in made.splitlines()]
     assert len(cells) == 3
     assert cells[0][2:] == [
-        "fused µs", "cuBLAS products alone µs", "eager µs", "over compile", "over quack", "over the best peer",
+        "fused µs", "cuBLAS products alone µs", "eager µs", "over compile", "over quack", "over the best baseline",
     ]  # fmt: skip
     assert cells[2] == [
         "8192 × 768 × 3072", "forward, gelu_tanh", "160.0 [158.4–161.6]", "169.0 [167.3–170.7]", "–",

@@ -317,7 +317,7 @@ def test_what_an_operator_does_behind_its_launches_is_not_trusted():
     assert found.opaque == ()
     assert [launch.unknown for launch in found.launches] == [
         None,
-        "it writes to a tensor without a launch that can be seen",
+        "it writes to a tensor without an observable launch",
     ]
 
 
@@ -338,7 +338,7 @@ def test_the_ledger_leaves_values_as_they_are():
 
 def test_a_result_that_nothing_seen_wrote_is_a_fault():
     x = torch.randn(4)
-    assert watch(lambda: torch.from_numpy(x.numpy() * 2), x=x).faults == ("no launch that was seen wrote the result",)
+    assert watch(lambda: torch.from_numpy(x.numpy() * 2), x=x).faults == ("no observed launch wrote the result",)
     assert watch(lambda: (x.view(2, 2), x * 2), x=x).faults == ()  # of an input, and of a launch
 
 

@@ -237,20 +237,20 @@ def test_a_kernel_without_names_is_not_trusted(monkeypatch):
     assert found.unknown == "its arguments have no names"
 
 
-# ---- strangers -------------------------------------------------------------------------------------------------------
+# ---- third-party -----------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("ledger_strangers::act_mul_", mutates_args=("g",))
+@torch.library.custom_op("ledger_third_party::act_mul_", mutates_args=("g",))
 def act_mul_(g: torch.Tensor, u: torch.Tensor) -> None:
     g.copy_(torch.nn.functional.gelu(g, approximate="tanh") * u)
 
 
-def test_a_strangers_mutating_operator_is_counted_and_borne_out_by_the_trace(tmp_path):
+def test_a_third_party_mutating_operator_is_counted_and_in_the_trace(tmp_path):
     made = case()
 
     def call(x):
         g = made.mlp.gate_proj(x)
-        torch.ops.ledger_strangers.act_mul_(g, made.mlp.up_proj(x))
+        torch.ops.ledger_third_party.act_mul_(g, made.mlp.up_proj(x))
         return made.mlp.down_proj(g)
 
     step = reference.step(call, made)

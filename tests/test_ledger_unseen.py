@@ -15,7 +15,7 @@ from mlpfusion.traffic.round_trips import flow
 
 X = torch.randn(8, 16)
 W = torch.randn(16, 16)
-UNWRITTEN = "that no launch before it was seen to write"
+UNWRITTEN = "that no earlier launch was observed to write"
 CHANGED = "a tensor was changed between two launches, by what cannot be watched"
 
 

@@ -158,4 +158,4 @@ def test_the_verb_gives_up(trace: Path) -> None:
     command = [sys.executable, "-m", "mlpfusion", "open", str(trace), "--port", "0", "--timeout", "0.5"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"mlpfusion: nobody fetched {str(trace)!r} within 0.5 s\n"
+    assert done.stderr == f"mlpfusion: no browser fetched {str(trace)!r} within 0.5 s\n"

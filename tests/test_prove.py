@@ -167,7 +167,7 @@ def test_it_leaves_the_model_as_it_was() -> None:
 def test_without_fp64_of_the_model_each_mlp_is_judged() -> None:
     with swap(build("gemma"), Backend(lambda gate, up: functional.gelu(gate) * up)) as handle:
         proof = handle.prove(inputs("gemma"), rounds=0, fp64=False, trace=False)
-    assert proof.reasons["fp64"] == "not asked for"
+    assert proof.reasons["fp64"] == "not requested"
     assert proof.logits.accuracy is None
     assert len(proof.failures) == 2
 

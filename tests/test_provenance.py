@@ -107,7 +107,7 @@ def test_the_peers_name_their_packages_whether_installed_or_not(name: str) -> No
         assert found[each] == provenance.version(each)
 
 
-# ---- strangers' backends, in processes as they run -------------------------------------------------------------------
+# ---- third-party backends, in processes as they run ------------------------------------------------------------------
 
 
 def package(site: Path, name: str, *, requires: tuple[str, ...] = (), code: str = "", points: str = "") -> None:

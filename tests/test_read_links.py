@@ -91,7 +91,7 @@ def test_ranks_of_a_merged_trace_are_told_apart_by_their_devices() -> None:
 @pytest.mark.parametrize("case", [{}, {"backlog": 1, "devices": (0, 0)}])
 def test_ranks_that_cannot_be_told_apart_make_a_trace_incomplete(case: dict[str, Any]) -> None:
     found = of(merged(**case))
-    said = "30 device events with the correlation of launches in several processes: of which one is not told"
+    said = "30 device events with the correlation of launches in several processes; ambiguous"
     assert found.incomplete == said
     assert said in found.analysis.faults
     assert "missing_events" in {finding.id for finding in findings(found)}

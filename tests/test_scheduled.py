@@ -102,7 +102,7 @@ def test_the_scheduler_bears_out_the_ledger_of_forward_and_backward(training):
     assert found.round_trips == 8
     assert [graph.kernels for graph in found.scheduled] == [4, 9]
     assert "scheduled" not in found.reasons
-    assert "borne out by Inductor's scheduler" in title("compile", found)
+    assert "confirmed by Inductor's scheduler" in title("compile", found)
 
 
 @pytest.mark.full  # it compiles all of it twice
@@ -363,5 +363,5 @@ def test_without_being_asked_it_says_so_of_compiled_rows_alone(training, tmp_pat
     found, _ = annotate.weighed(
         [compiled_row, *others], WORK, CPU, counters=False, folder=tmp_path, seed=0, time_limit_s=900, tell=print
     )
-    assert found[0].traffic.reasons["scheduled"] == "not asked for; --counters reads them"
+    assert found[0].traffic.reasons["scheduled"] == "not requested; --counters reads them"
     assert found[1:] == others

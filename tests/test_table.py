@@ -109,7 +109,7 @@ def test_a_bound_of_an_older_file_is_not_printed_either() -> None:
     older = msgspec.structs.replace(EAGER, bound=Bound(by="gpu", margin=2.314, host_us=104.8, device_us=242.6))
     text = render(profile(older), full=True)
     assert "2.31" not in text
-    assert "host_us and bound: the file does not tell how many samples" in text
+    assert "host_us and bound: the file does not record how many samples" in text
     assert json.loads(render(profile(older), "json", ["host_us"]))["rows"][0]["host_us"] == 104.8
 
 

@@ -86,7 +86,7 @@ def test_a_loop_that_swaps_its_pointers_touches_both():
         ("%0 = tt.load %n : !tt.ptr<f32>", "no pointer argument"),
         ("%0 = tt.load %nowhere : !tt.ptr<f32>", "%nowhere is not defined"),
         ("tt.new_way_to_store %a : !tt.ptr<f32>", "new_way_to_store"),
-        ("^bb1(%x: i32):", "block of its own"),
+        ("^bb1(%x: i32):", "it has a block in"),
         ("scf.yield %a : !tt.ptr<f32>", "hands on"),
     ],
 )

@@ -312,7 +312,7 @@ def test_constants_are_not_called_right_where_they_cannot_be_seen(bench: examine
         """,
     )
     found = check(examine(bench, f"{path}:narrow", only=("constants", "function")), "constants")
-    assert (found.status, "cannot be told in bfloat16" in found.sentence) == ("not decidable here", True)
+    assert (found.status, "cannot be determined in bfloat16" in found.sentence) == ("not decidable here", True)
 
 
 def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: examine_judge.Bench, tmp_path: Path) -> None:

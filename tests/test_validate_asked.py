@@ -165,7 +165,7 @@ USAGE = [
     (["{empty}"], "is no Hub kernel"),
     (["@eager:act_mul"], "unknown target '@eager:act_mul'"),
     (["{mine}:good", "--against", "@eager:act_mul"], "unknown target '@eager:act_mul'"),
-    (["{mine}:good", "--against", "foo"], "unknown peer 'foo'; valid: eager, inductor, or a target"),
+    (["{mine}:good", "--against", "foo"], "unknown baseline 'foo'; valid: eager, inductor, a target"),
     (["{mine}:good", "--against", "{mine}:nope"], "there is no 'nope'"),
     (["{mine}:good", "--shapes", "99999999x99999999"], f"takes {SHAPE.most} at most"),
     (["--self-test", "--only", "runs", "--strict"], "--self-test does not take --only, --strict"),
@@ -252,7 +252,7 @@ def test_a_function_is_found_by_its_name_in_another_process() -> None:
 @pytest.mark.full  # pytest and two workers, each of which imports PyTorch
 @pytest.mark.values
 @pytest.mark.parametrize("library", ["as it is", "oneDNN's under AVX-512"])
-def test_assert_valid_in_a_stranger_s_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+def test_assert_valid_in_a_third_party_s_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     if library != "as it is":
         OVERFLOWING["in_workers"](tmp_path, monkeypatch, OVERFLOWING["ONEDNN"])
     text = """

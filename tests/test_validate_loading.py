@@ -241,8 +241,8 @@ def test_a_wrong_use_is_code_2_and_one_line(
 @pytest.mark.parametrize(
     ("only", "headline"),
     [
-        ("runs", "it runs; none of the checks that decide was asked for"),
-        ("store", "none of the checks asked for is for float32"),
+        ("runs", "it runs; none of the deciding checks was requested"),
+        ("store", "none of the requested checks is for float32"),
     ],
 )
 def test_nothing_judged_is_not_valid(bench: examine_judge.Bench, tmp_path: Path, only: str, headline: str) -> None:

@@ -241,9 +241,9 @@ IN_FLOAT32 = [msgspec.structs.replace(checked("runs", "pass"), dtype="float32")]
 @pytest.mark.parametrize(
     ("checks", "only", "word", "headline"),
     [
-        (IN_FLOAT32, ("runs",), "not decidable here", "it runs; none of the checks that decide was asked for"),
-        (IN_FLOAT32, NARROW, "not decidable here", "none of the checks asked for is for float32"),
-        (IN_FLOAT32, ("tf32",), "not decidable here", "none of the checks asked for is for a function"),
+        (IN_FLOAT32, ("runs",), "not decidable here", "it runs; none of the deciding checks was requested"),
+        (IN_FLOAT32, NARROW, "not decidable here", "none of the requested checks is for float32"),
+        (IN_FLOAT32, ("tf32",), "not decidable here", "none of the requested checks is for a function"),
         ([*IN_FLOAT32, checked("store", "not decidable here")], NARROW, "not decidable here", "store: of store"),
         ([*IN_FLOAT32, checked("store", "pass")], NARROW, "valid", "every check passed"),
         ([checked("runs", "fail")], ("runs",), "not valid", "runs: of runs"),

@@ -221,7 +221,7 @@ def test_a_module_of_nobody_s_is_a_fault_and_shows_where(alone: Path) -> None:
 def test_open_serves(alone: Path) -> None:
     done = run(alone, "open", str(TRACE), "--port", "0", "--timeout", "1")
     assert done.returncode == 1
-    assert "nobody fetched" in done.stderr
+    assert "no browser fetched" in done.stderr
     assert "ui.perfetto.dev" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""What a backend is, and how one is found by name."""
+"""Defines the Backend protocol and finds backends by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "mlpfusion.backends"
 
-# The order of a table: peers first, then ours. Third parties follow in alphabetical order.
+# The order of a table: alternatives first, then ours. Third-party backends follow in alphabetical order.
 BUILT_IN: Final = (
     "eager",
     "compile",
@@ -97,7 +97,7 @@ def load(name: str) -> Backend:
     check_name(name)
     try:
         made: object = _load_loose(name)() if _is_loose(name) else points(name)[0].load()()
-    except (Exception, SystemExit) as error:  # a stranger's plugin may raise anything; its row says what
+    except (Exception, SystemExit) as error:  # a third-party plugin may raise anything; its row has the reason
         reason = f"cannot be loaded: {type(error).__name__}: {without_paths(first_line(error))}"
         raise BackendUnavailableError(name, reason) from error
     if not isinstance(made, Backend):

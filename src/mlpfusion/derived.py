@@ -1,4 +1,4 @@
-"""Bytes that a call must move through device memory by the roles of its kernels, for a trace without a ledger.
+"""Derives a call's minimum HBM traffic from the roles of its kernels, for traces without a ledger.
 
 Each role reads its operands and writes its result once; see `_ELEMENTS`. For the usual backends the sums are, in
 elements, eager 3DH + 3MD + 8MH, one fused act·mul kernel 3DH + 3MD + 6MH, packed 3DH + 2MD + 6MH.
@@ -47,7 +47,7 @@ def _unknown(workload: Workload, kernels: Sequence[Kernel]) -> str | None:
     if workload.mode == "training":
         return "there are no formulas for backward kernels"
     if not kernels:
-        return "no kernel was seen"
+        return "no kernel was observed"
     roles = [kernel.role for kernel in kernels if kernel.role != "memset"]
     strange = [kernel.name for kernel in kernels if kernel.role not in _ELEMENTS]
     if strange:

@@ -1,4 +1,4 @@
-"""What is known about a device: its facts as read from the driver, and the peaks of known cards."""
+"""Facts of a device as reported by the driver, and the peaks of known cards."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ KNOWN_CARDS: Final[dict[str, Peaks]] = {
 
 
 def is_interpreted() -> bool:
-    """Whether Triton's interpreter is asked for; Triton reads the variable when a kernel is decorated."""
+    """Whether Triton's interpreter is requested; Triton reads the variable when a kernel is decorated."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 def detect(kind: str | None = None) -> Device:
-    """The device to measure: the one asked for, or the current GPU if there is one, else the CPU.
+    """The device to measure: the requested one, or the current GPU if there is one, else the CPU.
 
     Raises:
         UsageError: `kind` is not a device kind, or is "cuda" where torch sees no GPU.
@@ -120,7 +120,7 @@ def _cpu() -> Device:
 
 
 def _available_bytes() -> int | None:
-    """Memory that can be had without swapping, the page cache included, where the kernel tells."""
+    """Memory that can be had without swapping, the page cache included, where the kernel reports it."""
     try:
         with open("/proc/meminfo", encoding="utf-8") as lines:
             for line in lines:

@@ -1,4 +1,4 @@
-"""The activations in fp64, by formulas that neither cancel nor overflow: what references are computed with.
+"""The activations in fp64, by formulas without cancellation or overflow: the reference for all values.
 
 PyTorch's own functions are what is judged, and no reference: oneDNN's exact GELU is inf for gates above FLT_MAX/2 on
 CPUs with AVX-512, and 0.5·g·(1 + tanh z) loses its digits where tanh z is near -1, in fp64 as well.

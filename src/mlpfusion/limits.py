@@ -1,4 +1,4 @@
-"""The range of every number that a caller may give: the command line and the functions of Python look it up here."""
+"""The valid range of every number that a caller may pass, for the command line and the Python functions."""
 
 from __future__ import annotations
 

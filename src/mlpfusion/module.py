@@ -1,4 +1,4 @@
-"""`GatedMLP` and `PackedGatedMLP`: gated MLPs whose implementation can be exchanged without touching their weights."""
+"""`GatedMLP` and `PackedGatedMLP`: gated MLPs with an exchangeable implementation over the same weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.choice import Choice
 
 
-# What a bound callable holds on to: a change of one of these binds anew.
+# What a bound callable refers to: a change of one of these binds again.
 _BOUND: Final = frozenset(("gate_proj", "up_proj", "gate_up_proj", "down_proj", "activation"))
 
 

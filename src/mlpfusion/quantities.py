@@ -1,4 +1,4 @@
-"""What a number in a file may be: types that refuse, where a file is read, what nothing could have measured."""
+"""Types of numbers in files, which refuse values that no measurement can produce."""
 
 from __future__ import annotations
 

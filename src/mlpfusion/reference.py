@@ -1,4 +1,4 @@
-"""The weights and inputs that every backend gets, the fp64 oracle they are judged by, and the error they make."""
+"""Makes the weights and inputs that every backend gets, the fp64 reference, and the errors against it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def judge(outputs: tuple[Tensor, ...], eager: tuple[Tensor, ...], references: tu
     for value, own, reference in zip(outputs, eager, references, strict=True):
         mine, theirs = error(value, reference), error(own, reference)
         if theirs.maximum is None or theirs.rms is None:
-            raise MeasurementError("eager itself gives nan or inf on this workload, so nothing can be judged by it")
+            raise MeasurementError("eager itself gives nan or inf on this workload, so it is no reference")
         judged.append(
             Accuracy(
                 max_error=mine.maximum,

@@ -1,4 +1,4 @@
-"""What is computed: one gated MLP and the batch it runs on, with the arithmetic and memory traffic they imply.
+"""Defines the computation: one gated MLP and its batch, with their arithmetic and minimum traffic.
 
     y = down( act(x · Wgᵀ) * (x · Wuᵀ) )        x: [M, D], Wg, Wu: [H, D], Wd: [D, H], y: [M, D]
 

@@ -1,4 +1,4 @@
-"""What a series of samples says: its median, its spread, and its ratio to a baseline sampled in the same rounds."""
+"""Statistics of samples: median, percentiles, and the paired ratio to a baseline with its interval."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _ratio(samples: Samples, baseline: Samples) -> Ratio | None:
 
 
 def median_interval(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
-    """0-based ranks of the sorted sample between which the median lies with at least `confidence`; None for small n.
+    """0-based ranks of the sorted sample between which the median is with at least `confidence`; None for small n.
 
     The number of samples below the median is Binomial(n, 1/2); see Hahn and Meeker, Statistical Intervals, 5.2.
     """

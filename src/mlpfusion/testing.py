@@ -1,4 +1,4 @@
-"""For a user's pytest: `assert_valid` fails with the verdict, the smallest failing shape and a command to repeat it."""
+"""`assert_valid` for pytest: fails with the verdict, the smallest failing shape and a command that repeats it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def name_of(target: Any) -> str:
 def _is_importable(module_name: str, file: Path) -> bool:
     """Whether another process gets this file by this name, as part of a package.
 
-    A module in no package is a test or script that nobody installed, and pytest imports from folders of its own.
+    A module in no package is a test or script that is not installed, and pytest imports from its own folders.
     """
     package, inside, _ = module_name.partition(".")
     return bool(inside) and any(file.is_relative_to(place) for place in _places(package, Path.cwd()))
@@ -99,7 +99,7 @@ def _is_importable(module_name: str, file: Path) -> bool:
 
 @functools.cache
 def _places(package: str, folder: Path) -> tuple[Path, ...]:
-    """Where a new process that starts in `folder` finds a package; this one has paths and modules of its own."""
+    """Where a new process that starts in `folder` finds a package; this one has its own paths and modules."""
     asks = (
         "import sys; from importlib.util import find_spec; spec = find_spec(sys.argv[1]); "
         "print(*(spec and spec.submodule_search_locations or ()), sep='\\n')"

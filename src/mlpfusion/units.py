@@ -1,4 +1,4 @@
-"""How a number is written: its unit, and as many digits as its spread supports."""
+"""Formats numbers: unit, and as many digits as the spread supports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plain(value: float) -> str:
 
 
 def times(value: float) -> str:
-    """`2.31x`: a factor without an interval of its own."""
+    """`2.31x`: a factor without an interval."""
     return f"{plain(value)}x"
 
 

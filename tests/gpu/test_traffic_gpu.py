@@ -138,7 +138,7 @@ def scale(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
 
 
-def test_launches_of_a_stranger_and_of_our_fast_path_are_read_from_their_code() -> None:
+def test_launches_of_third_parties_and_of_our_fast_path_are_read_from_their_code() -> None:
     from mlpfusion_kernels import act_mul
 
     x, up, out = (torch.randn(64, 256, device="cuda") for _ in range(3))

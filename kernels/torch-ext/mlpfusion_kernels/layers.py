@@ -1,4 +1,4 @@
-"""Gated-MLP layers for `kernelize`: forwards that borrow the projections of the module they replace."""
+"""Gated-MLP layers for `kernelize`: forwards that use the projections of the module they replace."""
 
 from __future__ import annotations
 

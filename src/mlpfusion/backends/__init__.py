@@ -1,1 +1,1 @@
-"""The built-in backends, one class each, registered through the same entry points as anybody's."""
+"""The built-in backends, one class each, registered by the same entry points as third-party ones."""

@@ -1,4 +1,4 @@
-"""Two parameters of one shape lying next to each other in memory, and read as one tensor without a copy."""
+"""Reads two parameters of one shape that are adjacent in memory as one tensor, without a copy."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _apart(backend: str, first: Tensor) -> BackendUnavailableError:
     what = "biases" if first.dim() == 1 else "weights"
     return BackendUnavailableError(
         backend,
-        f"the {what} of gate_proj and up_proj are new or changed, and no longer lie next to each other in memory; "
+        f"the {what} of gate_proj and up_proj are new or changed, and no longer adjacent in memory; "
         f"call set_backend({backend!r}) again, or restore and swap again",
     )
 

@@ -1,4 +1,4 @@
-"""`auto`: runs each call by the backend that a choice file names for its number of tokens."""
+"""`auto`: runs each call on the backend that a choice file names for its token count."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Auto:
 
     @property
     def loaded(self) -> dict[str, str]:
-        """The versions of what stands behind its backends."""
+        """The versions of the distributions behind its backends."""
         return {name: there or "not installed" for name, there in provenance.behind(self.backends).items()}
 
     @property
@@ -90,7 +90,7 @@ class Auto:
         return None
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
-        """Binds every backend of the choice to the module; a call goes by its tokens and by whether it needs gradients.
+        """Binds every backend of the choice to the module; a call's is chosen by token count and gradient mode.
 
         Raises:
             BackendUnavailableError: a backend refuses the module; later, a call for which nothing was measured.

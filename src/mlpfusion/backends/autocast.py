@@ -1,4 +1,4 @@
-"""What autocast makes of the input of a matrix product."""
+"""Determines the dtype to which autocast casts the input of a matrix product."""
 
 from __future__ import annotations
 

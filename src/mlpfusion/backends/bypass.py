@@ -1,4 +1,4 @@
-"""What goes missing of a layer when a backend computes with its weights instead of calling it."""
+"""Detects hooks and wrappers that are lost when a backend uses a layer's weights instead of calling it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bypassed(layer: nn.Module) -> str | None:
 
 
 def refuse_bypassed(backend: str, layers: Iterable[nn.Module]) -> None:
-    """Refuse a call that would leave something of linear layers out; it is asked at each call, so it must be fast.
+    """Refuse a call that would leave something of linear layers out; it runs at each call, so it must be fast.
 
     Raises:
         BackendUnavailableError: as `bypassed`, or a layer got another class, as by a parametrization.

@@ -102,7 +102,7 @@ class CompileMaxAutotune(Compile):
 class CompileCudagraphs(Compile):
     """torch.compile replaying CUDA graphs, its output copied out of the graph's buffer.
 
-    Without the copy the next call would overwrite a kept y, and PyTorch 2.11 says nothing (seen on an H200). The copy
+    Without the copy the next call would overwrite a kept y, and PyTorch 2.11 does not warn (seen on an H200). The copy
     is in the row, with its time.
     """
 

@@ -55,7 +55,7 @@ class Fused:
         return None
 
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
-        """Reads the parameters anew at each call, wherever they lie; nothing is packed or padded.
+        """Reads the parameters in place at each call; nothing is packed or padded.
 
         Raises:
             BackendUnavailableError: projections that are more than linear layers on plain weights, rows of a weight
@@ -106,7 +106,7 @@ def _right_numbers(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Te
 
 
 def _weights(mlp: GatedMLP) -> Callable[[], Weights]:
-    """A function that reads the weights and biases where they lie at that moment."""
+    """A function that reads the current weights and biases in place."""
     from mlpfusion_kernels import Weights
 
     if isinstance(mlp, PackedGatedMLP):

@@ -1,4 +1,4 @@
-"""`fused-graph`: the calls of `fused`, recorded once for each kind of input as a CUDA graph and replayed."""
+"""`fused-graph`: `fused`, captured as a CUDA graph for each kind of input and replayed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
-# Graphs kept for one module, the oldest given up first: each holds its input, its output and what lies between.
+# Graphs kept for one module, the oldest given up first: each holds its input, its output and its intermediates.
 LIMIT: Final = 16
 WARMUP_CALLS: Final = 3  # PyTorch's recipe: compilation and workspaces happen before the capture
 
@@ -148,7 +148,7 @@ def _trainable(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> bool
 
 
 def _places(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> list[Place]:
-    """Where the weights and biases lie, and what they are there: one address may hold one turned, cut or cast."""
+    """Addresses and layouts of the weights and biases: one address may have a transposed, cut or cast one."""
     return [
         (one.data_ptr(), one.shape, one.stride(), one.dtype)
         for table in tables
@@ -162,7 +162,7 @@ def _refuse_loose(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> N
     for projection, table in zip(("gate_proj", "up_proj", "down_proj"), tables, strict=True):
         for name in ("weight", "bias"):
             if name not in table:
-                reason = f"{projection}.{name} is no parameter, so a later call could not tell whether it has moved"
+                reason = f"{projection}.{name} is no parameter, so a later call could not detect whether it has moved"
                 raise BackendUnavailableError(FusedGraph.name, reason)
 
 
@@ -178,7 +178,7 @@ def _make_room(graphs: dict[Key, Graph], key: Key, device: torch.device) -> None
 def _captured(
     plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[Place], pools: dict[int, Any], stream: int
 ) -> Graph:
-    """Record `plain` for inputs like x, which is its input then.
+    """Captures `plain` with x as the static input.
 
     Graphs of one stream run one after another, so what they need between input and output comes from one pool.
     """

@@ -1,4 +1,4 @@
-"""`hub`: Liger's gated MLPs as published on the Hugging Face Hub, loaded by the `kernels` library."""
+"""`hub`: Liger's gated MLPs from the Hugging Face Hub, loaded by the `kernels` library."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ TRANSPORT: Final = ("httpx", "httpx2", "httpcore", "httpcore2")
 
 
 class Hub:
-    """Liger's MLPs from a kernel repository of the Hub, in the major version asked for.
+    """Liger's MLPs from a kernel repository of the Hub, in the requested major version.
 
     `repo` ("owner/name") and `version` come from the arguments, else from the environment variables
     MLPFUSION_HUB_REPO and MLPFUSION_HUB_VERSION, else they are the published tutorial's. Where the kernel comes from:
 
     1. a directory that LOCAL_KERNELS="owner/name=DIRECTORY" names (its version is taken as it is, without a network),
-    2. a copy in the local cache (KERNELS_CACHE or HF_HUB_CACHE) whose metadata carry the version asked for; like
+    2. a copy in the local cache (KERNELS_CACHE or HF_HUB_CACHE) whose metadata have the requested version; like
        `kernels` offline this trusts what was downloaded before,
     3. the Hub at HF_ENDPOINT, unless HF_HUB_OFFLINE is set. `kernels` loads from trusted publishers only.
 
@@ -105,7 +105,7 @@ class Hub:
         return None if hasattr(getattr(kernel, "layers", None), layer) else f"{self.origin} has no layers.{layer}"
 
     def _load_here(self) -> ModuleType | None:
-        """The kernel from LOCAL_KERNELS or the cache, without a network; None if the Hub has to be asked."""
+        """The kernel from LOCAL_KERNELS or the cache, without a network; None if the Hub is needed."""
         from kernels import get_kernel, get_local_kernel
 
         directory = _override(self.repo)
@@ -135,7 +135,7 @@ class Hub:
 
         loaded = next(entry for entry in get_loaded_kernels() if entry.module is kernel)
         version = loaded.metadata.version
-        asked = "" if version == self.version else f" (asked for {self.version})"
+        asked = "" if version == self.version else f" (requested: {self.version})"
         if revision is None and loaded.repo_info is not None:
             revision = loaded.repo_info.revision
         at = "" if revision is None else f", revision {revision}"

@@ -1,4 +1,4 @@
-"""What `liger` and `hub` share: the limits of Liger's gated MLPs and the loan of their forward."""
+"""The part that `liger` and `hub` share: the limits of Liger's gated MLPs, and their forward on our modules."""
 
 from __future__ import annotations
 

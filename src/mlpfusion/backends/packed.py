@@ -1,4 +1,4 @@
-"""`packed`: gate and up as one matrix product over adjacent weights, then our act·mul kernel on its two halves."""
+"""`packed`: gate and up as one matrix product over adjacent weights, then our act·mul kernel."""
 
 # Operators are called by position.
 # ruff: noqa: PLR0917
@@ -40,7 +40,7 @@ class Packed:
     def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
         """Moves gate and up next to each other in one buffer; both parameters keep their identity, as views of it.
 
-        An optimiser step, `load_state_dict` or any other in-place update is seen by the next call. The move copies both
+        An optimiser step, `load_state_dict` or any other in-place update reaches the next call. The move copies both
         weights once. Where one layer holds both already, nothing moves and this is what `triton` does.
 
         Raises:

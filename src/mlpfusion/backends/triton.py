@@ -1,4 +1,4 @@
-"""`triton`: PyTorch's three projections around our handwritten act·mul kernel."""
+"""`triton`: PyTorch's three projections around our act·mul kernel."""
 
 from __future__ import annotations
 

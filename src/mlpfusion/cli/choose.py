@@ -1,4 +1,4 @@
-"""The verb of the command line that chooses a backend for a model: choose."""
+"""The verb `choose`: chooses a backend for a model."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _choose(
 
 
 class _How(TypedDict):
-    """What choosing and foreseeing are both told."""
+    """The options that choosing and predicting share."""
 
     tokens: list[int]
     modes: list[Mode]
@@ -167,7 +167,7 @@ def _model(model: Text, hidden_size: Text, intermediate_size: Text, activation: 
     given = [name for name, value in sizes.items() if value is not None]
     if model is not None:
         if given:
-            raise UsageError(f"{given[0]} does not go with a model: its configuration says it")
+            raise UsageError(f"{given[0]} does not go with a model: its configuration determines it")
         return known.find(model, dtype=kind)
     if not given:
         raise UsageError(
@@ -187,7 +187,7 @@ def _model(model: Text, hidden_size: Text, intermediate_size: Text, activation: 
 
 
 def _folder_name(model: Model, tp: int) -> str:
-    """The model's name as one part of a path, with what else tells its rows from others."""
+    """The model's name as one part of a path, with what else distinguishes its rows."""
     name = (
         "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in model.name).strip(".-") or "model"
     )

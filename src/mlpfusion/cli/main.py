@@ -1,4 +1,4 @@
-"""The command line: reads what was typed, calls `api`, prints tables to stdout and progress to stderr."""
+"""The command line: parses arguments, calls `api`, prints tables to stdout and progress to stderr."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _system_refused(error: OSError | SystemExit) -> int:
-    """The exit code for what the system would not do, once said; the parser makes an exit of a broken pipe."""
+    """The exit code for a system error, after reporting it; the parser turns a broken pipe into an exit."""
     cause = error.__context__ if isinstance(error, SystemExit) else error
     if not isinstance(cause, OSError):
         raise error
@@ -312,7 +312,7 @@ def _spec_changes(
 
 
 def _changed(workload: Workload, sizes: dict[str, int | None], spec: dict[str, Any], mode: str | None) -> Workload:
-    """A workload with what the user set in place of its own."""
+    """A workload with the user's values in place of the defaults."""
     from msgspec.structs import replace
 
     given: dict[str, Any] = {name: value for name, value in (*sizes.items(), ("mode", mode)) if value is not None}
@@ -370,7 +370,7 @@ _PARSE_ERROR: Final[type[Exception]] = next(
 
 
 def _parse_error_text(error: Any) -> str:
-    """One line: what the parser said, with the names that are near and those that would have been valid."""
+    """The parser's error in one line, with near and valid names."""
     message = one_line(str(error.format_message())).rstrip(".")
     command = getattr(getattr(error, "ctx", None), "command", None)
     if type(error).__name__ == "NoSuchOption" and command is not None:

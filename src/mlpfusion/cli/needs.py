@@ -1,4 +1,4 @@
-"""Which verbs run where only `mlpfusion-read` is installed, and what the others lack there."""
+"""Lists the verbs that run with `mlpfusion-read` alone, and names what the others need installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb of the command line that swaps a backend into a model and proves what that changes: prove."""
+"""The verb `prove`: swaps a backend into a model and proves what changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accepts options by the names that they had before, and names the new ones on stderr."""
+"""Accepts the former names of options, and prints the new ones to stderr."""
 
 from __future__ import annotations
 

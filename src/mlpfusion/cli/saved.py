@@ -1,4 +1,4 @@
-"""What an interrupted run left in its result files, in words."""
+"""Describes what an interrupted run left in its result files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
-    """Inode and time of change in ns of each file that is there: another one tells that the file was written since."""
+    """Inode and time of change in ns of each file that is there: another one: the file was written since."""
     found = {}
     for path in paths:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The standard streams of a command: one that is closed, full or of a narrow encoding costs no traceback."""
+"""The standard streams of a command: a closed, full or narrow stream causes no traceback."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write_out(text: str) -> None:
     """Write to stdout, now.
 
     Raises:
-        ReaderGoneError: nobody reads it any more.
+        ReaderGoneError: the reader has closed it.
         MlpfusionError: it takes no more, as a full disk does.
     """
     try:
@@ -57,7 +57,7 @@ def write_out(text: str) -> None:
 
 
 def write_err(text: str) -> None:
-    """Write to stderr, now; where that fails there is nobody to tell, and the work goes on."""
+    """Write to stderr, now; a failure is ignored, and the work continues."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""How the command line reads a typed value, and how it speaks: one line, on stdout or stderr."""
+"""Parses typed values and prints one-line messages to stdout or stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of the command line that deal in traces: read, explain, diff, trace, open."""
+"""The verbs for traces: read, explain, diff, trace, open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Call = Annotated[
     Text, typer.Option(metavar="NAME", help="Annotation that delimits a call, or ProfilerStep; else one is found.")
 ]
 DeviceKind = Annotated[
-    Text, typer.Option("--device", metavar="cuda|cpu", help="What the calls ran on, where the trace does not tell.")
+    Text, typer.Option("--device", metavar="cuda|cpu", help="Device of the calls, if not in the trace.")
 ]
 Json = Annotated[Text, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout, and only it.")]
 MaxBytes = Annotated[Text, typer.Option(metavar="N", help="Most bytes that a decompressed trace may have; 8 GiB.")]
@@ -197,7 +197,7 @@ def _open(
     with inputs.on_disk("trace", name) as file:
         if perfetto.serve(file, timeout_s=limit, ready=ready, port=number):
             return OK
-    return complain(f"nobody fetched {trace!r} within {limit:g} s", FAILED)
+    return complain(f"no browser fetched {trace!r} within {limit:g} s", FAILED)
 
 
 # ---- what the verbs share --------------------------------------------------------------------------------------------

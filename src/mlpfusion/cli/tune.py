@@ -1,4 +1,4 @@
-"""The verb of the command line that looks for faster configurations of the fused kernels: tune."""
+"""The verb `tune`: searches for faster configurations of the fused kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb of the command line that judges kernels: validate."""
+"""The verb `validate`: judges kernels."""
 
 from __future__ import annotations
 
@@ -52,14 +52,12 @@ def _validate(
     shapes: Annotated[Text, typer.Option(metavar="7x127,64", help="Shapes of gate, or of the rows of x.")] = None,
     device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")] = None,
     against: Annotated[
-        Text, typer.Option(metavar="A,B|none", help="Peers: eager, inductor, or targets; the first two.")
+        Text, typer.Option(metavar="A,B|none", help="Baselines: eager, inductor or targets; the first two.")
     ] = None,
     only: Annotated[Text, typer.Option(metavar="A,B", help="Only these checks, by name.")] = None,
-    seed: Annotated[Text, typer.Option(metavar="N", help="Seed of the inputs; else one that nobody can know.")] = None,
+    seed: Annotated[Text, typer.Option(metavar="N", help="Seed of the inputs; random by default.")] = None,
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file; Inductor's code goes beside it.")] = None,
-    rounds: Annotated[
-        Text, typer.Option(metavar="N", help="Interleaved rounds of the race against a peer; 60.")
-    ] = None,
+    rounds: Annotated[Text, typer.Option(metavar="N", help="Interleaved rounds against each baseline; 60.")] = None,
     time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that one call may take; 600.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A hazard is a failure too.")] = False,
     self_test: Annotated[bool, typer.Option("--self-test", help="Judge the controls that ship with this.")] = False,
@@ -108,7 +106,7 @@ def _asks_nothing_else(targets: list[str], others: tuple[object, ...]) -> None:
         raise UsageError(f"--self-test judges its own controls; it takes no target, got {targets[0]!r}")
     if options:
         raise UsageError(
-            f"--self-test does not take {', '.join(options)}: what is asked of each control is fixed; valid beside it: "
+            f"--self-test does not take {', '.join(options)}: the options of each control are fixed; valid beside it: "
             "--device, --seed, --json, --format"
         )
 

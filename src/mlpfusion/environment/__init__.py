@@ -1,1 +1,1 @@
-"""Where and with what something was measured, and whether that still holds."""
+"""Records where and with what something was measured, and checks whether that still holds."""

@@ -1,4 +1,4 @@
-"""What a choice holds for: the card, and the versions of what ran on it, compared one by one."""
+"""The conditions under which a choice holds: the card and the versions, compared one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a measurement is made: versions, driver, clocks and flags, from an allow-list."""
+"""Records the environment of a measurement: versions, driver, clocks and flags, from an allow-list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NVIDIA_SMI_S: Final = 60.0  # it takes up to 3 s where the driver has to be woke
 
 
 def collect(device: Device, distributions: Mapping[str, str | None]) -> Environment:
-    """The environment of this process, as a result file keeps it, with what stands behind the backends that ran."""
+    """The environment of this process, as a result file stores it, with the distributions of the backends that ran."""
     import torch
 
     driver, sm_clock, memory_clock = _nvidia_smi(device)
@@ -58,7 +58,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _nvidia_smi(device: Device) -> tuple[str | None, int | None, int | None]:
-    """Driver version and the SM and memory clocks in MHz at this moment, or Nones where nvidia-smi does not tell."""
+    """Driver version and the SM and memory clocks in MHz at this moment, or Nones where nvidia-smi has none."""
     if device.runtime != "cuda":
         return None, None, None
     import torch

@@ -1,4 +1,4 @@
-"""Names the distributions behind a backend: what brought it, what its class names, and what was imported for it."""
+"""Names the distributions behind a backend: its package, those its class names, and those imported for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Versions = dict[str, "str | None"]  # a distribution, a loose file or a reposito
 
 
 def installed(name: str) -> Versions:
-    """What stands behind the backend of a name, as far as it can be told without running a stranger's code.
+    """The distributions behind a backend's name, as far as known without running third-party code.
 
     A loose file has the digest of its contents for a version. A plugin is its distribution and what that requires; a
     built-in backend is ours and what its class names in `distributions`.
@@ -44,7 +44,7 @@ def installed(name: str) -> Versions:
 
 
 def ran(name: str, made: object, before: Set[str]) -> Versions:
-    """What stands behind a backend that ran in this process, whose modules were `before` when it was not yet loaded.
+    """The distributions of a backend that ran in this process, whose modules were `before` when it was not yet loaded.
 
     Of a third party's, the distributions whose modules were imported since are named too, where nothing named already
     requires them. Ours declare theirs, as a test sees to: what those import by the way (transformers tries a dozen) is
@@ -64,7 +64,7 @@ def ran(name: str, made: object, before: Set[str]) -> Versions:
 
 
 def of_backend(backend: str | registry.Backend) -> Versions:
-    """What stands behind a backend that is given by its name, or as it is in this process."""
+    """The distributions behind a backend, given by name or as an object."""
     if isinstance(backend, str):
         return installed(backend)
     module = sys.modules.get(type(backend).__module__)
@@ -76,12 +76,12 @@ def of_backend(backend: str | registry.Backend) -> Versions:
 
 
 def of_targets(targets: Iterable[str]) -> Versions:
-    """What stands behind things to be validated, each once."""
+    """The distributions behind validation targets, each once."""
     return {each: there for target in dict.fromkeys(targets) for each, there in of_target(target).items()}
 
 
 def of_target(target: str) -> Versions:
-    """What stands behind something to be validated: a backend, a loose file, a folder of kernels, or `module:name`."""
+    """The distributions behind one validation target: a backend, a loose file, a Hub folder, or `module:name`."""
     if target in registry.names():
         return installed(target)
     path, _, _ = target.rpartition(":")
@@ -95,7 +95,7 @@ def of_target(target: str) -> Versions:
 
 
 def of_object(made: object, name: str) -> Versions:
-    """What a backend says of itself: its class's `distributions`, and what it has `loaded` from elsewhere.
+    """What a backend declares: its class's `distributions`, and what it has `loaded` from elsewhere.
 
     Raises:
         MeasurementError: one of them is not what it must be.
@@ -108,12 +108,12 @@ def of_object(made: object, name: str) -> Versions:
 
 
 def behind(backends: Iterable[str]) -> Versions:
-    """What stands behind these backends, each once."""
+    """The distributions behind these backends, each once."""
     return {each: there for name in backends for each, there in installed(name).items()}
 
 
 def of_rows(rows: Iterable[Row]) -> Versions:
-    """What stands behind all rows that ran, by name."""
+    """The distributions behind all rows that ran, by name."""
     ran = [row for row in rows if row.status != "unavailable"]
     found = {each: there for row in ran for each, there in {**installed(row.backend), **row.distributions}.items()}
     return dict(sorted(found.items()))

@@ -1,1 +1,1 @@
-"""The only code that touches a device: clocks, traces, memory, and the processes they run in."""
+"""Everything that touches a device: clocks, traces, memory, and the worker processes."""

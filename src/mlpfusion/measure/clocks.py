@@ -1,4 +1,4 @@
-"""Samples the clocks of several backends, interleaved in random order; no profiler is active here."""
+"""Samples the clocks of several backends, interleaved in random order, without a profiler."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class L2Flush:
     """
 
     def __init__(self, device: Device, *, clean: bool = False) -> None:
-        # 50-60 MB on Hopper, 40 MB on an A100; 128 MiB is the least that is certain to be larger where it is not told.
+        # 50-60 MB on Hopper, 40 MB on an A100; 128 MiB is certainly larger where the size is unknown.
         self.size_bytes = max(4 * (device.l2_bytes or 0), 128 * 2**20)
         self._buffer = torch.empty(self.size_bytes // 4, dtype=torch.int32, device=f"cuda:{device.index}")
         self._clean = clean
@@ -124,7 +124,7 @@ def race(
 ) -> list[Samples]:
     """`rounds` samples of every clock of every contender, in a new random order each round.
 
-    `before` and `after` are told the name of the contender around its samples, outside the time.
+    `before` and `after` get the contender's name around its samples, outside the time.
     On a GPU the wall clock starts with an idle device, the other samples end a row of calls; the L2 is cold for all.
     """
     order = random.Random(seed)
@@ -204,7 +204,7 @@ def _last_of_a_row(call: Callable[[], object], flush: L2Flush) -> tuple[float, f
         flush()
         start.record()
         called = time.perf_counter_ns()
-        held = call()  # held until after the end event: freeing inside the window would be timed
+        held = call()  # kept until after the end event: freeing inside the window would be timed
         host_us = (time.perf_counter_ns() - called) / 1e3
         end.record()
         del held

@@ -1,4 +1,4 @@
-"""How busy other programs kept the host's CPUs meanwhile: what the host takes for a call depends on it."""
+"""Measures background CPU load during the race; host-side times are unreliable when it is high."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reading(NamedTuple):
 
 
 def read(stat: Path = STAT) -> Reading | None:
-    """What the kernel has counted so far, in a container for the whole machine too; None where it cannot be asked."""
+    """What the kernel has counted so far, in a container for the whole machine too; None where it is not available."""
     if sys.platform != "linux":
         return None
     try:
@@ -44,7 +44,7 @@ def read(stat: Path = STAT) -> Reading | None:
 
 
 def share(before: Reading | None, after: Reading | None) -> float | None:
-    """The share of all CPUs' time, 0 to 1, that others worked in between; None where that cannot be told."""
+    """The share of all CPUs' time, 0 to 1, that other programs took in between; None where unknown."""
     if before is None or after is None or before.cpus != after.cpus or not after.cpus:
         return None
     passed = after.at - before.at

@@ -1,4 +1,4 @@
-"""What one call keeps for backward, and how much memory it needs at its peak."""
+"""Measures the memory that a call keeps for backward, and its peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records a trace of anything that can be called with torch.profiler, on its schedule: wait 1, warm up 1, record."""
+"""Records a trace of any callable with torch.profiler: wait 1, warm up 1, record."""
 
 from __future__ import annotations
 

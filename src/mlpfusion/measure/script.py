@@ -30,7 +30,7 @@ def trace(task: tasks.Trace) -> tasks.Traced:
 
 
 def load(path: Path, name: str) -> Callable[[], object]:
-    """The function called `name` of a script, which is run as a module of its own, not as `__main__`.
+    """The function called `name` of a script, which runs as a separate module, not as `__main__`.
 
     Raises:
         UsageError: it has no such function (the message lists those that it has), or a call of it without arguments
@@ -41,7 +41,7 @@ def load(path: Path, name: str) -> Callable[[], object]:
     if spec is None or spec.loader is None:
         raise UsageError(f"script {path.name!r} is no Python file: its name must end in .py")
     module = util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))  # as Python does for a script, so that it finds its neighbours
+    sys.path.insert(0, str(path.parent))  # as Python does for a script, so that it finds its sibling files
     sys.modules[spec.name] = module  # dataclasses and pickle look their module up by name
     spec.loader.exec_module(module)
     found = getattr(module, name, None)

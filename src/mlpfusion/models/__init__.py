@@ -1,1 +1,1 @@
-"""What concerns a user's model: its gated MLPs found, swapped and chosen for, the change proved, times predicted."""
+"""A user's model: finds, swaps and chooses for its gated MLPs, proves the change, predicts times."""

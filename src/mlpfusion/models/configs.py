@@ -1,4 +1,4 @@
-"""Reads the gated MLP out of a Hugging Face config.json: as the library would build it, or not at all."""
+"""Reads the gated MLP out of a Hugging Face config.json as transformers would build it, or refuses it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _check_kind(kind: str, config: Config) -> None:
     if not isinstance(multipliers, list) or len(multipliers) != 2 or not all(map(_is_number, multipliers)):
         raise UsageError(f"mlp_multipliers must be two numbers, got {multipliers!r}")
     if multipliers != [1, 1]:
-        raise UsageError(f"extra maths: mlp_multipliers {multipliers}; the backends know none but 1")
+        raise UsageError(f"extra maths: mlp_multipliers {multipliers}; the backends support only 1")
 
 
 # ---- single values ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What Hugging Face's configurations say of an MLP: one entry per model type, with the library's defaults."""
+"""The MLP fields of Hugging Face configurations by model type, with the library's defaults."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ REFUSED: Final[dict[str, str]] = {
         ),
         _EXPERTS,
     ),
-    "bitnet": "extra maths: a norm stands between act·mul and down",
+    "bitnet": "extra maths: a norm between act·mul and down",
 }
 # A positive number under one of these says that there is a router.
 EXPERT_KEYS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")

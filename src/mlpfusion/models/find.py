@@ -1,4 +1,4 @@
-"""Finds out by running it whether a module is a gated MLP: which of its layers is which, and with what activation.
+"""Determines by running a module whether it is a gated MLP, with which layers and which activation.
 
 Nothing is taken from names or configs. A small copy of the module with random weights is run in fp64 and compared with
 every gated MLP that its layers could make; only an exact match counts.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Rounding in fp64 leaves about 1e-15 of a row's size; the two GELUs are 1e-4 apart.
 TOLERANCE: Final = 1e-9
-# Sizes of x, row by row: small ones tell activations apart, large ones find clamps.
+# Sizes of x, row by row: small ones distinguish activations, large ones find clamps.
 SCALES: Final = (0.1, 1.0, 1.0, 4.0, 30.0, 1e3, 1e5)
 SMALL: Final = 24  # intermediate_size of the copy that is run
 _HOOKS: Final = (
@@ -102,7 +102,7 @@ def probe(module: nn.Module) -> Found | Refused | None:
     for role, activation in itertools.product(roles, ACTIVATIONS):
         if copy.agrees(run, role, activation):
             if not copy.agrees_backward(role, activation):
-                return Refused(f"it computes a gated MLP ({activation}) with gradients of its own")
+                return Refused(f"it computes a gated MLP ({activation}) with custom gradients")
             return Found(role.layers, activation, role.up_first, drops=copy.drops(run))
     return Refused(_differs(module, set(sizes)))
 
@@ -209,7 +209,7 @@ class _Copy:
         return made
 
     def _skeleton(self, module: nn.Module, replaced: dict[int, Any]) -> Any:
-        """The module without its hooks, with tensors of its own; what is no tensor and no module is shared."""
+        """A copy of the module without hooks and with new tensors; everything else is shared."""
         if id(module) in replaced:
             return replaced[id(module)]
         made = object.__new__(type(module))

@@ -1,4 +1,4 @@
-"""A model's gated MLP by what the user called it: a known name, a config.json, or its directory."""
+"""Resolves a model's gated MLP from a known name, a config.json, or its directory."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def of_sizes(made: spec.MLPSpec) -> Model:
 def _changed(model: Model, dtype: spec.Dtype) -> Model:
     if model.spec.dtype == dtype:
         return model
-    note = f"{dtype} as asked instead of {model.spec.dtype}"
+    note = f"{dtype} as requested instead of {model.spec.dtype}"
     return msgspec.structs.replace(
         model, spec=msgspec.structs.replace(model.spec, dtype=dtype), notes=(*model.notes, note)
     )

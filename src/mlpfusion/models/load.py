@@ -1,4 +1,4 @@
-"""Builds the model that a config describes, with the weights beside it or with random ones."""
+"""Builds the model of a config, with the weights beside it or with random ones."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def check_transformers() -> None:
 
 
 def _shorten(config: Any, layers: int) -> None:
-    """Keep the first `layers` layers of a config, and what it says of each layer."""
+    """Keep the first `layers` layers of a config, with its settings for each."""
     had = config.num_hidden_layers
     if layers > had:
         raise UsageError(f"--layers is {layers}, and the model has {had}")

@@ -1,4 +1,4 @@
-"""Gives swapped modules the class and the forward back that they had."""
+"""Restores the class and the forward of swapped modules."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def own_class(name: str, module: nn.Module) -> type[nn.Module]:
 
 
 def replaced(module: nn.Module) -> bool:
-    """Whether the module has a forward of its own that more than a `device_map` asks for."""
+    """Whether the module has a custom forward other than a `device_map`'s."""
     return "forward" in module.__dict__ and not bypass.only_placed(module)
 
 
@@ -75,5 +75,5 @@ def set_class(module: nn.Module, cls: type[nn.Module]) -> None:
     """Make the module one of class `cls`, which changes its forward and nothing else."""
     placed = bypass.only_placed(module)
     object.__setattr__(module, "__class__", cls)
-    if placed:  # the hook calls what it has kept of the class
+    if placed:  # the hook calls the class's method that it has stored
         module.__dict__["_old_forward"] = types.MethodType(cls.forward, module)

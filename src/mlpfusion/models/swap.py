@@ -137,7 +137,7 @@ class Handle:
 
     @contextlib.contextmanager
     def _as(self, other: Callable[[type[nn.Module]], type[nn.Module]]) -> Iterator[None]:
-        """Each module in a class that is made of its own one, until it is swapped again unless restored meanwhile."""
+        """Each module in a class derived from its own, until it is swapped again unless restored meanwhile."""
         before = [(seat, type(seat.module), own_class(seat.name, seat.module)) for seat in self._taken()]
         try:
             for seat, _, own in before:
@@ -212,7 +212,7 @@ class _RefusalError(MlpfusionError):
 def _candidates(
     model: nn.Module, where: str | Callable[[str, nn.Module], bool] | None
 ) -> Iterator[tuple[str, nn.Module, Any]]:
-    """Name, module and what probing says of it, for each that is an MLP of some kind and is asked for."""
+    """Name, module and probing result of each requested module that is an MLP of some kind."""
     inside: tuple[str, ...] = ()
     for name, module in model.named_modules():
         if inside and name.startswith(inside):

@@ -1,4 +1,4 @@
-"""The class that a swapped module gets: the one it had, with a forward that runs a backend."""
+"""The class of a swapped module: its former class, with a forward that runs a backend."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Swapped(nn.Module):
         roles = {layer: role for role, layer in self._mlpfusion_found.layers.items()}
         if name in roles:
             super().__setattr__(name, value)
-            setattr(self._mlpfusion_view, _PROJECTIONS[roles[name]], value)  # binds anew, or refuses at its next call
+            setattr(self._mlpfusion_view, _PROJECTIONS[roles[name]], value)  # binds again, or refuses at its next call
             return
         known = name in self._modules or name in self._buffers or (name in self.__dict__ and _public(name))
         before = getattr(self, name) if known else None

@@ -1,4 +1,4 @@
-"""What of a model's folder may be read: no code of its own, no kernel of the Hub, no pickle, nothing from elsewhere."""
+"""Restricts what is read from a model's folder: no code, no Hub kernel, no pickle, no other files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITHOUT: Final = "where transformers knows the model_type itself, give a copy o
 _CODE: Final = {
     "auto_map": f"names code of the model's own, which is not run; {_WITHOUT}",
     "custom_pipelines": f"names code of the model's own, which is not run; {_WITHOUT}",
-    "transformers_weights": "names a file of weights of its own; valid: those that safetensors call model",
+    "transformers_weights": "names another file of weights; valid: those that safetensors call model",
 }
 # What a layer may be run by: the library's own. `flash_attention_2` and its like become kernels of the Hub where their
 # package is not installed, or the model prefers those; so do some of the others of experts.

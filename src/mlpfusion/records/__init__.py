@@ -1,1 +1,1 @@
-"""The records that stages hand to each other and that files hold: frozen, JSON both ways, no torch."""
+"""Frozen records that stages pass on and files contain: JSON both ways, no torch."""

@@ -1,4 +1,4 @@
-"""The records of a choice: a model's gated MLP, what was measured for it, and which backend is for how many tokens."""
+"""Records of a choice: a model's gated MLP, its measurements, and the backend for each token count."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class Contender(Record, frozen=True, kw_only=True):
 class Point(Record, frozen=True, kw_only=True):
     """What was measured for one number of tokens.
 
-    `winner` has the lowest median; `tied` are those whose ratio to it cannot be told from 1, `runner_up` is the next by
+    `winner` has the lowest median; `tied` are those whose ratio to it may be 1, `runner_up` is the next by
     median, tied or not. `chosen` is the winner, but for a tie with eager, which then is chosen. With nothing to choose
-    all are None and `reason` says why. `neighbours` is the share of the host's CPU time that other programs took.
+    all are None and `reason` says why. `neighbours` is the background load, a share of the host's CPU time.
     """
 
     mode: Mode
@@ -86,7 +86,7 @@ class Point(Record, frozen=True, kw_only=True):
 class Range(Record, frozen=True, kw_only=True):
     """Numbers of tokens that one backend is for, both ends in it; no `last` means all that are larger.
 
-    `measured` are the points in it; an end that lies between two points is estimated from the times at both.
+    `measured` are the points in it; an end between two points is estimated from the times at both.
     """
 
     mode: Mode

@@ -1,4 +1,4 @@
-"""What the parts of a record owe each other: said of a file when it is read, so that nothing later has to ask."""
+"""Checks the invariants between the parts of a record when a file is read."""
 
 from __future__ import annotations
 

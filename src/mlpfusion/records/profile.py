@@ -1,4 +1,4 @@
-"""The records that stages hand to each other and that a result file holds: frozen, JSON both ways.
+"""Records that stages pass on and result files contain: frozen, JSON both ways.
 
 Times are microseconds, sizes bytes; `None` means "not measured or not emitted", never zero.
 """
@@ -88,7 +88,7 @@ class Kernel(Record, frozen=True, kw_only=True):
 
 
 class Launches(Record, frozen=True, kw_only=True):
-    """Work handed to the device by one call. `runtime_launches` counts API calls by name, such as cuLaunchKernelEx."""
+    """Device work launched by one call. `runtime_launches` counts API calls by name, such as cuLaunchKernelEx."""
 
     kernels: Count
     memcpys: Count
@@ -133,7 +133,7 @@ class PreOps(PreOpParts, frozen=True, kw_only=True):
 
 
 class Analysis(Record, frozen=True, kw_only=True):
-    """All that one trace says of one backend's call. `kernel_us` and `host_us` hold one value per call.
+    """The trace analysis of one backend's call. `kernel_us` and `host_us` hold one value per call.
 
     `faults` are reasons not to report the trace as it is; `notes` are worth knowing.
     """
@@ -183,7 +183,7 @@ class Clocks(Record, frozen=True, kw_only=True):
 
     `wall_us` host time with synchronisation; `event_us` device events around a plain call; `kernel_us` union of kernel
     intervals in the trace; `graph_us` replay of a CUDA graph. `neighbours` is the share of the host's CPU time, 0 to 1,
-    that other programs took while all but the trace was timed; None where that is unknown.
+    that background load took during all clocks but the trace; None where unknown.
     """
 
     wall_us: Clock | None = None
@@ -227,13 +227,13 @@ class Traffic(Record, frozen=True, kw_only=True):
 
     `minimum_bytes` keeps every intermediate on chip. `derived_bytes` is what all launches read and write, each byte of
     each once; `round_trips` how many values one kernel writes and another reads back, and `intermediate_bytes` what
-    those move. Where something of the call was not seen there is no count, only `round_trips_at_least`. `other` is work
-    that moves bytes nobody derived. `captured` says that the launches are those of a CUDA graph's capture.
+    those move. Where part of the call was not observed there is no count, only `round_trips_at_least`. `other` is work
+    whose bytes are not derived. `captured` says that the launches are those of a CUDA graph's capture.
     `measured_bytes` are hardware counters of the kernels as they follow each other, from a cold L2; `alone_bytes` those
     of the same kernels, each with the caches emptied before it, and neither is there if the driver copies something
     itself, which no counter sees; `explained` says why measured and derived differ.
     `limit_us` is the shortest time that the card's measured rates allow the launches one after the other. `scheduled`
-    is what Inductor's scheduler says of each of its graphs in the call, in a compilation of its own.
+    is what Inductor's scheduler reports of each graph of the call, in a separate compilation.
     """
 
     minimum_bytes: Count
@@ -296,7 +296,7 @@ class Accuracy(Record, frozen=True, kw_only=True):
     def limit(self) -> float:
         """The ratio up to which a row passes: 2, or 4 where the largest of few errors is mostly luck.
 
-        Right backends were seen 2.1 apart on 4257 elements and on 200; on 10⁴ or more all stayed within 2.
+        Right backends were up to 2.1 apart on 4257 elements and on 200; on 10⁴ or more all stayed within 2.
         """
         return 2.0 if self.elements >= 10_000 else 4.0
 
@@ -365,7 +365,7 @@ class Environment(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """A result file of `mlpfusion profile`: one row per backend asked for.
+    """A result file of `mlpfusion profile`: one row per requested backend.
 
     `ceilings` are what the card was measured to reach in the same run; None on a CPU, or where they could not be read.
     """

@@ -1,4 +1,4 @@
-"""The records of a proof: what swapping a backend in changed in a model, in numbers, time, memory and kernels."""
+"""Records of a proof: errors, time, memory and kernels of a model with and without a swap."""
 
 from __future__ import annotations
 

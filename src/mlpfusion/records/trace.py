@@ -1,4 +1,4 @@
-"""What a trace file says, whoever recorded it, as frozen records.
+"""Records of a trace file's contents.
 
 Times are microseconds; `None` means "not in this trace", never zero.
 """
@@ -181,11 +181,11 @@ class Reading(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-# ---- what is to be said about a reading ------------------------------------------------------------------------------
+# ---- findings about a reading ----------------------------------------------------------------------------------------
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """One thing worth knowing about a reading: what was seen with its numbers, what that means, what to do.
+    """One finding about a reading: the observation with its numbers, what it means, what to do.
 
     `cost_us` is what it costs one call, where that is known.
     """
@@ -234,7 +234,7 @@ class CountChange(Record, frozen=True, kw_only=True):
 
 
 class TimeChange(Record, frozen=True, kw_only=True):
-    """How one time changed, in µs: the medians, and bounds between which b less a lies.
+    """How one time changed, in µs: the medians, and bounds of b - a.
 
     `low` and `high` come from an interval of each median with 95 % confidence; they are None for fewer than 6 samples.
     `clear` says that the bounds do not hold zero.

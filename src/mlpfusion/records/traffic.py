@@ -1,4 +1,4 @@
-"""Records of what the launches of one call read and write in device memory, and of what follows from that.
+"""Records of a ledger: what each launch of a call reads and writes, and the traffic derived from it.
 
 A *run* is a number of `pieces` of `length` bytes, `pitch` bytes apart, the first at `start`. All sizes are bytes.
 """
@@ -54,7 +54,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One operator or kernel launch of a call, in the order of the host.
 
     `op` is the operator (`aten::mm`) or, for a kernel launched by itself, the kernel's name, which `kernel` then holds
-    too. `source` is who said what it touches: the operator's schema and storages, Triton's own code of the kernel, the
+    too. `source` is their origin: the operator's schema and storages, Triton's own code of the kernel, the
     arguments of an Inductor kernel, the interpreter's loads and stores (exact), or the launcher (declared). `unknown`
     says why its ranges cannot be relied on. `inside` is the outermost custom operator that it ran in, with a number
     that tells two calls of one apart. `code` is the module of Inductor's code that launched it.
@@ -80,9 +80,9 @@ class Buffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one call was seen to launch, and the buffers it touched, by number.
+    """The observed launches of one call, and the buffers it touched, by number.
 
-    `captured` says that it is the ledger of the capture of a CUDA graph, whose replays launch nothing that can be seen
+    `captured` says that it is the ledger of the capture of a CUDA graph, whose replays launch nothing observable
     on the host. `faults` are reasons why launches may be missing. `opaque` are operators whose inside cannot be
     watched: only a trace tells how many kernels they have.
     """
@@ -95,7 +95,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduledGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """What Inductor's scheduler says of one graph that it compiled, after all fusion.
+    """What Inductor's scheduler reports of one compiled graph, after all fusion.
 
     `code` is the module that was generated for it, `kernels` how many kernels that launches, those of libraries too,
     and `intermediates` the bytes of each value that one of these writes and another reads. `unknown` says why there are

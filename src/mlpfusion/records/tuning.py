@@ -1,4 +1,4 @@
-"""The records of a search for faster configurations of the fused kernels."""
+"""Records of a search for faster configurations of the fused kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a validation says: each check's result, a target's verdict, and the file that holds them."""
+"""Records of a validation: each check's result, each target's verdict, and the file of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Checked(Record, frozen=True, kw_only=True):
     """One check of one target, in one dtype or (None) in all.
 
     `sentence` says what was found, `looked_at` what the check looks at, `repro` is a command that runs it again.
-    A `hazard` is right as long as nobody does what the sentence says. `shape` is the smallest that shows a fault.
+    A `hazard` is right unless one does what the sentence names. `shape` is the smallest that shows a fault.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Checked(Record, frozen=True, kw_only=True):
 
 
 class Launched(Record, frozen=True, kw_only=True):
-    """One kernel of a call: registers per thread and bytes of shared memory per block where the trace tells."""
+    """One kernel of a call: registers per thread and bytes of shared memory per block where the trace has them."""
 
     name: str
     time_us: float | None = None
@@ -47,7 +47,7 @@ class Launched(Record, frozen=True, kw_only=True):
 class Peer(Record, frozen=True, kw_only=True):
     """What the target was set against: its worst scores by dtype, its kernels, and the ratio of times.
 
-    `ratio` is the target's time over the peer's, by `clock`; `reason` says why there is none. `moved_bytes` are those
+    `ratio` is the target's time / the baseline's, by `clock`; `reason` says why there is none. `moved_bytes` are those
     of its operands and results. `source` names the file that holds the code that Inductor generated.
     """
 
@@ -110,7 +110,7 @@ class Validation(Record, frozen=True, kw_only=True):
 class Control(Record, frozen=True, kw_only=True):
     """A kernel whose verdict is known. `rejected_by` names the check meant for its fault; None is a good one.
 
-    `seen_in` are the dtypes in which the fault can be seen, `hazards` those that a good one has. `device` is the only
+    `seen_in` are the dtypes that show the fault, `hazards` those that a good one has. `device` is the only
     one that shows it, and `needs` a package without which it cannot run. `only` and `dtypes` narrow what is checked.
     """
 

@@ -1,1 +1,1 @@
-"""What a record looks like to a reader: pure functions from records to text."""
+"""Renders records as text: pure functions."""

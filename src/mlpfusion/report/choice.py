@@ -1,4 +1,4 @@
-"""A choice as text, Markdown, CSV or JSON: ranges, the winner at each number of tokens, and why the others lost."""
+"""Renders a choice as text, Markdown, CSV or JSON: ranges, winners by token count, and why the others lost."""
 
 from __future__ import annotations
 

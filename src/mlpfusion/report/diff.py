@@ -1,4 +1,4 @@
-"""How two calls differ, as text, Markdown, CSV or JSON: kernels, operators, launches, times."""
+"""Renders how two calls differ as text, Markdown, CSV or JSON: kernels, operators, launches, times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernel names mean, as text, Markdown, CSV or JSON: a sentence, and a table of the name's tokens."""
+"""Renders what kernel names mean as text, Markdown, CSV or JSON: a sentence, and a table of tokens."""
 
 from __future__ import annotations
 

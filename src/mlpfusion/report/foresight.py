@@ -1,4 +1,4 @@
-"""What is foreseen for a card that is not here, as text, Markdown, CSV or JSON: always headed as predicted."""
+"""Renders the predicted choice for a card that is not here as text, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _header(found: Foresight, *, github: bool) -> str:
             f"{spec.dtype}, {'bias' if spec.bias else 'no bias'}",
         ),
         ("rows", f"measured on {', '.join(dict.fromkeys(point.measured_on for point in found.points))}"),
-        ("predicted", "the launches seen there, as if this card ran the same ones; without what lies between them"),
+        ("predicted", "the launches observed there, as if this card ran the same ones; without the time between them"),
         ("speedup", "the least predicted time / the backend's: 1 for the least, below 1 for the others"),
         ("error", "of the same rule over that backend's launches on the device of the rows"),
         ("tied", "differs from the least by less than the larger of both median errors; undecided without them"),

@@ -102,5 +102,5 @@ def clipped(text: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without what would steer a terminal: a name in a stranger's file may hold anything."""
+    """`text` without what would steer a terminal: a name in a third party's file may contain anything."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

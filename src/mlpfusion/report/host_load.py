@@ -1,4 +1,4 @@
-"""Says when background CPU load makes host-side times unreliable."""
+"""Reports when background load makes host-side times unreliable."""
 
 from __future__ import annotations
 

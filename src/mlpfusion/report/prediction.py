@@ -1,4 +1,4 @@
-"""Predictions as text: what each launch and each call would take on a card that nobody ran them on."""
+"""Renders predictions as text: the time of each launch and each call on a card that is not here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proof as text, Markdown or JSON: the verdict, errors by part, time with the MLPs' share, kernels, and reasons."""
+"""Renders a proof as text, Markdown or JSON: verdict, errors by part, time with the MLPs' share, kernels."""
 
 from __future__ import annotations
 

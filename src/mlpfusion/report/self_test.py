@@ -1,4 +1,4 @@
-"""A self-test as text, Markdown, CSV or JSON: each control, the verdict that it should get, and the one that it got."""
+"""Renders a self-test as text, Markdown, CSV or JSON: each control with its expected and actual verdict."""
 
 from __future__ import annotations
 

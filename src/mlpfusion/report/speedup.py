@@ -1,4 +1,4 @@
-"""Turns a recorded ratio of times, candidate over baseline, into the speedup that is shown: baseline over candidate."""
+"""Turns a recorded ratio (candidate / baseline) into the speedup shown (baseline / candidate)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trace files say, as pages of text or Markdown, as CSV of their kernels, or as JSON of everything."""
+"""Renders traces as text or Markdown pages, as CSV of their kernels, or as JSON of everything."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def _part(parts: PreOpParts | None, name: str) -> str:
 
 
 def _asides(reading: Reading) -> Iterable[str]:
-    """What is seen seldom: faults, notes, damage, and what happened beside the calls' work."""
+    """Rare content: faults, notes, damage, and work outside the calls."""
     for fault in reading.analysis.faults:
         yield f"fault: {fault}"
     for note in reading.notes:
@@ -301,7 +301,7 @@ def _findings(findings: Sequence[Finding], *, github: bool) -> str:
             for one in findings
         ]
         return titled("Findings", "\n".join(told), github=True)
-    told = [f"{one.id}\n  seen   {one.seen}\n  means  {one.means}\n  do     {one.do}" for one in findings]
+    told = [f"{one.id}\n  observed  {one.seen}\n  means     {one.means}\n  do        {one.do}" for one in findings]
     return titled("Findings", "\n".join(told), github=False)
 
 

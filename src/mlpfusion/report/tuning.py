@@ -1,4 +1,4 @@
-"""A search for configurations as text, Markdown, CSV or JSON: shipped, best, the speedup, and what was left out."""
+"""Renders a search for configurations as text, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 

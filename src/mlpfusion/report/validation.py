@@ -1,4 +1,4 @@
-"""Verdicts as text, Markdown, CSV or JSON: the word and why, every check, and what the target was set against."""
+"""Renders verdicts as text, Markdown, CSV or JSON: the word and why, every check, and the baselines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def render(found: Validation, fmt: str = "text") -> str:
 
 
 def page(verdict: Verdict, *, github: bool = False) -> str:
-    """One verdict: its word and headline, then a table of checks, what they found, and the peers."""
+    """One verdict: its word and headline, then a table of checks, what they found, and the baselines."""
     title = f"{verdict.target} ({_KINDS[verdict.kind]}, {verdict.activation})"
     parts = [
         f"**`{verdict.target}`** ({_KINDS[verdict.kind]}, {verdict.activation})" if github else title,

@@ -1,1 +1,1 @@
-"""What each verb does, from records to records; no package in the root bears the name of a public function."""
+"""The stages of the verbs, from records to records; no package in the root has the name of a public function."""

@@ -1,1 +1,1 @@
-"""Files: what is read from them, and how they are written."""
+"""Reads and writes files."""

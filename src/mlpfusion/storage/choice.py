@@ -1,4 +1,4 @@
-"""One choice file: JSON with a schema number, both ways, and refused where it does not hold."""
+"""Reads and writes choice files: JSON with a schema number, refused where the choice does not hold."""
 
 from __future__ import annotations
 

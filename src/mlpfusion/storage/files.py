@@ -1,4 +1,4 @@
-"""Where a file can be, and how it gets there: whole or not at all."""
+"""Checks paths and writes files atomically."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def refusal(folder: Path, size: int = _PROBE) -> str | None:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A temporary folder, which goes at the end; what the system says of a file in it comes without its path.
+    """A temporary folder, which goes at the end; the system's errors for a file in it come without its path.
 
     Raises:
         MlpfusionError: none can be made, or a file in it cannot be.
@@ -184,7 +184,7 @@ def alone(folder: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _refusals(shown: str) -> Iterator[None]:
-    """What the system says of a path, as a `UsageError`."""
+    """The system's error for a path, as a `UsageError`."""
     try:
         yield
     except UsageError:

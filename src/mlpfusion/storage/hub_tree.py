@@ -1,4 +1,4 @@
-"""Builds the directory that Hugging Face's `kernels` library loads from the kernel package that pip installed."""
+"""Builds the directory that Hugging Face's `kernels` library loads from the installed kernel package."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def build_hub_tree(
 
 
 def installed_package() -> Path:
-    """Where `mlpfusion_kernels` lies on the import path, without importing it (that would import torch)."""
+    """Where `mlpfusion_kernels` is on the import path, without importing it (that would import torch)."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(f"the package {PACKAGE} is not installed; it comes with mlpfusion")

@@ -1,4 +1,4 @@
-"""Reads a file that a verb is given, plain or gzip, or stdin in its place."""
+"""Reads an input file of a verb, plain or gzip, or stdin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stdin() -> IO[bytes]:
     """The bytes of stdin.
 
     Raises:
-        UsageError: nobody has put anything there: it is a terminal.
+        UsageError: stdin is a terminal.
     """
     stream = sys.stdin.buffer
     if stream.isatty():

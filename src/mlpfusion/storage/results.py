@@ -1,4 +1,4 @@
-"""One result file: JSON with a schema number, both ways."""
+"""Reads and writes result files: JSON with a schema number."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _holds(kind: str, path: Path) -> bool:
 def check_directory(path: Path, *, overwrite: bool) -> Path:
     """`path` if result file and traces can be written into it, made if need be, else a `UsageError`.
 
-    What an earlier run left there is lost only where the caller asked to `overwrite` it.
+    An earlier run's files are lost only with `overwrite`.
     """
     files.check_directory("output directory", path)
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Checks what a file of mlpfusion says of itself, its kind and schema, before the rest of it is read."""
+"""Checks the kind and schema of one of our files before the rest is read."""
 
 from __future__ import annotations
 

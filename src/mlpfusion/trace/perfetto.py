@@ -1,4 +1,4 @@
-"""Serves one trace on loopback to the Perfetto UI, which fetches it from there, until that has happened."""
+"""Serves one trace on loopback until the Perfetto UI has fetched it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Served(NamedTuple):
 def serve(path: str | Path, *, timeout_s: float, ready: Callable[[Served], None], port: int = PORT) -> bool:
     """Serve the file until it was fetched once, or `timeout_s` have passed; whether it was fetched.
 
-    `ready` is told the link once the server listens. Only this file is served, only to this machine, and only the
+    `ready` gets the link once the server listens. Only this file is served, only to this machine, and only the
     Perfetto UI may read it from within a browser. Port 0 takes any that is free.
 
     Raises:
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.fetched = True
 
     def do_HEAD(self) -> None:
-        """What GET would say of it."""
+        """The same headers as GET."""
         self._found()
 
     def do_OPTIONS(self) -> None:
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _found(self) -> bool:
-        """Answer with the headers; whether it is our file that was asked for, by its name and by loopback's own."""
+        """Send the headers; return whether the request is for our file, by its name and from loopback."""
         asked = unquote(self.path.partition("?")[0])
         host = (self.headers.get("Host") or "").rpartition(":")[0]
         if asked != f"/{self.server.file.name}" or host not in (HOST, "localhost"):

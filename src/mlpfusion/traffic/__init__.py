@@ -1,1 +1,1 @@
-"""What a call moves through device memory."""
+"""The HBM traffic of a call: its ledger, round-trips, hardware counters and roofline limits."""

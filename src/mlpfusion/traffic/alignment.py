@@ -1,4 +1,4 @@
-"""Aligns the launches of a ledger with the device work of a trace: the proof that the ledger saw everything.
+"""Aligns the launches of a ledger with the device work of a trace, which proves the ledger complete.
 
 Where the two differ no count can be given: a kernel that the ledger missed may read back anything.
 """
@@ -64,12 +64,12 @@ def _differences(launches: Sequence[Launch], lost: Sequence[str], left: Sequence
     found = []
     if any(_COMPILED.match(item.name) for item in left) and not any(one.source == "inductor" for one in launches):
         found.append("the trace shows compiled kernels, but the code that the ledger watched was not compiled")
-    found += [f"the trace has a kernel that the ledger has not: {item.name}" for item in left]
-    return found + [f"the ledger has a launch that the trace has not: {op}" for op in lost]
+    found += [f"a kernel missing from the ledger: {item.name}" for item in left]
+    return found + [f"a launch missing from the trace: {op}" for op in lost]
 
 
 def _several(launches: Sequence[Launch], kernels: Sequence[tuple[int, ...]], work: Sequence[DeviceWork]) -> list[str]:
-    """Operators of strangers with several kernels, seen as one launch: those may hand values to one another.
+    """Third-party operators with several kernels, observed as one launch: these may pass values to one another.
 
     Several kernels of one of PyTorch's own operators share a workspace, which is no value of the call.
     """
@@ -81,9 +81,9 @@ def _several(launches: Sequence[Launch], kernels: Sequence[tuple[int, ...]], wor
         if launch.source != "operator" or launch.op.startswith(_OWN):
             continue
         if count > 1:
-            found.append(f"{launch.op} has {count} kernels, and what they hand to each other was not seen")
+            found.append(f"{launch.op} has {count} kernels, and the values passed between them were not observed")
         elif any(itself[index] == launch.op for index in mine):  # on a CPU the operator is all that a trace shows
-            found.append(f"{launch.op}: what it runs inside was not seen")
+            found.append(f"{launch.op}: what it runs inside was not observed")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Weighs the rows of a finished race: ceilings of the card, hardware counters where asked for, limits on every step."""
+"""Adds roofline limits and, on request, Nsight Compute counters to the rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Dtype, Workload
 
 CALLS: Final = 20
-_NOT_ASKED: Final = "not asked for; --counters reads them"
+_NOT_ASKED: Final = "not requested; --counters reads them"
 _SUFFIX: Final = ".trace.json"
 
 
@@ -72,7 +72,7 @@ def weighed(
 ) -> tuple[list[Row], Ceilings | None]:
     """The rows with measured bytes where `counters` asks for them and, on a GPU, limits; and the card's ceilings.
 
-    `counters` also has Inductor's scheduler asked about compiled rows, which costs a compilation of each.
+    `counters` also reads Inductor's scheduler for compiled rows, which costs a compilation of each.
     """
     names = [row.backend for row in rows]
     if counters:

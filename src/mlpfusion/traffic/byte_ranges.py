@@ -1,4 +1,4 @@
-"""Sets of bytes: from strided tensors and from addresses to runs, and their union, overlap and difference.
+"""Sets of bytes as runs of addresses, with union, overlap and difference.
 
 Inside, a set is a sorted array [n, 2] of disjoint, non-adjacent intervals [start, stop).
 """
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     Intervals = NDArray[np.int64]
 
-# Pieces beyond this many (every second element of a large matrix, say) are not told apart: 2^22 intervals are 64 MB.
+# Pieces beyond this many (every second element of a large matrix, say) are not distinguished: 2^22 intervals are 64 MB.
 MOST_PIECES: Final = 2**22
 
 
 def of_strided(start: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[Run, ...] | None:
-    """The runs of a strided tensor whose first element lies at `start`; strides in bytes, none negative.
+    """The runs of a strided tensor whose first element is at `start`; strides in bytes, none negative.
 
     Empty for an empty tensor; None where it falls into too many pieces to tell them apart.
     """
@@ -133,7 +133,7 @@ def _combined(a: Intervals, b: Intervals, keep: Any) -> Intervals:
 def _inside(pieces: Intervals, points: NDArray[np.int64]) -> NDArray[np.bool_]:
     import numpy as np
 
-    # Both edges lie in one ascending row; a point is inside where an odd number of edges is at or before it.
+    # Both edges are in one ascending row; a point is inside where an odd number of edges is at or before it.
     inside: NDArray[np.bool_] = np.searchsorted(pieces.ravel(), points, side="right") % 2 == 1
     return inside
 

@@ -1,4 +1,4 @@
-"""Has the kernels of a profile's rows counted under Nsight Compute, and puts measured bytes beside derived ones."""
+"""Runs a profile's rows under Nsight Compute and adds measured bytes to derived ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Counts = dict[str, "tuple[KernelBytes, ...] | str"]  # by backend its kernels, or why there are none
 
-# Up to this share of the derived bytes the two are said to agree: bookkeeping of the memory itself is counted too.
+# Up to this share of the derived bytes the two count as equal: the counters include the memory's own bookkeeping.
 AGREES: Final = 0.05
 
 
@@ -109,7 +109,7 @@ def _alone(names: Sequence[str], found: tuple[KernelBytes, ...] | str) -> tuple[
 def in_all(
     traffic: Traffic, l2_bytes: int | None, *, copies: Sequence[str] = (), more: Sequence[KernelBytes] = ()
 ) -> Traffic:
-    """What its steps' counters say of the call: a difference to the derived bytes explained, or why they say nothing.
+    """Explains a call's measured bytes by its steps' counters: the difference to derived bytes, or why there are none.
 
     A sum without a step that was not counted is no measurement of the call, nor is one without a copy by the driver,
     `copies`, that belongs to no step. `more` are counted kernels of none.
@@ -152,7 +152,7 @@ def explain(traffic: Traffic, l2_bytes: int | None, more: Sequence[KernelBytes] 
     if measured < derived:
         if alone is not None and alone - measured >= (derived - measured) / 2:
             return (
-                f"{difference}: {cache} held part of what one kernel wrote until the next read it; with it emptied "
+                f"{difference}: {cache} cached part of what one kernel wrote until the next read it; with it emptied "
                 f"before each kernel they move {_mb(alone)}"
             )
         if alone is None and l2_bytes is not None and 0 < largest <= 2 * l2_bytes:
@@ -168,7 +168,7 @@ def _beyond(steps: Sequence[Step], cache: str, more: Sequence[KernelBytes]) -> s
     parts = []
     for beyond, what in (
         (read, "more read, as operands are read again"),
-        (written, f"more written, as {cache} still held what was written before, or for a workspace"),
+        (written, f"more written, as {cache} still cached earlier writes, or for a workspace"),
     ):
         if sum(beyond) > 0:
             most, step = max(zip(beyond, steps, strict=True), key=lambda pair: pair[0])

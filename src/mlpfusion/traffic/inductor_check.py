@@ -1,4 +1,4 @@
-"""Checks the ledger of compiled rows against Inductor's scheduler, which knows from another side what it fused.
+"""Cross-checks the ledger of compiled rows against Inductor's scheduler.
 
 The scheduler speaks only while it compiles, so a worker compiles the backend once more, with empty caches, and keeps
 the ledger of that very code beside it. Both are compared graph by graph: how many kernels, and the bytes of each value
@@ -42,7 +42,7 @@ def checked(
     time_limit_s: float,
     tell: Callable[[str, str], None],
 ) -> list[Row]:
-    """The rows, those that are compiled with what the scheduler says of them, or why that is not known."""
+    """The rows, the compiled ones with the scheduler's account, or why there is none."""
     found = []
     for row in rows:
         if is_compiled(row):
@@ -103,7 +103,7 @@ def _undecidable(code: str, ledger: Ledger, said: ScheduledGraph | None) -> str 
     ops = [launch.op for launch in ledger.launches if launch.code == code]
     times = _account(code, ledger).kernels // max(1, said.kernels)
     if times > 1 and ops == ops[: len(ops) // times] * times:
-        return "the call runs one graph several times, and what its runs hand to each other no scheduler knows"
+        return "the call runs one graph several times, and the scheduler does not know the values between its runs"
     return None
 
 
@@ -113,7 +113,7 @@ def _generated(steps: Sequence[Step]) -> Counter[tuple[str, int, int]]:
 
 
 def _account(code: str, ledger: Ledger) -> ScheduledGraph:
-    """What a ledger says of one graph. To the scheduler a custom operator is one kernel, whatever runs inside it."""
+    """The ledger's account of one graph. To the scheduler a custom operator is one kernel, whatever runs inside."""
     launches: dict[object, Launch] = {}
     for index, launch in enumerate(ledger.launches):
         if launch.code != code or (ledger.captured and launch.op in COPIES):  # those go around a graph's replay

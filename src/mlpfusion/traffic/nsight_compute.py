@@ -1,4 +1,4 @@
-"""Reads the bytes that kernels move through device memory from hardware counters, by running under Nsight Compute."""
+"""Measures the HBM traffic of kernels by hardware counters, under Nsight Compute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Caches = Literal["none", "all"]
 
 READ: Final = "dram__bytes_read.sum"
 WRITE: Final = "dram__bytes_write.sum"
-# A kernel of PyTorch's that no backend launches; it stands before the kernels of each backend.
+# A kernel of PyTorch's that no backend launches; it precedes the kernels of each backend.
 MARKER: Final = "spin_kernel"
 _ELSEWHERE: Final = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda-*/bin/ncu")
 _UNITS: Final = {
@@ -60,7 +60,7 @@ def unavailable(device: Device, ncu: str | None) -> str | None:
     if device.kind == "cpu":
         return "hardware counters need a GPU; this run is on the CPU"
     if device.runtime != "cuda":
-        return f"hardware counters are read with Nsight Compute, which does not know {device.runtime}"
+        return f"hardware counters need Nsight Compute, which does not know {device.runtime}"
     if ncu is None:
         return "Nsight Compute is not installed: no `ncu` on the PATH; install nsight-compute, or put its folder there"
     return None

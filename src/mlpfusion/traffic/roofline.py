@@ -1,4 +1,4 @@
-"""Sets each launch's time against what the card was measured to be able to: its copies, and its matrix products."""
+"""Compares each launch's time with the card's measured copy and matrix rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follows the values of one call through its launches: which are written to memory and read back, and at what cost.
+"""Follows the values of a call through its launches and counts those written to memory and read back.
 
 A value is one version of a byte range of a buffer. A kernel that writes the range starts a new one, so an in-place
 kernel ends one value and starts another. What one launch writes to one buffer is one value, whatever its shape.
@@ -95,8 +95,8 @@ class Flow(NamedTuple):
 def flow(ledger: Ledger, roles: Sequence[Role | None] = (), kernels: Sequence[tuple[int, ...]] = ()) -> Flow:
     """The round-trips and steps of a ledger; `roles` and `kernels` say, for each launch, what a trace knows of it.
 
-    A value counts where one launch writes it and another reads it. A value that nobody reads back (the result, a mask
-    for later) and one that nobody wrote (inputs, weights) are none.
+    A value counts where one launch writes it and another reads it. A value that is never read back (the result, a mask
+    for later) and one that is not written (inputs, weights) are none.
     """
     launches = ledger.launches
     known = list(roles) or [None] * len(launches)

@@ -1,4 +1,4 @@
-"""Says of a row what its call moves through device memory: from its ledger, as far as the trace bears that out."""
+"""Computes a row's HBM traffic from its ledger, after checking the ledger against the trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COUNTED: Final = ("derived_bytes", "round_trips", "intermediate_bytes")
 # Matrix products that add a tensor, their first argument.
 _ADDS: Final = frozenset({"aten::addmm", "aten::baddbmm", "aten::addmv", "aten::addbmm"})
 _BIAS_COPY: Final = "bias copy"
-# How many reasons are told; a call that ran something else entirely has one for each of its kernels.
+# How many reasons are listed; a call that ran something else entirely has one for each of its kernels.
 _MOST_REASONS: Final = 3
 
 
@@ -41,7 +41,7 @@ def traffic(
     *,
     no_ledger: str | None = None,
 ) -> Traffic:
-    """What a ledger says of a call whose trace shows these kernels; no count where the two differ.
+    """The traffic of a call from its ledger and the kernels of its trace; no count where the two differ.
 
     `no_ledger` is why there is none.
     """
@@ -69,7 +69,7 @@ def traffic(
 
 
 def _replayed(ledger: Ledger, found: Alignment) -> tuple[Ledger, Alignment]:
-    """Without the launches that a replay has not: copies around the capture, which a replay makes in its own way."""
+    """Drops launches that exist only during capture (input and output copies)."""
     kept = [(launch, mine) for launch, mine in zip(ledger.launches, found.kernels, strict=True) if mine]
     return (
         msgspec.structs.replace(ledger, launches=tuple(launch for launch, _ in kept)),
@@ -85,7 +85,7 @@ def emulated(workload: Workload, tokens: int, ledger: Ledger | None, *, no_ledge
     workload = msgspec.structs.replace(workload, batch=1, seq=tokens)
     if ledger is None:
         return without_ledger(workload, no_ledger)
-    lost = [*ledger.faults, *(f"{op}: what it runs inside cannot be watched" for op in ledger.opaque)]
+    lost = [*ledger.faults, *(f"{op}: what it runs inside cannot be observed" for op in ledger.opaque)]
     lost += [f"{launch.op}: {launch.unknown}" for launch in ledger.launches if launch.unknown]
     if lost:
         return without_ledger(workload, "; ".join(lost[:_MOST_REASONS]))
@@ -163,7 +163,7 @@ def _is_copy(kernel: Kernel) -> bool:
 
 
 def _beside(ledger: Ledger, kernels: Sequence[Kernel], aligned: Alignment) -> list[str]:
-    """Work of a library's own inside its launches, whose bytes nobody derives: fills, and kernels after the first."""
+    """A library's internal work, whose bytes are not derived: fills, and kernels after the first."""
     found = []
     for launch, mine in zip(ledger.launches, aligned.kernels, strict=True):
         fills = [index for index in mine if kernels[index].role == "memset"]

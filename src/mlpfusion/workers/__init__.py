@@ -1,1 +1,1 @@
-"""The parent's side of worker processes: what they are asked, how they start, end and answer."""
+"""The parent's side of worker processes: tasks, start, supervision, end."""

@@ -1,4 +1,4 @@
-"""Starts workers: by forking a process that has imported what they need, where that can be, else one by one."""
+"""Starts workers by forking a process that has imported what they need, or one by one where it cannot fork."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ END_S: Final = 30.0
 
 
 class Process(Protocol):
-    """What a worker is to the one who waits for it; it leads a session of its own."""
+    """A started worker, as its parent sees it; it leads its own session."""
 
     pid: int
 
@@ -68,7 +68,7 @@ class ForkServer:
             self._errors.seek(0)
             printed = self._errors.read().decode(errors="replace").strip().splitlines()
             reason = f"ended: {printed[-1] if printed else 'it said nothing'}"
-        _LOG.warning("each worker imports PyTorch anew: the process to fork them from %s", reason)
+        _LOG.warning("each worker imports PyTorch again: the process to fork them from %s", reason)
         return False
 
     @property

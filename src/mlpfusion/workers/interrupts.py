@@ -1,4 +1,4 @@
-"""What a signal does to a run: those that end programs interrupt it, and one that is ignored stays ignored."""
+"""Turns signals that would end the program into an interrupt, and leaves ignored ones ignored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def stoppable() -> Iterator[None]:
     """Within, SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does: workers are stopped, finished rows kept.
 
     A signal that is ignored, as `nohup` and shells have it for what runs in the background, stays ignored, and one for
-    which the program has a handler of its own stays the program's.
+    which the program has its own handler stays the program's.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers belong to the main thread

@@ -1,4 +1,4 @@
-"""When a worker ends: with its parent and on SIGTERM, whatever signals it inherited as ignored or blocked."""
+"""Ends a worker with its parent and on SIGTERM, whatever signals it inherited as ignored or blocked."""
 
 from __future__ import annotations
 

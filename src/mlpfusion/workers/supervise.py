@@ -1,4 +1,4 @@
-"""Runs a task in a worker process with a time limit, and turns whatever happens to it into an answer."""
+"""Runs a task in a worker process with a time limit, and turns every outcome into an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a worker process and what it answers: records that travel as JSON."""
+"""Records of a worker's task and its answer, passed as JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Count(Record, frozen=True, kw_only=True, tag="count"):
 
 
 class Schedule(Record, frozen=True, kw_only=True, tag="schedule"):
-    """Compile one backend anew, with empty caches in `folder`, and ask Inductor's scheduler what it made."""
+    """Compile one backend again, with empty caches in `folder`, and read Inductor's scheduler."""
 
     backend: str
     workload: Workload
@@ -79,7 +79,7 @@ class Trace(Record, frozen=True, kw_only=True, tag="trace"):
 
 
 class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
-    """What a backend is in a process of its own. `unsupported` holds the reason if it refused.
+    """A backend's qualification, in a separate process. `unsupported` holds the reason if it refused.
 
     `no_ledger` says why there is no ledger.
     """
@@ -100,7 +100,7 @@ class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
 class Raced(Record, frozen=True, kw_only=True, tag="raced"):
     """All samples, why some clocks are missing, and backends whose window was disturbed, with what happened there.
 
-    `neighbours` is the share of the host's CPU time that other programs took meanwhile.
+    `neighbours` is the background load, a share of the host's CPU time.
     """
 
     samples: tuple[Samples, ...]
@@ -110,7 +110,7 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
 
 
 class Scheduled(Record, frozen=True, kw_only=True, tag="scheduled"):
-    """What the scheduler says of every graph that was compiled, and the ledger of a call of that very code.
+    """What the scheduler reports of every compiled graph, and the ledger of a call of the same code.
 
     `no_ledger` says why there is no ledger.
     """
@@ -127,7 +127,7 @@ class Traced(Record, frozen=True, kw_only=True, tag="traced"):
 
 
 class Done(Record, frozen=True, kw_only=True, tag="done"):
-    """What was asked for is done; its result is in files."""
+    """The task is done; its result is in files."""
 
 
 class Broken(Record, frozen=True, kw_only=True, tag="broken"):

@@ -1,4 +1,4 @@
-"""down(act(gate(x))·up(x)) as one differentiable PyTorch function whose gate/up product carries the activation."""
+"""down(act(gate(x))·up(x)) as one differentiable PyTorch function with the activation in the gate/up product."""
 
 # Operators are called by position.
 # ruff: noqa: PLR0917
@@ -41,7 +41,7 @@ def gated_mlp(x: torch.Tensor, weights: Weights, activation: str, *, recompute: 
         the bits of `act_mul(gate, up)`, in the forward and where the backward computes it again.
 
     Between forward and backward x, gate and up are kept, not the product; under autocast also the weights that were
-    cast, anew at each call. Differentiable once: a second derivative is refused by an error when it is asked for.
+    cast, anew at each call. Differentiable once: a second derivative raises an error when it is requested.
 
     Raises:
         ValueError: unknown activation; another kind of device; shapes that do not fit; sizes that are no multiples of
@@ -65,7 +65,7 @@ def _autocast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _gated_mlp(x: torch.Tensor, weights: Weights, activation: str, recompute: bool) -> torch.Tensor:
-    if activation not in ACTIVATIONS:  # before an operator's schema refuses what is no text, in words of its own
+    if activation not in ACTIVATIONS:  # before an operator's schema refuses what is no text, in its own words
         raise ValueError(unknown_activation(activation))
     keep = torch.is_grad_enabled() and (x.requires_grad or any(w is not None and w.requires_grad for w in weights))
     if torch.compiler.is_compiling() or not _is_plain_cuda(x, weights):
@@ -180,7 +180,7 @@ def _backward(
 
 
 def _times_both(dgate_up: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """dgate·gate + dup·up: one product where the weights lie next to each other, else a second that adds to the first.
+    """dgate·gate + dup·up: one product where the weights are adjacent, else a second that accumulates.
 
     A second product reads and writes the [M, D] sum once more, which is small beside its operands.
     """

@@ -91,7 +91,7 @@ def gate_up_decode(
     product = x.new_empty((m, intermediate))
     if m == 0:
         return product
-    # What is absent has no memory; the kernel gets some pointer there and does not use it.
+    # Absent outputs are not allocated; a dummy pointer is passed instead.
     tensors = (
         x,
         gate_weight,

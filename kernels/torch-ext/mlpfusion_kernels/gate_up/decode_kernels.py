@@ -47,7 +47,7 @@ def _down_cost(grid: object, metadata: Any, args: dict[str, Any]) -> dict[str, A
 # stored.
 #
 # SLICES > 1 parts the columns among slices of one tile: row (s, r) of the product holds weight row r at slice s, column
-# (s, t) token t at slice s, and what belongs together lies on the diagonal, where _join_slices adds it up. The rest is
+# (s, t) token t at slice s, and what belongs together is on the diagonal, where _join_slices adds it up. The rest is
 # computed for nothing, which costs no memory traffic: so few rows fill a wide matrix instruction, and a weight with few
 # rows is shared out among enough programs without parting a row among several.
 
@@ -167,7 +167,7 @@ def gate_up_decode_kernel(
     hidden = hidden_units * UNIT
     intermediate = intermediate_units * UNIT
     # Eight gate rows and the eight up rows that belong to them by turns: in the layout of every matrix instruction's
-    # result the two then lie in one thread's registers.
+    # result the two are then in one thread's registers.
     HALF: tl.constexpr = ROWS // 2
     i = tl.arange(0, ROWS)[:, None]
     row = pid * HALF + (i // 16) * 8 + i % 8

@@ -1,4 +1,4 @@
-"""Operations of Gluon that Triton's releases name differently, each under one name."""
+"""Gives operations of Gluon that differ between Triton's releases one name each."""
 
 from __future__ import annotations
 

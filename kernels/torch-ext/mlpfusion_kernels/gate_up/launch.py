@@ -164,7 +164,7 @@ def gate_up_forward(
     x = aligned_rows(x)
     here = card(x.get_device())
     config = config or forward_config(here, x.dtype, m, d, h, training=keep)
-    # What is absent has no memory; the kernel gets some pointer there and does not use it.
+    # Absent outputs are not allocated; a dummy pointer is passed instead.
     outputs = (product, product if gate is None else gate, product if up is None else up)
     if config.form == "hopper":
         _launch_hopper(config, here, x, weights, outputs, activation, keep)
@@ -387,7 +387,7 @@ def _specialised(config: Config) -> dict[str, Any]:
 
 
 def _precision(tensor: torch.Tensor) -> str:
-    """How float32 products are computed: as PyTorch is told to for its own."""
+    """How float32 products are computed: by PyTorch's setting for its own."""
     # `allow_tf32` raises where somebody has used `fp32_precision`, which follows both.
     return "tf32" if tensor.dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 

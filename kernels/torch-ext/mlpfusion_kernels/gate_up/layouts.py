@@ -1,4 +1,4 @@
-"""How tensors must lie in memory for the gate/up kernels to read them, and copies where they do not."""
+"""Checks that the gate/up kernels can read a tensor's layout, and copies it where they cannot."""
 
 from __future__ import annotations
 

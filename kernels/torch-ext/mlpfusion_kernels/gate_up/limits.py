@@ -123,7 +123,7 @@ def _stream_refusal(tile: StreamTile, card: Card, dtype: torch.dtype, tokens: in
 
 
 def _too_many(sums: int) -> str | None:
-    """512 sums in fp32 for each thread are twice its registers; what is near that is told by compiling it."""
+    """512 sums in fp32 for each thread are twice its registers; what is near that limit is decided by compiling it."""
     return None if sums < 512 else f"{sums} sums for each thread are more than its registers hold"
 
 

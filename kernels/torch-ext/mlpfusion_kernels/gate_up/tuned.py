@@ -1,4 +1,4 @@
-"""The configuration that a call runs with: the one tuned for this card and shape if there is one, else the shipped.
+"""Looks up the configuration of a call: the one tuned for this card and shape, else the shipped one.
 
 Nothing is ever tuned by a call: what was tuned comes from one file, which is read when a process first needs it.
 """
@@ -62,7 +62,7 @@ def bucket(tokens: int) -> int:
 
 
 def cache_file() -> Path:
-    """Where the file lies: in $MLPFUSION_CACHE_DIR, else in the folder `mlpfusion` of the user's cache directory."""
+    """Path of the file: in $MLPFUSION_CACHE_DIR, else in the folder `mlpfusion` of the user's cache directory."""
     chosen = os.environ.get("MLPFUSION_CACHE_DIR")
     if chosen:
         return Path(chosen) / "tuned.json"
@@ -129,7 +129,7 @@ def shipped_decode(card: Card, dtype: torch.dtype, m: int, hidden: int, intermed
 
 
 def reload_tuned() -> None:
-    """Let the next calls read the file of tuned configurations anew; a captured graph keeps what it has."""
+    """Make the next calls read the file of tuned configurations again; a captured graph keeps its own."""
     for each in (forward_config, backward_config, decode_config, _of_card):
         each.cache_clear()
 

@@ -1,4 +1,4 @@
-"""The parameters of a gated MLP, and whether the kernels can read them where they lie."""
+"""The parameters of a gated MLP, and whether the kernels can read them in place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Weights(NamedTuple):
 
 
 def unreadable(weights: Weights) -> str | None:
-    """Why the kernels cannot read these weights where they lie, or None."""
+    """Why the kernels cannot read these weights in place, or None."""
     for name in ("gate", "up", "down"):
         weight: torch.Tensor = getattr(weights, name)
         if weight.dim() == 2 and (

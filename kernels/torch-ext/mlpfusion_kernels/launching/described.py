@@ -1,4 +1,4 @@
-"""Launches a kernel that takes tensor descriptors, whose encoded form it keeps for the next call."""
+"""Launches a kernel that takes tensor descriptors, and caches their encoded form."""
 
 # Kernels are called by position.
 # ruff: noqa: PLR0917

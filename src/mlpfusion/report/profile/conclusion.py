@@ -132,7 +132,7 @@ def _problems(rows: Sequence[Row], clock: ClockName, room: int) -> list[tuple[st
     shown, rest = groups[: room - 1], groups[room - 1 :]
     left = [f"{name} ({word})" for (word, _), names in rest for name in names]
     lines = [(word, f"{_listed(names)}: {reason}") for (word, reason), names in shown]
-    return [*lines, ("and", f"{_listed(left, WIDTH - LABEL - 35)}: --full says why")]
+    return [*lines, ("and", f"{_listed(left, WIDTH - LABEL - 35)}: see --full")]
 
 
 def _problem(row: Row, clock: ClockName) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""The data flow of each backend as text: its kernels in order, what each reads from memory and what it leaves there."""
+"""Draws the data flow of each backend as text: its kernels in order, with what each reads and writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def title(backend: str, traffic: Traffic) -> str:
     said = f"{trips} round-trip{'' if trips == 1 else 's'}"
     moved = f"{units.plain((traffic.intermediate_bytes or 0) / 1e6)} of {units.megabytes(traffic.derived_bytes or 0)}"
     notes = ["as captured into a CUDA graph"] * traffic.captured
-    notes += ["borne out by Inductor's scheduler"] * (bool(traffic.scheduled) and "scheduled" not in traffic.reasons)
+    notes += ["confirmed by Inductor's scheduler"] * (bool(traffic.scheduled) and "scheduled" not in traffic.reasons)
     notes += ["* is read again in the backward"] * any(value.saved for value in traffic.intermediates)
     return f"{backend}: {said}, {moved}" + (f" ({'; '.join(notes)})" if notes else "")
 

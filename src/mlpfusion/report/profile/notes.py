@@ -1,4 +1,4 @@
-"""Lists what no cell of a profile's table can say: reasons of rows and of absent numbers, and the stages' notes."""
+"""Lists what no cell of a profile's table can hold: reasons of rows and of absent numbers, and notes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN_IN: Final[dict[str, frozenset[str]]] = {
     "peak_bytes": frozenset({"peak_bytes"}),
     "saved_for_backward_bytes": frozenset({"saved_bytes"}),
 }
-# Columns of what the host takes, or may take: other programs disturb them.
+# Columns of host time: background load disturbs them.
 _OF_THE_HOST: Final = frozenset({"event_us", "wall_us", "graph_us", "speedup_vs_eager", "host_us", "bound"})
 
 
@@ -58,7 +58,7 @@ def _absent(rows: Sequence[Row], shown: Collection[str] | None) -> Iterator[str]
     absent: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if verdict(row)[0] == "emulated":
-            continue  # said once for the row
+            continue  # reported once for the row
         for part in (row.clocks, row.traffic, row.memory):
             for field, reason in (part.reasons if part is not None else {}).items():
                 if _in(field, shown):
@@ -71,7 +71,7 @@ def _absent(rows: Sequence[Row], shown: Collection[str] | None) -> Iterator[str]
 
 
 def _disturbed(rows: Sequence[Row]) -> Iterator[str]:
-    """Each race that other programs disturbed, with the rows that were in it."""
+    """Each race that background load disturbed, with its rows."""
     raced: dict[float, list[str]] = {}
     for row in rows:
         if row.clocks is not None and row.clocks.neighbours is not None:
@@ -99,5 +99,5 @@ def _without_spread(rows: Sequence[Row], shown: Collection[str] | None) -> Itera
         for name, n in counts.items():
             few.setdefault((name, n), []).append(row.backend)
     for (name, n), backends in few.items():
-        known = f"{n} samples" if n else "the file does not tell how many samples"
+        known = f"{n} samples" if n else "the file does not record how many samples"
         yield f"{name}: {known}; without a spread, from 20 samples on, nothing is printed ({', '.join(backends)})"

@@ -1,4 +1,4 @@
-"""A profile as tables: text for a terminal, GitHub Markdown, CSV or JSON."""
+"""Renders a profile as text, GitHub Markdown, CSV or JSON tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (BACKEND.key, *(column.key for column in all_columns()))
 
-# Earlier names of columns, and what stands in their place.
+# Former names of columns, and their replacements.
 _RENAMED: Final = {
     "vs_eager": f"'speedup_vs_eager': eager's time / the backend's, so that {speedup.DIRECTION}",
     "of_limit": "'of_roofline': minimum time at measured peak rates / kernel time",

@@ -1,4 +1,4 @@
-"""Which backend wins each measured number of tokens, why the others did not, and for which ranges that holds."""
+"""Decides the winner at each measured token count, why the others lost, and the ranges between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says how far a run of several profiles is, and about how long the rest of it takes."""
+"""Estimates the remaining time of a run of several profiles."""
 
 from __future__ import annotations
 

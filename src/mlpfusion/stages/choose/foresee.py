@@ -1,4 +1,4 @@
-"""Foresees which backend would be the fastest on a card that is not here, from rows that another card measured."""
+"""Predicts the fastest backend on a card that is not here, from rows of another card."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ForeseenPoint(Record, frozen=True, kw_only=True):
 
 
 class Foresight(Record, frozen=True, kw_only=True):
-    """What is predicted for one MLP on a card that nobody ran it on. It is no choice, and nothing runs by it."""
+    """Predictions for one MLP on a card that is not here. It is no choice, and nothing runs by it."""
 
     schema: int
     kind: Literal["prediction"]
@@ -135,7 +135,7 @@ def foresee(
 
 
 def foresee_points(profiles: Sequence[Profile], card: str) -> tuple[ForeseenPoint, ...]:
-    """What profiles of one MLP say of a known card; a backend that is wrong in one of them is predicted in none."""
+    """Predictions for a known card from profiles of one MLP; a backend wrong in one of them is predicted in none."""
     wrong = decide.disqualified(profiles)
     return tuple(_point(profile, card, wrong) for profile in profiles)
 
@@ -202,7 +202,7 @@ def _refusal(row: Row, wrong: Mapping[str, str]) -> str | None:
     if row.status != "ok":
         return row.reason or row.status
     if row.emulated:
-        return "ran in Triton's interpreter, which shows no launch of its own"
+        return "ran in Triton's interpreter, which shows no launch"
     if row.traffic is None:
         return "it has no ledger of its launches"
     if not row.traffic.steps:

@@ -1,4 +1,4 @@
-"""Predicts a call's time on a card that is not here, from its ledger: bytes and operations over the card's datasheet.
+"""Predicts a call's time on a card that is not here from its ledger and the card's datasheet.
 
 A kernel takes its bytes over the card's bandwidth or its operations over the card's rate, whichever is longer, and
 reaches of that the share that kernels of its kind reach of the datasheet of a card at hand. What a datasheet does not
@@ -73,7 +73,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def predicted_us(self) -> float:
-        """The launches one after the other, without what lies between them."""
+        """The launches one after the other, without the time between them."""
         return sum(step.predicted_us for step in self.steps)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a choice on disk: one result file for each number of tokens, and the plan that they all go with."""
+"""The rows of a choice on disk: one result file per token count, and their common plan."""
 
 from __future__ import annotations
 

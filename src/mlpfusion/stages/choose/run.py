@@ -1,4 +1,4 @@
-"""Makes a choice: every backend measured on a model's MLP, for several numbers of tokens."""
+"""Makes a choice: measures every backend on a model's MLP at several token counts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def measure(
     fresh: bool,
     on_event: Callable[[run.Progress], None] | None,
 ) -> list[Profile]:
-    """Every workload's rows, of one MLP: those that lie in `folder` already and those still to be measured.
+    """Every workload's rows, of one MLP: those in `folder` already and those still to be measured.
 
     Raises:
         UsageError: a workload that does not fit, or rows in `folder` of something else.

@@ -1,4 +1,4 @@
-"""The process that workers are forked from, with what they import: `python -m mlpfusion.stages.profile.forkserver`.
+"""The process that workers are forked from: `python -m mlpfusion.stages.profile.forkserver`.
 
 It says "ready", then for each line with the paths of a task, an answer and a log the new worker's number and, when that
 has ended, its exit code.
@@ -58,11 +58,11 @@ def main() -> None:
 
 
 def _ended(pid: int, commands: IO[str]) -> int:
-    """The exit code of a worker; with nobody left to hear it, the worker ends, and this process with it."""
+    """The exit code of a worker; without a parent to report to, the worker ends, and this process with it."""
     ended = os.pidfd_open(pid)
     wait = select.poll()
     wait.register(ended, select.POLLIN)
-    wait.register(commands, 0)  # the end of the other side is told unasked
+    wait.register(commands, 0)  # the end of the other side is reported unprompted
     if ended not in dict(wait.poll()):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
@@ -89,7 +89,7 @@ def preload() -> None:
 
 
 def _forked(task: Path, answer: Path, log: Path, *, ours: Sequence[IO[str]]) -> int:
-    """The number of a new worker, which leads a session of its own by now; the files are not for it."""
+    """The process id of a new worker, which leads its own session by now; the files are not for it."""
     sys.stdout.flush()
     sys.stderr.flush()
     read, write = os.pipe()
@@ -144,7 +144,7 @@ def _usable() -> bool:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Libraries have idle threads of their own, such as OpenBLAS's, which makes them anew after a fork.
+        # Libraries have idle threads of their own, such as OpenBLAS's, which restarts them after a fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 

@@ -1,4 +1,4 @@
-"""What `profile` does with a backend on this machine: race it, emulate it, or leave it out for a reason."""
+"""Decides what `profile` does with a backend on this machine: race it, emulate it, or leave it out for a reason."""
 
 from __future__ import annotations
 

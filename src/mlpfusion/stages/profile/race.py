@@ -1,4 +1,4 @@
-"""Puts clocks on a row: the kernel clock from its trace, the other three from the race."""
+"""Adds the clocks to a row: the kernel clock from its trace, the other three from the race."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def before_the_race(backend: str, analysis: Analysis, device: Device, *, failed:
     reason = "not raced: the row failed" if failed else "not raced yet"
     kernel = summarise(Samples(backend=backend, clock="kernel_us", l2=l2, values=analysis.kernel_us))
     reasons = dict.fromkeys(RACED, reason)
-    if kernel.median == 0:  # nothing can be said in proportion to it
+    if kernel.median == 0:  # no ratio to it exists
         return Clocks(reasons={**reasons, "kernel_us": "in the trace its kernels take no time"})
     return Clocks(kernel_us=kernel, reasons=reasons)
 

@@ -1,4 +1,4 @@
-"""Composes the stages of a profile: qualify, trace, analyse, race, keep."""
+"""Runs the stages of a profile: qualify, trace, analyse, race, store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TRACED_CALLS: Final = 20
 
 
 class Progress(NamedTuple):
-    """One step of a run: its stage, the backend concerned, and what to tell the user."""
+    """One step of a run: its stage, its backend, and the message for the user."""
 
     stage: str
     backend: str | None
@@ -76,7 +76,7 @@ def profile(
     finished: Sequence[Row] = (),
     on_event: Callable[[Progress], None] | None = None,
 ) -> Profile:
-    """Qualify each backend in a process of its own, then race the good ones against each other in one.
+    """Qualify each backend in a separate process, then race the good ones in one.
 
     On Linux these processes are forks of one that has imported PyTorch and touched no device.
 
@@ -125,7 +125,7 @@ def profile(
 
 @contextlib.contextmanager
 def _running(out: Path | None) -> Iterator[Path]:
-    """A folder for the workers' files, while nobody else writes to `out` and an interrupt ends the workers."""
+    """A folder for the workers' files, with `out` locked and workers that end on an interrupt."""
     with (
         interrupts.stoppable(),
         alone(out),
@@ -136,7 +136,7 @@ def _running(out: Path | None) -> Iterator[Path]:
 
 
 class _Run(NamedTuple):
-    """One `profile` under way: what was asked, and the rows so far."""
+    """One `profile` under way: its options, and the rows so far."""
 
     workload: Workload
     here: Device
@@ -167,7 +167,7 @@ class _Run(NamedTuple):
 
     def _qualify(self, name: str) -> Row:
         emulate = False
-        if name in registry.BUILT_IN:  # our own code is asked here; a stranger's only in its worker
+        if name in registry.BUILT_IN:  # our own code is called here, third-party code only in its worker
             plan = planned(name, self.workload.spec, self.here)
             if plan.status == "unavailable":
                 return Row(backend=name, status="unavailable", reason=plan.reason)
@@ -281,7 +281,7 @@ class _Run(NamedTuple):
                 reason = f"the race failed while this backend ran: {answer.reason}"
                 self.rows[name] = msgspec.structs.replace(self.rows[name], status="failed", reason=reason)
             names = [name for name in names if name not in failed]
-            then = "racing again without it" if names else "nobody is left to race"
+            then = "racing again without it" if names else "no backend is left to race"
             self.tell(Progress("race", culprit or None, f"failed: {answer.reason}; {then}"))
 
     # -- what the card can do, and what its counters say
@@ -368,7 +368,7 @@ def _graph_notes(name: str, launches: dict[str, int]) -> tuple[str, ...]:
     if any("GraphLaunch" in api for api in launches):
         return ("its peak memory leaves out the pool that the CUDA graph reserved when it was captured",)
     if name == "compile-cudagraphs":
-        return ("asked for CUDA graphs, but no graph launch was seen",)
+        return ("CUDA graphs were requested, but no graph launch was observed",)
     return ()
 
 
@@ -380,7 +380,7 @@ def _said(row: Row) -> str:
 
 
 def _file_name(name: str) -> str:
-    """A file name for a backend: its own name, or that of a loose file's class with what tells two of them apart."""
+    """A file name for a backend: its own name, or that of a loose file's class, made unique."""
     if not name.isascii() or not all(letter.isalnum() or letter in "-_" for letter in name):
         kind = "".join(letter for letter in name.rpartition(":")[2] if letter.isascii() and letter.isalnum())
         return f"{kind}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -120,7 +120,7 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
     notes = tuple(filter(None, (getattr(made, "origin", None),)))
     _trace(step, task, here)
     used = memory.measure(call, step, case, here)
-    # Right once is not right: judge a late call too, and look at what the backend was lent.
+    # Checks the last call as well as the first, and that inputs and weights are unmodified.
     accuracy = max(accuracy, reference.judge(step(), eager, references), key=lambda one: one.ratio / one.limit)
     changed = [not torch.equal(a, b) for a, b in zip((case.x, *case.mlp.parameters()), given, strict=True)]
     if any(changed):
@@ -209,7 +209,7 @@ def count(task: tasks.Count) -> tasks.Done:
         flush()
         _synchronize(here)
         torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
-        # A kernel that no backend launches parts one from the next.
+        # A `_sleep` kernel separates the backends in the profiler's log.
         torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
         held = step()
         _synchronize(here)
@@ -253,7 +253,7 @@ def _eager(case: Case) -> Callable[[Tensor], Tensor]:
 
 
 def _reason(made: registry.Backend, spec: MLPSpec, here: Device) -> str | None:
-    """The backend's own reason, which a stranger's class may get wrong."""
+    """The backend's own reason, which a third-party class may get wrong."""
     reason: object = made.unsupported(spec, here)
     if reason is not None and not (isinstance(reason, str) and reason):
         raise MeasurementError(f"its `unsupported` returned {reason!r}; it must return None or the reason as text")
@@ -269,9 +269,9 @@ def _runs_interpreted(made: registry.Backend, task: tasks.Qualify, here: Device)
 def _ledger(
     step: Callable[[], object], case: Case, anew: Callable[[], Callable[[], object]] | None = None
 ) -> tuple[Ledger | None, str | None]:
-    """The ledger of a call, or why there is none: without it all else about a backend can still be told.
+    """The ledger of a call, or why there is none: without it everything else about a backend is still measured.
 
-    Replays of a graph that the first call captured show nothing; then `anew` makes a step whose first call is watched.
+    Replays of a graph that the first call captured show nothing; then `anew` makes a step whose first call is observed.
     """
     from mlpfusion.traffic.recording import collect
 
@@ -280,7 +280,7 @@ def _ledger(
         if anew is not None and not found.captured and _holds_a_graph():
             found = collect.collect_first(anew(), collect.names(case)) or found
         return found, None
-    except Exception as error:  # a call may not bear being watched; the log says where
+    except Exception as error:  # a call may fail while observed; the log shows where
         import traceback
 
         traceback.print_exc()

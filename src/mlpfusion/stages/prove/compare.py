@@ -1,4 +1,4 @@
-"""Compares tensors of two models, a slice at a time: relative errors, divergence of logits, most likely tokens."""
+"""Compares tensors of two models slice by slice: relative errors, divergence of logits, most likely tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlpfusion.records.proof import Deviation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_SLICE: Final = 2**22  # elements that are held in fp64 at a time: 32 MiB
+_SLICE: Final = 2**22  # elements in fp64 at a time: 32 MiB
 
 
 class Sum(NamedTuple):
@@ -76,7 +76,7 @@ def judged(swapped: Sum, original: Sum, *, width: int) -> Accuracy:
     """
     mine, theirs = swapped.deviation, original.deviation
     if theirs.max_error is None or theirs.rms_error is None:
-        raise MeasurementError("the unswapped model itself gives nan or inf, so nothing can be judged by it")
+        raise MeasurementError("the unswapped model itself gives nan or inf, so it is no reference")
     return Accuracy(
         max_error=mine.max_error,
         rms_error=mine.rms_error,

@@ -1,4 +1,4 @@
-"""What a model costs with and without a swap: time, memory, and the kernels that a trace shows."""
+"""Measures a model with and without a swap: time, memory, and the kernels of a trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mlpfusion.models.swap import Handle
     from mlpfusion.records.profile import Ratio
 
-NOT_ASKED: Final = "not asked for"
+NOT_ASKED: Final = "not requested"
 _TRACED: Final = 3
 _ORIGINAL, _SWAPPED, _WITHOUT = "original", "swapped", "without"
 

@@ -1,4 +1,4 @@
-"""Proves what a swap changed: composes comparisons, clocks and traces of a model with and without it."""
+"""Proves what a swap changed: compares, times and traces a model with and without it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def prove(
 
 
 class _Proof(NamedTuple):
-    """One proof under way: what was asked, the reasons for absent parts, and what breaks the policy."""
+    """One proof under way: its options, the reasons for absent parts, and what breaks the policy."""
 
     handle: Handle
     inputs: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Composes the stages that deal in traces: record one, scrub it, compare two that were read."""
+"""Records a trace, scrubs it, or compares two."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _KIND: Final = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 _TRACE: Final = re.compile(rb'\s*\{[^{]*"(schemaVersion|traceEvents|deviceProperties|displayTimeUnit)"\s*:')
 _PROFILER: Final = re.compile(rb"\b(torch|autograd)\.profiler\b|\bimport profiler\b")
 _RUNS: Final = (
-    "each side was measured in a process of its own: an interval holds the spread within a run, not from run to run"
+    "each side was measured in a separate process: an interval covers the spread within a run, not between runs"
 )
-_START: Final = 4096  # bytes that tell a result file from a trace
+_START: Final = 4096  # bytes that distinguish a result file from a trace
 
 
 def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: str | Path = OUT) -> Path:
@@ -63,7 +63,7 @@ def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: st
 def record_script(
     script: str, function: str, *, calls: int = CALLS, out: Path, time_limit_s: float = 600.0
 ) -> str | None:
-    """As `record`, of a function of a script in a process of its own; returns why it failed, or None.
+    """As `record`, of a function of a script in a separate process; returns why it failed, or None.
 
     Raises:
         UsageError: there is no such script or function, or the function needs arguments.
@@ -98,7 +98,7 @@ def _hint(reason: str, script: Path) -> str:
     ended = reason.startswith("the worker was killed") or "profiler" in reason.lower()
     if not ended or not _PROFILER.search(script.read_bytes()):
         return ""
-    return "; the script uses a profiler of its own, and only one can run at a time: leave it out of what is traced"
+    return "; the script uses its own profiler, and only one can run at a time: exclude it from what is traced"
 
 
 def _check_trace(path: Path) -> Path:

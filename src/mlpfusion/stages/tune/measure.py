@@ -25,7 +25,7 @@ HEAVIEST: Final = "gelu"
 
 
 class Bench:
-    """The operands of one question, and what can be asked of a configuration on them.
+    """The operands of one question, with the operations on a configuration.
 
     Raises:
         MeasurementError: the operands do not fit into memory, or the shipped configuration does not run.

@@ -1,4 +1,4 @@
-"""Searches for configurations of the fused kernels that are faster on this card, and keeps them in a file for it."""
+"""Searches for faster configurations of the fused kernels on this card and stores them."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def _stream(tile: Any) -> str:
 
 
 def keep(path: Path, found: Found, card: Any) -> None:
-    """Write the file with what was found in place of what it said of this question; the rest of it stays.
+    """Write the file with the new result of this question in place of the old; the rest stays.
 
     Where the shipped configuration won, there is nothing of this question in it afterwards. What other kernels have for
     the question stays as well, the OTHER_KERNELS newest; what is damaged goes. Several processes may do so at once.

@@ -1,4 +1,4 @@
-"""What the judge and the worker say to each other: records and raw tensors over a pipe."""
+"""The messages between judge and worker: records and raw tensors over a pipe."""
 
 from __future__ import annotations
 

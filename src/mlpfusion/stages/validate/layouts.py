@@ -1,4 +1,4 @@
-"""The layouts in which operands are handed over: dense, transposed, expanded, sliced, offset, or in one storage."""
+"""The layouts of operands: dense, transposed, expanded, sliced, offset, or in one storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composes a validation: targets in, one verdict for each out."""
+"""Runs a validation: one verdict for each target."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def validate(
     json: str | os.PathLike[str] | None = None,
     on_event: Callable[[str, str], None] | None = None,
 ) -> Validation:
-    """Judge each target against fp64, and set it against its peers.
+    """Judge each target against fp64, and compare it with its baselines.
 
     A target is the text `file.py:name`, `module:name`, a registered backend or the directory of a Hub kernel. The
     activation is gelu_tanh unless it is given; what a directory holds is taken for the function that it turns out to
@@ -129,13 +129,13 @@ def _targets(names: Sequence[str]) -> tuple[str, ...]:
 
 def _public(what: str, names: Sequence[str]) -> tuple[str, ...]:
     for name in _names(what, names):
-        if name.startswith("@"):  # how a worker is asked for a peer
+        if name.startswith("@"):  # how a worker is asked for a baseline
             raise UsageError(f"unknown target {name!r}; no file, module or backend has a name that begins with @")
     return tuple(names)
 
 
 def _check_peers(bench: examine.Bench, asked: Asked, activation: Activation) -> None:
-    """Refuse a peer that is no target; what else may happen to one is said beside the verdict."""
+    """Refuse a baseline that is no target; its other failures are reported beside the verdict."""
     for peer in asked.against:
         if peer in AGAINST:
             continue
@@ -144,10 +144,10 @@ def _check_peers(bench: examine.Bench, asked: Asked, activation: Activation) -> 
         except RaisedError as error:
             if error.exception == "several":
                 raise UsageError(
-                    f"peer {peer!r} is a directory of several targets; name one: {error.text.replace(chr(10), ', ')}"
+                    f"baseline {peer!r} is a directory with several targets: {error.text.replace(chr(10), ', ')}"
                 ) from None
             if error.why == "misused":
-                raise UsageError(f"unknown peer {peer!r}; valid: eager, inductor, or a target. {error.text}") from None
+                raise UsageError(f"unknown baseline {peer!r}; valid: eager, inductor, a target. {error.text}") from None
         except DiedError:
             continue
 

@@ -1,1 +1,1 @@
-"""What a call ran, launched, and spent on the host."""
+"""The analysis of a call: device work, launches, host time."""

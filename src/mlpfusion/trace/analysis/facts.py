@@ -1,4 +1,4 @@
-"""Gathers what a trace says of its calls beside their kernels: API calls, streams, graphs, regions, overhead."""
+"""Collects the facts of a trace's calls beside their kernels: API calls, streams, graphs, regions, overhead."""
 
 from __future__ import annotations
 

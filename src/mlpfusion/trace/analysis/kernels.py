@@ -1,4 +1,4 @@
-"""Makes the analysis of one trace: what a call runs on the device, what it launches, and what that costs the host."""
+"""Analyses one trace: the device work of a call, its launches, and their cost to the host."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Analysed(NamedTuple):
 
 
 def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
-    """What the trace says of one call: its kernels with medians over the calls, its launches, its host time.
+    """The analysis of one call: its kernels with medians over the calls, its launches, its host time.
 
     `kernel_us` is per call the union over all streams of the intervals of its kernels, copies and fills; on the CPU, of
     its leaf operators. Calls that did not run the kernels that most did are left out, which is a fault, as are lost
@@ -102,7 +102,7 @@ def _agreeing(calls: Calls) -> tuple[tuple[int, ...], list[str]]:
 
 
 def lost(calls: Calls) -> list[str]:
-    """What the trace lost, or does not tell apart."""
+    """What the trace lost or leaves ambiguous."""
     whole = calls.trace.integrity
     found = (
         (calls.lost, "launch", "inside calls without device event"),
@@ -111,7 +111,7 @@ def lost(calls: Calls) -> list[str]:
         (
             calls.unsure,
             "device event",
-            "with the correlation of launches in several processes: of which one is not told",
+            "with the correlation of launches in several processes; ambiguous",
         ),
     )
     return [f"{counted(count, noun)} {text}" for count, noun, text in found if count]

@@ -1,4 +1,4 @@
-"""Tells of the calls that did not run what most calls ran what they ran instead."""
+"""Reports which calls ran something else than most calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits the host time of a call up to its first launch, and on to its last, among the events that own each instant."""
+"""Splits a call's host time before its first launch and between launches by the owner of each instant."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def without(trace: Trace) -> str | None:
     if "op" not in categories:
         return "the trace has no operators of the host: the profiler did not record CPU activity"
     if not categories & {"api"} and categories & DEVICE_WORK:
-        return "the trace has no API calls of the host, so no launch is seen"
+        return "the trace has no API calls of the host, so no launch is known"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Gives each kernel of a gated MLP's call its role, from the order of the matrix products and the decoded names."""
+"""Assigns each kernel of a gated MLP's call its role, from the order of the products and the decoded names."""
 
 from __future__ import annotations
 

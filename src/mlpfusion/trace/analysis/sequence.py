@@ -1,4 +1,4 @@
-"""The device work of one traced call in the order of its launches, for a comparison with what the host saw launched."""
+"""Lists the device work of a traced call in launch order, for the alignment with a ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def analyse_work(trace: Trace, *, call: str = CALL, device: DeviceKind) -> tuple[Analysis, tuple[DeviceWork, ...]]:
-    """What `analyse` says of a trace, and the device work of one of its calls in the order of its launches."""
+    """The analysis of a trace, and the device work of one of its calls in launch order."""
     calls = find_calls(trace, annotated(trace, call), device)
     analysed = analyse_calls(calls, device)
     return analysed.analysis, _device_work(calls, analysed)

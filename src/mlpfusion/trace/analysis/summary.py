@@ -1,4 +1,4 @@
-"""Reads one trace file, whoever recorded it, into a record of all that it says."""
+"""Reads one trace file, whoever recorded it, into one record."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read_all(
 
 
 def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None = None) -> Reading:
-    """All that a trace says of its calls.
+    """The calls of a trace.
 
     Raises:
         UsageError: it has no such call, or was cut off before the end of its first one.

@@ -39,7 +39,7 @@ def unions_ns(group: Numbers, start: Numbers, end: Numbers, groups: int) -> Numb
     group, start, end = group[order], start[order], end[order]
     base = int(start.min())
     span = int(end.max()) - base + 1
-    if span > _LARGEST // (groups + 1):  # a damaged time lies far away from the rest
+    if span > _LARGEST // (groups + 1):  # a damaged time is far from the rest
         parts: list[list[tuple[int, int]]] = [[] for _ in range(groups)]
         for number, first, last in zip(group.tolist(), start.tolist(), end.tolist(), strict=True):
             parts[number].append((first, last))

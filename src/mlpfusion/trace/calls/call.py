@@ -1,4 +1,4 @@
-"""What a call of a trace is: its work, each piece with its launch and its operators, and its API calls."""
+"""Defines a call of a trace: its device work with launches and operators, and its API calls."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 class Calls(NamedTuple):
     """All calls of a trace as columns, and what does not fit.
 
-    `launched_by` has for each row of `work` the row of its launch, the same one where work has no launch of its own.
+    `launched_by` has for each row of `work` the row of its launch, the same one where work has no separate launch.
     `missing` counts for each call its launches without work; `orphans` is work without a launch, `early` work before
     its launch, `unsure` work that another process may have launched, and `between` has the rows of work that was
     launched outside the calls.

@@ -1,4 +1,4 @@
-"""Finds what was launched in each call of a trace, and links each piece of device work to its launch."""
+"""Finds the launches of each call of a trace, and links each piece of device work to its launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the processes of a merged trace apart, whose launches have the same correlations, by the devices they use."""
+"""Separates the processes of a merged trace by the devices they use, where correlation ids repeat."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Keys(NamedTuple):
 
 
 def keys(trace: Trace, api: Rows, work: Rows, mine: int | str) -> Keys:
-    """The correlations, or numbers that also tell processes apart where two processes launched under one correlation.
+    """The correlations, or numbers that also distinguish processes where two launched under one correlation.
 
     A device whose other work was all launched by one process belongs to it. Work of the rest goes to the process
     `mine`, and is `unsure`.

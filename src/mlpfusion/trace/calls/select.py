@@ -1,4 +1,4 @@
-"""Chooses the events that delimit the calls of a trace, and says why those."""
+"""Selects the events that delimit the calls of a trace, with the reason."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def choose(
         _append(by_name[event.name], event)
     if asked is not None:
         if asked.rstrip("#") == "ProfilerStep" and steps:
-            return _choice("asked", "ProfilerStep", steps, "it was asked for"), steps
+            return _choice("asked", "ProfilerStep", steps, "it was requested"), steps
         if asked not in by_name:
             raise UsageError(f"the trace has no annotation named {asked!r}; {_known(by_name, len(steps))}")
-        return _choice("asked", asked, by_name[asked], "it was asked for"), by_name[asked]
+        return _choice("asked", asked, by_name[asked], "it was requested"), by_name[asked]
     if by_name.get(CALL):
         return _choice("annotation", CALL, by_name[CALL], "mlpfusion recorded this trace"), by_name[CALL]
     name, reason = _innermost(by_name, launches)
@@ -71,7 +71,7 @@ def _choice(by: str, name: str | None, calls: Sequence[Event], reason: str) -> C
 
 
 def _known(by_name: Mapping[str, Sequence[Event]], steps: int) -> str:
-    """The names that can be asked for, with their numbers: the user's first. Steps, which differ in name, are one."""
+    """The names that can be requested, with their counts: the user's first. Steps, which differ in name, are one."""
     numbers = {name: len(events) for name, events in by_name.items() if not _STEP.match(name)}
     if steps:
         numbers["ProfilerStep"] = steps
@@ -105,7 +105,7 @@ def _launching(calls: Sequence[Event], launches: Sequence[int]) -> bool:
 
 
 def _around(by_name: Mapping[str, Sequence[Event]]) -> set[str]:
-    """The names of which some other name's events all lie inside."""
+    """The names whose events contain all events of some other name."""
     within: Counter[tuple[str, str]] = Counter()
     running: list[Event] = []
     ordered = sorted(

@@ -1,4 +1,4 @@
-"""Compares two calls, each of a trace or of a row of a result file: kernels, operators, launches, times."""
+"""Compares two calls, each from a trace or a row of a result file: kernels, operators, launches, times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HASH: Final = re.compile(r"(## Call CompiledFxGraph) \w+ ##|(Torch-Compiled Reg
 _CPU_WORK: Final = re.compile(r"\w+::\w+$|cpp_\w+$")
 _DEVICES: Final = {"cpu": "CPU", "cuda": "GPU"}
 _APART: Final = "kernel times, launches and the time before the first one are not compared"
-# Longer chains are told up to here: they name what a root holds, and a whole model is none.
+# Longer chains are cut here: they name the operators of a root, and a whole model is too long.
 _CHAIN: Final = 24
 
 
@@ -51,7 +51,7 @@ def diff(a: Side, b: Side, *, labels: tuple[str, str] | None = None) -> Differen
     """How `b` differs from `a`. Sides may be mixed; a row of a result file has no operators.
 
     A reading without averages gives no times; of a CPU and a GPU, only what both measure alike is compared.
-    `labels` name the sides in what is said; else they are the source or the backend.
+    `labels` name the sides in the summary; else they are the source or the backend.
     """
     first, second = _side(a, labels[0] if labels else None), _side(b, labels[1] if labels else None)
     apart = first.device != second.device

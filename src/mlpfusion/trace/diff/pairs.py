@@ -1,4 +1,4 @@
-"""Pairs the kernels of two calls launch by launch, and says in what two paired ones differ."""
+"""Pairs the kernels of two calls launch by launch, and describes how a pair differs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _Found = list[tuple[int | None, int | None]]
 
-# Roles that a kernel has by itself; the others are told apart by name and kind only.
+# Roles that a kernel has by itself; the others differ by name and kind only.
 _NO_PLACE: Final = frozenset({"other", "memset", "memcpy"})
 # A sequence matcher compares every element with every other; beyond this, names are matched in order alone.
 _MATCHED: Final = 3000

@@ -1,1 +1,1 @@
-"""What is worth knowing about a call: rules from what was observed to what to do."""
+"""Findings about a call: rules from an observation to advice."""

@@ -1,4 +1,4 @@
-"""Says what is worth knowing about the device work of a call: copies, fills, small kernels, what could be fused."""
+"""Derives findings about a call's device work: copies, fills, small kernels, fusion."""
 
 from __future__ import annotations
 
@@ -67,12 +67,11 @@ def _bias_copies(kernels: Sequence[Kernel]) -> Iterable[Finding]:
     by_addmm = sum((copy.op or after.op or "").endswith(("addmm", "addmm_out")) for copy, after in found)
     yield Finding(
         id="copy_before_gemm",
-        seen=f"{counted(len(found), 'copy')} within the device right before a matrix product, "
+        seen=f"{counted(len(found), 'device-to-device copy')} right before a matrix product, "
         f"{_us(copies):.1f} µs a call" + (f"; {by_addmm} inside addmm" if by_addmm else ""),
-        means="the product adds to its result, so what is added (a bias, as in addmm) is first copied there: the copy "
-        "replaces a kernel of eager's rather than saving it, and writes and reads the result once more",
-        do="a bias in the GEMM's epilogue (a contiguous 1-D bias through cuBLASLt) or max-autotune avoids the copy; "
-        "count it in the bytes",
+        means="the product accumulates onto its addend (a bias, as in addmm), which is copied to the result first; the "
+        "copy replaces an eager kernel, and writes and reads the result once more",
+        do="use a bias epilogue (contiguous 1-D bias through cuBLASLt) or max-autotune; count the copy in the bytes",
         cost_us=_us(copies),
     )
 
@@ -85,11 +84,11 @@ def _fills(kernels: Sequence[Kernel]) -> Iterable[Finding]:
         yield Finding(
             id="memset_before_gemm",
             seen=f"{counted(len(found), 'fill')} right before a matrix product, {_us(fills):.1f} µs a call",
-            means="the GEMM's library clears a workspace or counters of the kernel that it chose; it is part of the "
-            "product's cost and no operator of the model",
-            do="count it with its product; it is replayed by the CUDA graph and costs the host no launch"
+            means="the GEMM library clears a workspace or counters of its kernel: part of the product's cost, "
+            "no operator of the model",
+            do="count it with its product; the CUDA graph replays it without a host launch"
             if replayed
-            else "count it with its product; it is a launch more on the host, which a CUDA graph removes",
+            else "count it with its product; it is one more host launch, which a CUDA graph removes",
             cost_us=_us(fills),
         )
 
@@ -97,8 +96,8 @@ def _fills(kernels: Sequence[Kernel]) -> Iterable[Finding]:
 def _transfers(kernels: Sequence[Kernel]) -> Iterable[Finding]:
     """Traffic between host and device inside the loop."""
     for way, name, means in (
-        ("HtoD", "host_to_device", "inputs, scalars or indices are moved to the device in every call"),
-        ("DtoH", "device_to_host", "results are fetched in every call, which makes the host wait for the device"),
+        ("HtoD", "host_to_device", "inputs, scalars or indices are copied to the device in every call"),
+        ("DtoH", "device_to_host", "results are copied back in every call, and the host waits for them"),
     ):
         copies = [kernel for kernel in kernels if kernel.decoded.kind == "memcpy" and way in kernel.name]
         if copies:
@@ -108,7 +107,7 @@ def _transfers(kernels: Sequence[Kernel]) -> Iterable[Finding]:
                 seen=f"{counted(len(copies), f'{way} copy')} a call, {_us(copies):.1f} µs"
                 + (f"; {unpinned} of them from or to pageable memory" if unpinned else ""),
                 means=means + ("; pageable memory makes the copy synchronous" if unpinned else ""),
-                do="make the tensor on the device, once, before the loop; else pin it and copy with non_blocking=True",
+                do="create the tensor on the device once, before the loop; else pin it and copy with non_blocking=True",
                 cost_us=_us(copies),
             )
 
@@ -132,11 +131,11 @@ def _copies(reading: Reading) -> Iterable[Finding]:
     if not found:
         return
     by = Counter(kernel.op or "no operator" for kernel in found)
-    means = "tensors are cast, joined or made contiguous between the products, each a full read and write of memory"
-    advice = "keep one dtype and the layout that the next operator reads; torch.compile fuses a cast into its neighbour"
+    means = "tensors are cast, joined or made contiguous between the products: each reads and writes memory in full"
+    advice = "keep one dtype and the layout that the next operator reads; torch.compile fuses a cast into its consumer"
     if reading.graphs and all(kernel.op == _INTO_GRAPH for kernel in found):
-        means = "a graph reads its inputs from places of its own, and every call copies them there first"
-        advice = "write the input into the graph's own tensor, or mark it static where it does not move"
+        means = "a graph reads its inputs from static buffers, into which every call copies them first"
+        advice = "write the input into the graph's buffer, or mark it static if it does not move"
     yield Finding(
         id="extra_copies",
         seen=f"{counted(len(found), 'kernel')} for copies or casts alone, {_us(found):.1f} µs a call ("
@@ -154,8 +153,8 @@ def _queries(reading: Reading) -> Iterable[Finding]:
         yield Finding(
             id="occupancy_query",
             seen=f"{counted(queries, 'occupancy query')} a call",
-            means="the library asks how many blocks fit before it launches a product: time of the host, no device work",
-            do="nothing on a GPU-bound call; a CUDA graph asks once, at capture",
+            means="the library queries how many blocks fit before it launches a product: host time, no device work",
+            do="nothing on a GPU-bound call; a CUDA graph queries once, at capture",
         )
 
 
@@ -185,8 +184,8 @@ def _fusion(reading: Reading) -> Iterable[Finding]:
             id="fusable_kernels",
             seen=f"{len(loose)} of {len(kernels)} kernels are PyTorch's own elementwise kernels and reductions, "
             f"{_us(loose):.1f} µs a call{share}: {', '.join(f'{count}x {op}' for op, count in what.most_common(6))}",
-            means="each reads its inputs from memory and writes its result back, where a fused kernel would keep it",
-            do="torch.compile, or a kernel that fuses them; what is saved is the traffic between them",
+            means="each reads its inputs from memory and writes its result back, which a fused kernel avoids",
+            do="use torch.compile, or a kernel that fuses them; this saves the traffic between them",
             cost_us=_us(loose),
         )
     elif made and any(kernel.decoded.kind == "gemm" for kernel in kernels):
@@ -195,9 +194,8 @@ def _fusion(reading: Reading) -> Iterable[Finding]:
             id="already_fused",
             seen=f"{counted(len(kernels), 'kernel')} a call, {len(loose) or 'none'} of them a pointwise kernel of "
             f"PyTorch's own; fused already: {fused}",
-            means="torch.compile has no two pointwise kernels to join: what is left are matrix products and kernels "
-            "that are fused already",
-            do="look at the products, at the launches, or at an epilogue that holds the activation",
+            means="torch.compile has nothing left to fuse: only matrix products and fused kernels remain",
+            do="optimise the products or the launches, or fuse the activation into an epilogue",
         )
 
 
@@ -208,7 +206,7 @@ def _small(reading: Reading) -> Iterable[Finding]:
         yield Finding(
             id="many_small_kernels",
             seen=f"{len(small)} of {len(kernels)} kernels run for less than {SMALL_US:g} µs, {_us(small):.0f} in all",
-            means="launching each costs about as much as it runs, so the number of kernels is the cost, not their work",
-            do="torch.compile may join them; a CUDA graph launches all at once; a larger batch fills them",
+            means="launching each costs about as much as running it: the number of kernels is the cost, not their work",
+            do="torch.compile may fuse them; a CUDA graph launches all at once; a larger batch fills them",
             cost_us=_us(small),
         )

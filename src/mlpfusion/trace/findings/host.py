@@ -1,4 +1,4 @@
-"""Says what is worth knowing about a reading: what was seen with its numbers, what it means, what to do."""
+"""Derives findings from a reading: an observation with its numbers, what it means, what to do."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _LOOKUP: Final = "TorchDynamo Cache Lookup"
 
 
 def findings(reading: Reading, *, asked: Asked | None = None) -> tuple[Finding, ...]:
-    """All that is worth knowing, doubts about the trace first, then by kind.
+    """All findings: doubts about the trace first, then by kind.
 
-    `asked` is what the traced code was meant to run under, if the caller knows it; else it is told from the trace.
+    `asked` is what the traced code was meant to run under, if the caller knows it; else it is inferred from the trace.
     """
     rules: Sequence[Callable[[Reading, Asked | None], Iterable[Finding]]] = (
         _missing, _orphans, _recompiled, _versions, _autotuned, _fallback, _no_graphs, _cold, _overhead, _varying,
@@ -64,8 +64,8 @@ def _missing(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         yield Finding(
             id="missing_events",
             seen=reading.incomplete,
-            means="counts and times per call are not those of the program",
-            do="record again with fewer events (a shorter schedule, without stacks), and end with a synchronisation",
+            means="counts and times per call are incomplete",
+            do="record fewer events (shorter schedule, no stacks), and synchronise at the end",
         )
 
 
@@ -79,18 +79,18 @@ def _orphans(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         yield Finding(
             id="orphan_events",
             seen="; ".join(text for text in seen if text),
-            means="work of earlier steps was still running when recording began, or host and device clocks disagree; "
-            "it is counted in no call",
-            do="synchronise before the first recorded step and leave a step of warm-up in the schedule",
+            means="earlier work was still running when recording began, or host and device clocks disagree; no call "
+            "counts it",
+            do="synchronise before the first recorded step, and schedule a warm-up step",
         )
 
 
 def _overhead(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     """The profiler's own pauses inside calls."""
     kinds: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
-        ("profiler_buffer", _BUFFERS, "the profiler itself stopped the program to get or empty a buffer for its events",
-         "leave those calls out of host times; record fewer calls or events"),
-        ("lazy_loading", _LAZY, "kernels were loaded to the device at their first use inside a recorded call",
+        ("profiler_buffer", _BUFFERS, "the profiler paused the program to allocate or flush its event buffers",
+         "exclude those calls from host times; record fewer calls or events"),
+        ("lazy_loading", _LAZY, "kernels were loaded to the device on first use inside a recorded call",
          "run every shape once before recording"),
     )  # fmt: skip
     for name, pattern, means, advice in kinds:
@@ -114,8 +114,8 @@ def _recompiled(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         yield Finding(
             id="recompile",
             seen=f"compilation inside recorded calls: {_tallied(compiling)}",
-            means=f"a call compiled while it was recorded, for up to {longest / 1000:.1f} ms: no steady time",
-            do="call every shape, dtype and grad mode once before recording; TORCH_LOGS=recompiles says what changed",
+            means=f"a call compiled while it was recorded, for up to {longest / 1000:.1f} ms: not a steady time",
+            do="call every shape, dtype and grad mode once before recording; TORCH_LOGS=recompiles shows what changed",
         )
 
 
@@ -137,10 +137,10 @@ def _versions(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         yield Finding(
             id="graph_changed",
             seen=f"calls ran different compiled versions of frame {frame}: {shown}",
-            means="the code was recompiled between calls, or calls of another shape or mode followed"
+            means="the code was recompiled between calls, or later calls had another shape or mode"
             if in_turn
-            else "calls take turns between versions, as train() and eval() or changing shapes make them",
-            do="record calls of one shape and mode; TORCH_LOGS=recompiles says what the guards saw",
+            else "calls alternate between versions, as with train() and eval() or changing shapes",
+            do="record calls of one shape and mode; TORCH_LOGS=recompiles shows which guards failed",
         )
 
 
@@ -164,13 +164,13 @@ def _autotuned(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         yield Finding(
             id="autotune",
             seen="; ".join(seen),
-            means="configurations of a kernel were being timed inside recorded calls",
-            do="run the code once for every shape before recording; Triton and Inductor remember the choice",
+            means="kernel configurations were benchmarked inside recorded calls",
+            do="run every shape once before recording; Triton and Inductor cache the choice",
         )
 
 
 def _fallback(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
-    """Compile was asked for, and what ran is eager's."""
+    """Compile was requested, but eager ran."""
     parts = reading.analysis.pre_ops
     names = {event.name for event in reading.timeline}
     looked_up = bool(parts.dynamo_cache_lookup) or any(name.startswith(_LOOKUP) for name in names)
@@ -182,13 +182,13 @@ def _fallback(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     )
     if (asked is not None or looked_up) and not compiled:
         operators = sum(event.category == "op" and event.name.startswith("aten::") for event in reading.timeline)
-        why = "Dynamo looked its cache up" if looked_up else f"{asked} was asked for"
+        why = "Dynamo looked up its cache" if looked_up else f"{asked} was requested"
         yield Finding(
             id="eager_fallback",
             seen=f"{why}, but no compiled region or generated kernel ran; {counted(operators, 'aten operator')} did",
-            means="the code ran eager: Dynamo gave up (its recompile limit, or a graph break around all of it), or the "
+            means="the code ran eagerly: Dynamo gave up (recompile limit, or a graph break around everything), or the "
             "compiled callable was not the one called",
-            do="look for a warning of recompile_limit; compile with fullgraph=True to see the reason",
+            do="look for a recompile_limit warning; compile with fullgraph=True to see the reason",
         )
 
 
@@ -198,14 +198,14 @@ def _no_graphs(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     if launched or (asked != "cudagraphs" and not (captures and reading.regions)):
         return
     seen = "no graph was launched" + (
-        f", though calls asked {captures} times whether one is captured" if captures else ""
+        f", though calls checked {captures} times whether one is being captured" if captures else ""
     )
     yield Finding(
         id="no_cuda_graph",
-        seen=f"CUDA graphs were asked for: {seen}" if asked == "cudagraphs" else f"compiled code {seen}",
-        means="every kernel was launched from the host: graphs are skipped for mutated inputs, CPU scalars, and in a "
-        "forward with gradients whose backward has not run",
-        do="call under torch.no_grad() or run the backward; TORCH_LOGS=perf_hints names the reason",
+        seen=f"CUDA graphs were requested: {seen}" if asked == "cudagraphs" else f"compiled code {seen}",
+        means="the host launched every kernel: graphs are skipped for mutated inputs, CPU scalars, and a forward with "
+        "gradients whose backward has not run",
+        do="call under torch.no_grad(), or run the backward; TORCH_LOGS=perf_hints names the reason",
     )
 
 
@@ -222,8 +222,8 @@ def _cold(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
             id="cold_start",
             seen=f"the first call took {first.host_us:.0f} µs on the host and {first.kernel_us:.0f} µs on the device, "
             f"the others {first.rest_host_us:.0f} and {first.rest_kernel_us:.0f} ({max(host, device):.1f} times)",
-            means="it still loads kernels, fills caches or raises clocks, even behind a warm-up",
-            do="leave it out: the figures are medians, which it barely moves, but a mean would carry it",
+            means="it still loads kernels, fills caches or raises clocks, even after a warm-up",
+            do="exclude it; medians barely change, but a mean would",
         )
 
 
@@ -241,7 +241,7 @@ def issue_us(reading: Reading) -> float | None:
 
 
 def _times(ratio: float) -> str:
-    """A ratio with the digits that tell it from 1 and from `INFLATION`, on which the conclusion depends."""
+    """A ratio with enough digits to distinguish it from 1 and `INFLATION`, on which the conclusion depends."""
     texts = [f"{ratio:.{digits}f}" for digits in (1, 2, 3, 4)]
     told = [text for text in texts if all((float(text) == limit) == (ratio == limit) for limit in (1.0, INFLATION))]
     return told[0] if told else texts[-1]
@@ -254,28 +254,28 @@ def _bound(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     if reading.device != "cuda" or issue is None or not device or not issue or reading.incomplete:
         return
     idle = f"; the device idles {reading.idle_share:.0%} of the call" if reading.idle_share is not None else ""
-    seen = f"issuing a call's work takes the host {issue:.0f} µs under the profiler, the device {device:.0f} µs{idle}"
+    seen = f"host: {issue:.0f} µs to issue a call (under the profiler); device: {device:.0f} µs{idle}"
     if issue < device:
         yield Finding(
             id="gpu_bound",
-            seen=f"{seen}: the device takes {_times(device / issue)} times as long",
-            means="the device is the limit, and the more so without the profiler, which slows the host only",
-            do="make the kernels faster or fewer bytes move; a CUDA graph gains only what the device idles",
+            seen=f"{seen}; device/host {_times(device / issue)}x",
+            means="the device limits the call, the more so without the profiler, which slows only the host",
+            do="make the kernels faster or move fewer bytes; a CUDA graph saves only idle time",
         )
     elif issue >= INFLATION * device:
         yield Finding(
             id="overhead_bound",
-            seen=f"{seen}: the host takes {_times(issue / device)} times as long",
-            means="the host is the limit: the device waits for launches, even allowing for the profiler's own cost",
-            do="a larger batch, a CUDA graph (mode='reduce-overhead'), or fewer operators; faster kernels gain nothing",
+            seen=f"{seen}; host/device {_times(issue / device)}x",
+            means="the host limits the call: the device waits for launches, even allowing for the profiler's cost",
+            do="use a larger batch, a CUDA graph (mode='reduce-overhead') or fewer operators, not faster kernels",
             cost_us=issue - device,
         )
     else:
         yield Finding(
             id="bound_unclear",
-            seen=f"{seen}: the host takes {_times(issue / device)} times as long",
-            means=f"which one is the limit cannot be told: the profiler lengthens host time up to {INFLATION:g} times",
-            do="time the call without the profiler, synchronised and not, and compare that with the device's time",
+            seen=f"{seen}; host/device {_times(issue / device)}x",
+            means=f"either may limit the call: the profiler inflates host time up to {INFLATION:g}x",
+            do="time the call without the profiler, with and without synchronisation, and compare with the device time",
         )
 
 
@@ -292,10 +292,9 @@ def _varying(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     if seen:
         yield Finding(
             id="kernel_varies",
-            seen=f"the same kernel takes different times in different calls: {'; '.join(seen)}",
-            means="the card's clock, its cache or a neighbour changed; a difference of that size between two traces is "
-            "no result",
-            do="record more calls, let the card reach a steady clock, and compare medians with their spread",
+            seen=f"kernel times vary between calls: {'; '.join(seen)}",
+            means="clock, cache or background load changed; such a difference between two traces is not a result",
+            do="record more calls, wait for a steady clock, and compare medians with their spread",
         )
 
 
@@ -317,8 +316,8 @@ def _final_wait(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         yield Finding(
             id="long_synchronise",
             seen=f"{longest.name} at the end of a call waits {longest.duration_us:.0f} of its {host:.0f} µs",
-            means="the host had issued everything and waited for the device: this is device time, no cost of the host",
-            do="do not add it to the kernels' time; synchronise once behind many calls",
+            means="the host had issued everything and waited for the device: device time, not host cost",
+            do="do not add it to kernel time; synchronise once after many calls",
         )
 
 
@@ -337,7 +336,7 @@ def _waits(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         yield Finding(
             id="wait_inside_call",
             seen=f"{counted(len(waits), 'synchronisation')} between the launches of a call, {total:.0f} µs in all",
-            means="the host waits for the device and then has to fill it again: .item(), .cpu(), nonzero, a print",
+            means="the host waits for the device, then has to refill its queue: .item(), .cpu(), nonzero, a print",
             do="keep values on the device until the end of the call",
             cost_us=total,
         )

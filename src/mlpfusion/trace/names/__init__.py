@@ -1,1 +1,1 @@
-"""What the name of a kernel says."""
+"""Decodes kernel names."""

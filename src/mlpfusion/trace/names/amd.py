@@ -98,7 +98,7 @@ def _types(types: str, arch: str | None) -> tuple[str | None, Token]:
         return _TYPES[one[1]], established(types, f"{_TYPES[one[1]]} throughout{batched}")
     eight = re.match(r"(F8|B8)([BHS])(S)$", types)
     if eight:
-        # gfx94x has AMD's own fp8 (fnuz), gfx95x and gfx12xx have OCP's; without the card it cannot be told which.
+        # gfx94x has AMD's own fp8 (fnuz), gfx95x and gfx12xx have OCP's; the name alone does not determine which.
         standard = _TYPES[eight[1]] if arch and arch.startswith(("95", "12")) else None
         operands = standard or "8-bit floats, AMD's own (fnuz) on gfx94x"
         return standard, likely(types, f"operands of {operands}, a result of {_TYPES[eight[2]]}, computed in float32")

@@ -29,7 +29,7 @@ _JET_TYPES: Final = {"tst": "bfloat16", "hsh": "float16"}
 def nvjet(name: str, match: re.Match[str]) -> Parsed:
     """`nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT`: cuBLAS on Hopper and later.
 
-    The first tile number lies along cuBLAS's M, which is torch's N; `64x4` is the K tile and the stages. With `2cta`
+    The first tile number is along cuBLAS's M, which is torch's N; `64x4` is the K tile and the stages. With `2cta`
     it is not established whether the tile is one block's or the pair's. The sm120 form (`mma`) is another language.
     """
     words = name.split("_")
@@ -61,7 +61,7 @@ def nvjet(name: str, match: re.Match[str]) -> Parsed:
 _JET_WORDS: Final = {
     "nvjet": established("nvjet", "cuBLAS's kernel family for Hopper and later"),
     "splitK": established("splitK", "K is split over blocks, whose partial sums are then added"),
-    "bias": likely("bias", "a bias is added in the epilogue: seen on every addmm and on no mm"),
+    "bias": likely("bias", "a bias is added in the epilogue: observed on every addmm and on no mm"),
     "2cta": likely("2cta", "two blocks of a cluster work as a pair and each holds half of the second operand"),
     "mma": unknown("mma", "not established; the numbers of this form are not either"),
     "h": unknown("h"),
@@ -84,7 +84,7 @@ class _Jet:
         if re.match(r"sm\d{2,3}$", word):
             return [established(word, f"compiled for compute capability {word[2:-1]}.{word[-1]}")]
         if word in _JET_TYPES:
-            return [likely(word, f"{_JET_TYPES[word]} operands: seen with them on an H200, letters not documented")]
+            return [likely(word, f"{_JET_TYPES[word]} operands: observed on an H200, letters not documented")]
         if self.pairs and _PAIR.match(word):
             self.seen += 1
             return [self.pair(word)]
@@ -156,7 +156,7 @@ def xmma(name: str, match: re.Match[str]) -> Parsed:
 
 
 _XMMA_NUMBER: Final = re.compile(r"([a-z]+?)(\d{1,5}(?:x\d{1,5}){0,2})$")
-# How many numbers stand behind a word; one where it is not said.
+# How many numbers stand behind a word; one where it is omitted.
 _XMMA_SIDES: Final = {"tilesize": 3, "tensor": 3, "warpsize": 3, "warpgroupsize": 3, "cgasize": 3}
 _XMMA_WORDS: Final = {
     "ffma": likely("ffma", "plain fused multiply-adds, no tensor cores"),

@@ -199,7 +199,7 @@ def template(name: str, match: re.Match[str]) -> Parsed:
         first, second, deep = shapes[1]
         tile = f"{first}x{second}x{deep}" if first == second else None
         tokens.append(likely(cluster, "blocks of a cluster"))
-        meaning = "the tile; which side lies along torch's M, its type does not say"
+        meaning = "the tile; its type does not determine which side is along torch's M"
         tokens.append(likely("x".join(shapes[1]), meaning))
     if element:
         tokens.append(likely(element[0], f"an element type, {DTYPES[element[0]]}"))

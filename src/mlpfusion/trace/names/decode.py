@@ -1,4 +1,4 @@
-"""Decodes the name of a kernel: which library made it, what kind of work it is, and what its tokens establish."""
+"""Decodes a kernel's name: its library, its kind of work, and the facts in its tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIMIT: Final = 8_000
 
 
 def decode(name: str) -> Decoded:
-    """What `name` says of a device kernel, an Inductor C++ kernel or a leaf operator.
+    """Decodes the name of a device kernel, an Inductor C++ kernel or a leaf operator.
 
     A token whose meaning is not established, or that this decoder does not know, leaves its field None; a tile is
     also given where its order is only likely.
@@ -80,7 +80,7 @@ def _operator(name: str, match: re.Match[str]) -> Parsed:
 
 
 def _plain(library: str | None, meaning: str, kind: Kind = "other") -> Callable[[str, re.Match[str]], Parsed]:
-    """A family of which only the maker is told."""
+    """A family of which only the library is known."""
     return lambda name, match: Parsed(
         Decoded(library=library, kind=kind), (established(match[0].strip(" :<("), meaning),)
     )

@@ -1,4 +1,4 @@
-"""Says in one sentence what the name of a kernel means, beside its tokens."""
+"""Explains a kernel's name in one sentence, beside its tokens."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def explain(name: str) -> Explanation:
 def _sentence(parsed: Parsed) -> str:
     decoded = parsed.decoded
     if decoded.library is None:
-        return "The name follows no convention known here, so nothing is said about this kernel"
+        return "The name follows no convention known here, so this kernel is not explained"
     maker = _MAKERS.get(decoded.library, decoded.library)
     if decoded.kind in ("memset", "memcpy"):
         way = "".join(f" {token.meaning}" for token in parsed.tokens if token.text in _WAYS)

@@ -1,4 +1,4 @@
-"""What a parser of kernel names gives back: the fields of a name and its tokens, each with meaning and certainty."""
+"""The result of a parser of kernel names: fields and tokens, each with meaning and certainty."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def likely(text: str, meaning: str) -> Token:
 
 
 def unknown(text: str, meaning: str = "not established") -> Token:
-    """A token of which nothing can be said."""
+    """A token of unknown meaning."""
     return Token(text=text, meaning=meaning, certainty="unknown")
 
 
@@ -88,7 +88,7 @@ def torch_tile(first: str, second: str, deep: str | None) -> str:
 
 
 def tile_token(text: str, tile: str, certainty: Certainty = "likely") -> Token:
-    """The token of an output tile, told in torch's order."""
+    """The token of an output tile, in torch's order."""
     sides = tile.split("x")
     along_k = f", stepping {sides[2]} along K" if len(sides) == 3 else ""
     meaning = f"each block computes {sides[0]} rows (torch's M) by {sides[1]} columns (N) of the result{along_k}"

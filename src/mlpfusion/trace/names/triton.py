@@ -19,7 +19,7 @@ _TEMPLATES: Final[dict[str, tuple[Kind, str]]] = {
     "for": ("elementwise", "one launch for a list of tensors (foreach)"),
     "spl": ("other", "a scan that is split over blocks"),
     "mix": ("reduction", "a reduction along two dimensions in one pass"),
-    "unk": ("other", "not told apart by Inductor itself"),
+    "unk": ("other", "not distinguished by Inductor itself"),
 }
 _SIGNATURE: Final = re.compile(r"_(?:\d{1,2}(?:d?c|d?e|d))+\d{0,2}$")
 
@@ -125,7 +125,7 @@ LIGER: Final = (
 
 
 def liger(name: str, match: re.Match[str]) -> Parsed:
-    """`_geglu_tanh_forward_kernel`: Liger's, as far as a name alone tells: anybody may use it."""
+    """`_geglu_tanh_forward_kernel`: Liger's, as far as the name determines: anyone may use it."""
     kind, fused = _LIGER[match[1]]
     backward = "backward" in name
     if backward:

@@ -51,7 +51,7 @@ class Blocks:
         self._size = 0
         self._last_block = b"", 0
         self._tail = b""  # the end of the list, and what follows it in the last block
-        self._offsets: list[int] | None = None  # of the entries in the last block, once they are asked for
+        self._offsets: list[int] | None = None  # of the entries in the last block, once requested
 
     def __iter__(self) -> Iterator[list[Entry]]:
         """Each block's entries.

@@ -54,7 +54,7 @@ _Instant: TypeAlias = tuple[tuple[object, ...], int]
 
 
 class _Ids(dict[tuple[object, ...], int]):
-    """Numbers keys in the order in which they are first asked for."""
+    """Numbers keys in the order of their first use."""
 
     def __missing__(self, key: tuple[object, ...]) -> int:
         self[key] = number = len(self)
@@ -216,7 +216,7 @@ class Columns:
             given[arrow] = self._correlation[row]
         linked = [(row, arrow) for row, arrow in waiting if not self._correlation[row]]
         for row, arrow in linked:
-            # Arrows are numbered as correlations are, which tells it where the beginning of one is not in the trace.
+            # Arrows are numbered as correlations are, which identifies one whose beginning is not in the trace.
             self._correlation[row] = given.get(arrow, arrow)
         return len(linked)
 

@@ -1,4 +1,4 @@
-"""Reads what stands around the events of a trace: where their list begins and ends, and the name of the GPU."""
+"""Reads the parts of a trace around its events: where their list begins and ends, and the GPU's name."""
 
 from __future__ import annotations
 

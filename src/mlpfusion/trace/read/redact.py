@@ -1,4 +1,4 @@
-"""Rewrites a trace so that only an allow-list of its fields is left: no paths, host names, environment or free text."""
+"""Rewrites a trace with an allow-list of fields: no paths, host names, environment or free text."""
 
 from __future__ import annotations
 

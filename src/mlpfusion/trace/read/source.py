@@ -1,4 +1,4 @@
-"""Opens what a user names as a trace: a file, compressed or not, a member of an archive, or stdin."""
+"""Opens a trace by name: a file, compressed or not, a member of an archive, or stdin."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _whole(label: str, chunks: Iterator[bytes], max_bytes: int) -> IO[bytes]:
 
 
 def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The decompressed parts, made by a thread of its own: zlib frees the interpreter while it works."""
+    """The decompressed parts, made by a separate thread: zlib releases the GIL while it works."""
     made: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2)
     stopped = threading.Event()
     thread = threading.Thread(target=_fill, args=(made, _inflated(chunks), stopped), daemon=True)

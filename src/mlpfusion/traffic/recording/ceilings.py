@@ -1,4 +1,4 @@
-"""Records what this card can do at best: traces of copies of several sizes and of large matrix products."""
+"""Measures the card's peak rates: traces of copies of several sizes and of large matrix products."""
 
 from __future__ import annotations
 

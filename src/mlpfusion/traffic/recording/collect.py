@@ -1,4 +1,4 @@
-"""Keeps the ledger of one call: every launch that it makes, by whatever path, with the bytes that each touches."""
+"""Keeps the ledger of one call: every launch on every path, with the bytes that each touches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def collect(call: Callable[[], object], named: Mapping[str, Tensor]) -> Ledger:
     """The ledger of a call that ran at least once before, from two calls in a row.
 
     Where the first of the two is captured into a CUDA graph, it is the ledger of the capture. `named` are the tensors
-    that exist before the call. Compiled code stays compiled; nothing is compiled anew.
+    that exist before the call. Compiled code stays compiled; nothing is recompiled.
     """
     warm = Ledgers(named)
     first = _watch(call, warm)
@@ -70,7 +70,7 @@ def _watch(call: Callable[[], object], ledgers: Ledgers) -> Ledger:
     for index, result in enumerate(results):
         ledgers.name("result" if len(results) == 1 else f"result {index + 1}", result)
     if _graphs_compiled() != compiled_before:
-        ledgers.faults.append("torch.compile compiled anew while the ledger was kept")
+        ledgers.faults.append("torch.compile recompiled while the ledger was recorded")
     return ledgers.finished()
 
 
@@ -83,7 +83,7 @@ def _unwritten(ledgers: Ledgers, results: Sequence[Tensor]) -> list[str]:
         except (ValueError, RuntimeError, NotImplementedError):  # without plain memory; its launches say so
             continue
         if found is not None and found.buffer not in written and not ledgers.is_named(found.buffer):
-            return ["no launch that was seen wrote the result"]
+            return ["no observed launch wrote the result"]
     return []
 
 

@@ -1,4 +1,4 @@
-"""Notices writes to host memory that no launch made: by numpy, by another thread, through a pointer.
+"""Detects writes to host memory outside any launch: by NumPy, another thread, or a pointer.
 
 A trace of a GPU shows all its work, whoever starts it; that of a CPU shows PyTorch's operators on one thread. So there
 the memory itself is compared: what a launch left must be what the next one finds.
@@ -57,7 +57,7 @@ class Known:
         return start < self.stop and self.start < stop
 
     def hold(self, *, anew: bool) -> None:
-        """Remember the bytes that lie in it now; `anew` replaces what is remembered already."""
+        """Store its current bytes; `anew` replaces stored ones."""
         if (anew or self._held is None) and self._is_readable():
             self._held = _memory(self.start, self.stop).copy()
 
@@ -71,11 +71,11 @@ class Known:
         return self._held is not None
 
     def has_changed(self) -> bool:
-        """Whether other bytes lie in it than those remembered."""
+        """Whether its bytes differ from those stored."""
         return self._held is not None and self._is_readable() and not self.lies_at(self.start, self.stop)
 
     def lies_at(self, start: int, stop: int) -> bool:
-        """Whether the bytes remembered of what it shares with [start, stop), which must be readable, lie there now."""
+        """Whether the bytes remembered of what it shares with [start, stop), which must be readable, are unchanged."""
         if self._held is None:
             return False
         first, last = max(start, self.start), min(stop, self.stop)

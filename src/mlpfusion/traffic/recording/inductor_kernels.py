@@ -1,4 +1,4 @@
-"""Sees the kernels that Inductor generated, by the arguments that its wrapper code hands to them.
+"""Observes the kernels that Inductor generated, by the arguments of its wrapper code.
 
 The wrapper is a Python module that is there whether the code was compiled now or comes from a cache. Its kernels are
 globals of it: a C++ kernel says in its argument list what it only reads, a Triton kernel by the names of its arguments.

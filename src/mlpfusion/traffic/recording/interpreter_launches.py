@@ -1,4 +1,4 @@
-"""Sees the launches that Triton's interpreter runs, and the very bytes that each of them loads and stores."""
+"""Observes the launches of Triton's interpreter, with the exact bytes that each loads and stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes down the launches of a call while it runs: which bytes of which buffer each of them reads and writes."""
+"""Records the launches of a running call: which bytes of which buffer each reads and writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SCALAR: Final = 8  # bytes of the largest number
 class Ledgers:
     """The ledger of one call under way.
 
-    A buffer is one allocation, told by its storage object. The allocator hands the same address out again within a
+    A buffer is one allocation, identified by its storage object. The allocator reuses an address within a
     call, so addresses alone do not tell two buffers apart; a weak reference to the storage object does, without keeping
     its memory. Storage objects over one living memory are one buffer, also where the one was gone before the other came
     and the memory is not PyTorch's.
@@ -75,7 +75,7 @@ class Ledgers:
         return self._buffers[number].name is not None
 
     def is_here(self, tensor: Tensor) -> bool:
-        """Whether a tensor lies on the device of this call: work on the host launches nothing on a GPU."""
+        """Whether a tensor is on the device of this call: work on the host launches nothing on a GPU."""
         return tensor.device.type == self._kind
 
     @contextmanager
@@ -112,7 +112,7 @@ class Ledgers:
             self.faults.append(reason)
 
     def _hold(self, written: Iterable[int] = ()) -> None:
-        """Remember what lies in memory that is new, or was written."""
+        """Store the contents of memory that is new, or was written."""
         if self._kind == "cpu":
             for known in self._known.values():
                 known.hold(anew=known.number in set(written))
@@ -121,8 +121,8 @@ class Ledgers:
         """The bytes of a strided tensor, or of some elements of one; None for an empty one.
 
         Raises:
-            ValueError: it has no memory of its own (sparse, a wrapper), too many pieces, or elements that cannot be
-                told; the message says which.
+            ValueError: it has no own memory (sparse, a wrapper), too many pieces, or elements that cannot be
+                distinguished; the message has the reason.
         """
         tensor = whole(operand)
         if tensor.numel() == 0:
@@ -145,7 +145,7 @@ class Ledgers:
         return Access(buffer=buffer.number, runs=runs)
 
     def span(self, base: Tensor, shape: Sequence[int], strides: Sequence[int]) -> list[Access]:
-        """The bytes of a view from a tensor's first element on, wherever they lie: it may go on in another buffer.
+        """The bytes of a view from a tensor's first element on, wherever they are: it may continue in another buffer.
 
         Raises:
             ValueError: it leaves all memory that is known, or has too many pieces.
@@ -173,7 +173,7 @@ class Ledgers:
         """A set of addresses as accesses to the buffers of the tensors `among`.
 
         Raises:
-            ValueError: an address lies in none of them.
+            ValueError: an address is in none of them.
         """
         found = {}
         for tensor in among:
@@ -227,7 +227,7 @@ class Ledgers:
             self._captured = len(self.launches)
         read, written = tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))  # x * x reads x once
         if self._is_proved and any(self._is_unwritten(one.buffer) for one in read):
-            self.fault(f"{op} reads memory of this call that no launch before it was seen to write")
+            self.fault(f"{op} reads memory of this call that no earlier launch was observed to write")
         self._written.update(one.buffer for one in written)
         self.launches.append(
             Launch(
@@ -260,7 +260,7 @@ class Ledgers:
         return number not in self._written and number not in self._before and self._buffers[number].bytes > _SCALAR
 
     def _buffer(self, storage: torch.UntypedStorage) -> Known:
-        key = storage._cdata  # not used again while the weak reference is held
+        key = storage._cdata  # not reused while the weak reference exists
         known = self._known.get(key)
         if known is not None and known.is_of(storage):
             return known
@@ -279,7 +279,7 @@ class Ledgers:
         return found
 
     def _share(self, new: Known, other: Known) -> bool:
-        """Whether a storage that has just come up lies over the memory of another."""
+        """Whether a new storage overlaps the memory of another."""
         if not other.overlaps(new.start, new.stop):
             return False
         if other.is_there():

@@ -1,4 +1,4 @@
-"""Says what one of PyTorch's operators reads, writes and computes: from its schema, and what the schema leaves out."""
+"""Determines what a PyTorch operator reads, writes and computes, from its schema and a table of exceptions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def copied(func: Any, args: Sequence[Any]) -> str | None:
         if isinstance(value, Tensor) and value.device.type == "cpu" and value.numel():
             (rows, columns), (down, across) = value.shape[-2:], value.stride()[-2:]
             if not ((across == 1 and down >= columns) or (down == 1 and across >= rows)):
-                return "its library is handed a copy of an operand with other strides than it takes"
+                return "its library gets a copy of an operand whose strides it does not accept"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Sees the operators that a call runs, compiled code included, and writes down what each reads and writes."""
+"""Observes the operators of a call, in compiled code too, with what each reads and writes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _foreign(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A custom operator: the launches inside it where there are any to be seen, else the operator as one launch.
+        """A custom operator: the observed launches inside it, else the operator as one launch.
 
         What its schema says is checked: a tensor that it says is only read, and that changed, was written.
         """
@@ -106,7 +106,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written = {access.buffer for launch in inside for access in launch.writes}
         behind = [value for value in changed if (found := ledgers.access(value)) and found.buffer not in written]
         if behind:
-            reason = "it writes to a tensor without a launch that can be seen"
+            reason = "it writes to a tensor without an observable launch"
             ledgers.launch(func._schema.name, "operator", writes=behind, unknown=reason)
 
     def _write_down(self, func: Any, args: Any, kwargs: Any, out: Any, changed: Sequence[Tensor] = ()) -> None:
@@ -131,7 +131,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _State:
-    """What a tensor held before an operator ran."""
+    """A tensor's contents before an operator ran."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._version = None if tensor.is_inference() else tensor._version
@@ -165,7 +165,7 @@ def _is_composite(func: Any) -> bool:
 
 
 def _storage(tensor: Tensor) -> int | None:
-    """What tells a tensor's storage from any other that is there; None for one without plain memory."""
+    """The identity of a tensor's storage; None for one without plain memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):  # sparse, or a wrapper around others

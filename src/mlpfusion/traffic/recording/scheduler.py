@@ -1,6 +1,6 @@
-"""Asks Inductor's scheduler which kernels it made of a graph, and which values those hand to each other through memory.
+"""Reads from Inductor's scheduler the kernels of a graph and the values between them.
 
-It knows that only while it compiles, never where the code comes from a cache. What it is asked for, PyTorch 2.11 and
+It knows that only while it compiles, never where the code comes from a cache. What is read, PyTorch 2.11 and
 2.13 have alike; whatever else it holds is unknown here.
 """
 
@@ -33,7 +33,7 @@ class _Kernel(NamedTuple):
 
 @contextmanager
 def watched(folder: str) -> Iterator[list[Any]]:
-    """Compile everything anew, with caches in `folder`; yields the graphs that Inductor lowers, as they come.
+    """Compile everything again, with caches in `folder`; yields the graphs that Inductor lowers, as they come.
 
     Raises:
         MeasurementError: this PyTorch has no such hook; the message says so.
@@ -56,7 +56,7 @@ def watched(folder: str) -> Iterator[list[Any]]:
 
 
 def account(graph: Any) -> ScheduledGraph:
-    """What the scheduler of a graph that was compiled says of it; never an error."""
+    """What the scheduler of a compiled graph reports; never an error."""
     from torch._inductor.virtualized import V
 
     code = str(getattr(graph, "cache_key", ""))

@@ -1,4 +1,4 @@
-"""Sees the launches of handwritten Triton kernels, and says from each kernel's own code what it reads and writes.
+"""Observes the launches of handwritten Triton kernels, and derives from their code what they read and write.
 
 Triton asks a compiled kernel for its launch metadata with the bound arguments, on every path that starts one. Where the
 arguments do not tell (descriptors made beforehand) the launcher announces the launch with its tensors.

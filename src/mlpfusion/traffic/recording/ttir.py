@@ -1,4 +1,4 @@
-"""Reads in Triton's intermediate code of a kernel which of its pointer arguments it loads from and stores to.
+"""Finds in a kernel's Triton IR the pointer arguments that it loads from and stores to.
 
 Every value is followed back from the loads and stores to the arguments it is made of, through loops and branches. What
 was loaded is data and followed no further. Whatever cannot be followed is an error, never a guess.
@@ -35,7 +35,7 @@ _CARRIED: Final = re.compile(r"(%[\w.$-]+) = (%[\w.$-]+(?:#\d+)?)")
 
 
 class UnreadableError(ValueError):
-    """What a kernel touches cannot be told from its code; the message says why."""
+    """What a kernel touches cannot be derived from its code; the message has the reason."""
 
 
 class Touched(NamedTuple):
@@ -139,9 +139,9 @@ class _Reader:
         known = _LOADS | _STORES | _BOTH | _SILENT | {"scf.for", "scf.while", "scf.if"}
         assembly = op == "tt.elementwise_inline_asm" and _is_harmless(rest)
         if op in ("tt.call", "tt.experimental_tensormap_create") or ("pure = false" in rest and not assembly):
-            raise UnreadableError(f"it has a {op}, whose effects cannot be told")
+            raise UnreadableError(f"it has a {op}, whose effects are unknown")
         if op not in known and (not has_result or op.partition(".")[0] not in _PURE_DIALECTS):
-            raise UnreadableError(f"it has a {op}, whose effects cannot be told")
+            raise UnreadableError(f"it has a {op}, whose effects are unknown")
 
     def _results(self, assigned: re.Match[str] | None) -> list[int]:
         found = []
@@ -189,7 +189,7 @@ class _Reader:
         region = self._regions[-1]
         names = [name for name, _ in _PARAMETER.findall(line)]
         if region.op not in ("scf.while", "tt.reduce", "tt.scan", "tt.map_elementwise"):
-            raise UnreadableError(f"it has a block of its own in {region.op}")
+            raise UnreadableError(f"it has a block in {region.op}")
         made_of = region.passed if region.op == "scf.while" else []
         for index, name in enumerate(names):
             value = self._new(name)

@@ -1,4 +1,4 @@
-"""Sets a target against its peers: their errors, their kernels, and the ratio of their times."""
+"""Compares a target with its baselines: errors, kernels, and the ratio of times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def own(exam: Exam, folder: Path) -> tuple[dict[str, float | None], tuple[Launch
 
 
 def peers(exam: Exam, folder: Path, sources: Callable[[str, str], str | None]) -> tuple[Peer, ...]:
-    """Each peer that was asked for. `sources` keeps generated code and gives the name of its file, or None."""
+    """Each requested baseline. `sources` keeps generated code and gives the name of its file, or None."""
     found = []
     for name in exam.asked.against:
 

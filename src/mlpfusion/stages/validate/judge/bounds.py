@@ -1,4 +1,4 @@
-"""act(g)·u and its gradients in fp64, and how far a result may be from them."""
+"""Computes act(g)·u and its gradients in fp64, and the bounds for a result's distance from them."""
 
 from __future__ import annotations
 

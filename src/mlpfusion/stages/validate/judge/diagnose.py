@@ -1,4 +1,4 @@
-"""Says in words which function a kernel computes, from its values over every gate with up near 1."""
+"""Identifies the function that a kernel computes, from its values over every gate with up near 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The functions of one family, A·g·sigmoid(a·g + b·g³): tanh-GELU, SiLU and what comes of them by a wrong constant.
 QUICK: Final = 1.702  # g·sigmoid(1.702·g), an older and cruder GELU (Hendrycks & Gimpel, arXiv 1606.08415)
-SAME: Final[dict[Dtype, float]] = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}  # what the fit can tell apart
+SAME: Final[dict[Dtype, float]] = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}  # what the fit can distinguish
 # Rounding to the dtype moves sigmoid's value by an eighth to a half of its eps; a coarse tanh moves it by 2.5e-4.
 MISFIT: Final[dict[Dtype, float]] = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
 
@@ -102,7 +102,7 @@ def diagnose(
             "precision" if dtype == "float32" else "function",
             f"{off} of {total} values are beyond the bound, all within {bounds.HARDWARE_TANH:g}·|g|: this is "
             f"{NAMES[activation]} by a hardware tanh approximation (tanh.approx) or by one as coarse"
-            + ("" if dtype == "float32" else ", or with a constant that is off, which float32 would tell"),
+            + ("" if dtype == "float32" else ", or with a constant that is off, which float32 would show"),
         )
     best = min(counts, key=lambda name: counts[name])
     return Diagnosis(
@@ -122,7 +122,7 @@ def against_functions(
 
 
 def _overflowing(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> str | None:
-    """What is said of values that are nan or inf from a gate on where squares and cubes are far from overflow."""
+    """Describes values that are nan or inf from a gate on where squares and cubes are far from overflow."""
     stray = ~y.double().isfinite() & bounds.is_inside(bounds.product(gate, up, activation), dtype)
     nearest = float(gate[stray].double().abs().min()) if bool(stray.any()) else math.inf
     if nearest >= 1e3:
@@ -143,7 +143,7 @@ def _other(found: Activation, wanted: Activation, off: int) -> str:
     gelus = {"gelu_tanh", "gelu"}
     which = "the other GELU" if {found, wanted} == gelus else "another function"
     return (
-        f"this is {which}: every value is {NAMES[found]}, where {NAMES[wanted]} is asked for "
+        f"this is {which}: every value is {NAMES[found]}, where {NAMES[wanted]} was requested "
         f"({off} values are beyond its bound); --activation {found} would judge it as that"
     )
 

@@ -1,4 +1,4 @@
-"""One target under examination: what checks get to make inputs with, to ask for results, and to say what they found."""
+"""The examination of one target: makes inputs, requests results, and records findings."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def reported(sentence: str, **figures: float | None) -> Found:
 
 
 def hazard(sentence: str, shape: tuple[int, ...] | None = None) -> Found:
-    """Right as long as nobody does what the sentence says."""
+    """Right unless one does what the sentence names."""
     return Found("reported", sentence, hazard=True, shape=shape)
 
 
@@ -95,7 +95,7 @@ def undecided(sentence: str) -> Found:
 
 
 class Asked(NamedTuple):
-    """What the user asked for; None is the default set, in which a target may refuse."""
+    """What the user requested; None is the default set, in which a target may refuse."""
 
     dtypes: tuple[Dtype, ...] | None = None
     shapes: tuple[tuple[int, ...], ...] | None = None
@@ -152,7 +152,7 @@ class Exam:
 
     @property
     def plain(self) -> tuple[int, ...]:
-        """The first shape that was asked for, else one that every target takes that takes any: rows of 256 columns."""
+        """The first requested shape, else one that every target accepts: rows of 256 columns."""
         for shape in self.asked.shapes or ():
             if torch.Size(shape).numel() >= 16:  # fewer elements may be equal by chance
                 return shape
@@ -160,7 +160,7 @@ class Exam:
 
     @property
     def finest(self) -> Dtype:
-        """The dtype in which most can be seen: float32 if it is taken."""
+        """The most precise dtype: float32 if it is taken."""
         return "float32" if "float32" in self.dtypes else self.dtypes[0]
 
     # -- inputs
@@ -234,7 +234,7 @@ class Exam:
     def ask_peer(
         self, peer: str, probe: str, given: Tensors, *, activation: Activation | None = None, **options: Any
     ) -> tuple[Tensors, Facts]:
-        """The same of a peer ("eager", "inductor" or a target of the user's), in a worker of its own.
+        """The same of a baseline ("eager", "inductor" or a user's target), in a separate worker.
 
         `activation` is the exam's where it is None.
         """
@@ -376,5 +376,5 @@ NO_REFUSAL: Final = frozenset(("SystemExit", "KeyboardInterrupt", "GeneratorExit
 
 
 def is_refusal(error: RaisedError) -> bool:
-    """Whether the target raised by itself to say no, rather than the interpreter, the memory or a fault of its own."""
+    """Whether the target raised by itself to say no, rather than the interpreter, the memory or its own fault."""
     return error.why in {"refused", "misused"} and error.exception not in NO_REFUSAL

@@ -1,4 +1,4 @@
-"""Validates targets one after the other: hires workers, carries out the checks, and comes to a verdict."""
+"""Validates targets one after the other: starts workers, carries out the checks, reaches a verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEFAULT: Final[Activation] = "gelu_tanh"
 
 
 class Bench:
-    """Two warm workers, one for targets and one for peers, shared by all targets until one of them misbehaves."""
+    """Two warm workers, one for targets and one for baselines, shared by all targets until one misbehaves."""
 
     def __init__(self, device: DeviceKind) -> None:
         self.device = device
@@ -267,11 +267,11 @@ def _excused(checks: Sequence[Checked]) -> str:
 def _unasked(runs: Sequence[Checked], loaded: Loaded, only: tuple[str, ...]) -> str:
     """Why nothing was judged although the target runs."""
     if set(only) == {"runs"}:
-        return "it runs; none of the checks that decide was asked for"
+        return "it runs; none of the deciding checks was requested"
     if any(check.name != "runs" for check in selected(loaded.kind, only)):
         taken = [check.dtype for check in runs if check.status == "pass" and check.dtype]
-        return f"none of the checks asked for is for {' or '.join(taken)}"
-    return f"none of the checks asked for is for {loaded.described}"
+        return f"none of the requested checks is for {' or '.join(taken)}"
+    return f"none of the requested checks is for {loaded.described}"
 
 
 def _said(check: Checked) -> str:

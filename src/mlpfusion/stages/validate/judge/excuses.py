@@ -1,4 +1,4 @@
-"""Excuses elements that are wrong where PyTorch's own operators give the same wrong value, and says how many and where.
+"""Excuses elements that are wrong exactly as eager's own are, and counts them.
 
 A library may overflow inside: oneDNN's exact GELU is inf for gates above FLT_MAX/2 on CPUs with AVX-512. Whoever calls
 it is no more wrong than eager is. An element is excused only if eager's is beyond the bound too and the very same.
@@ -76,7 +76,7 @@ def scores(
     probe: str = "forward",
     **options: Any,
 ) -> Tensor:
-    """The score of every element of a result `of` a probe; 0 where it is excused, which the exam is told.
+    """The score of every element of a result `of` a probe; 0 where it is excused, which is recorded in the exam.
 
     `score` gives those of any tensor like `value`; above `limit` an element is wrong.
     """
@@ -115,7 +115,7 @@ def beside_eager(
     """The relative errors [N] of a result and of eager's, both against fp64, without those that say nothing.
 
     Where eager is wrong itself its error is no measure for others: those are left out of the second, and of the first
-    if the result is the very same, which the exam is told.
+    if the result is identical, which is recorded in the exam.
     """
     ours, eager = bounds.relative(mine, right), bounds.relative(theirs, right)
     broken = ~(eager <= BROKEN * bounds.EPS[dtype])

@@ -1,4 +1,4 @@
-"""The controls that ship with the product: kernels that a judge must reject by the right check, or accept."""
+"""Judges the controls that ship with the package: kernels with a known verdict."""
 
 from __future__ import annotations
 

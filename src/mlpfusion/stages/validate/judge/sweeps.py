@@ -1,4 +1,4 @@
-"""The sweep over every gate value: what it gives, and how gate values get through a whole MLP unchanged."""
+"""Sweeps every gate value through a target, an act·mul or a whole MLP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker as the judge sees it: started when it is needed, asked with a time limit, replaced when it misbehaves."""
+"""The judge's handle of a worker: starts it when needed, enforces time limits, replaces it when it misbehaves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RaisedError(MlpfusionError):
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether it says that nobody wrote what was called, a backward say, rather than that this failed."""
+        """Whether the called function, such as a backward, is not implemented, rather than failing."""
         says = ("not implemented", "no autograd formula was registered")  # the latter of a custom operator
         return self.exception == "NotImplementedError" or any(each in self.text for each in says)
 
@@ -100,7 +100,7 @@ class Hired:
         request = channel.Ask(probe=probe, tensors=channel.pack(tensors), options=options)
         answer = self._request(request, time_limit_s)
         if not isinstance(answer, channel.Raw):
-            raise self._nonsense(f"it answered {type(answer).__name__} where results were asked for")
+            raise self._nonsense(f"it answered {type(answer).__name__} where results were expected")
         return channel.unpack(answer.tensors), answer.facts
 
     def holds(self, target: str, activation: Activation) -> bool:

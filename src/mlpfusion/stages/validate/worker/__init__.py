@@ -1,1 +1,1 @@
-"""The process that runs targets and hands back raw results; it judges nothing."""
+"""Runs targets in a worker process and returns raw results, without judging."""

@@ -1,4 +1,4 @@
-"""Triton kernels behind a function: the bare ones, and the autotuners with their configurations."""
+"""Finds the Triton kernels behind a function: bare ones, and autotuners with their configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes Triton's interpreter a fair stand-in for a GPU, and tells where it is none."""
+"""Makes Triton's interpreter a fair stand-in for a GPU, and detects where it is none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prepare() -> Emulation:
     for name in ("binary_op", "unary_op", "ternary_op", "create_dot"):
         original = getattr(builder, name, None)
         if original is None:
-            found.unfit = f"this Triton's interpreter has no {name}, by which bf16 arithmetic would be seen"
+            found.unfit = f"this Triton's interpreter has no {name}, by which bf16 arithmetic would be detected"
             return found
         setattr(builder, name, _watched(original, found, tl.bfloat16))
     return found

@@ -1,4 +1,4 @@
-"""Watches what a target allocates: fills it with a pattern, and keeps a margin behind it that nobody may touch."""
+"""Watches a target's allocations: fills them with a pattern and guards a margin behind each."""
 
 from __future__ import annotations
 

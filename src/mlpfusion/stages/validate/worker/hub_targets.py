@@ -1,4 +1,4 @@
-"""Loads a Hub kernel directory, and tells which of what it has may be a target."""
+"""Loads a Hub kernel directory and lists its possible targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target leaves behind in the process that it shares with the next, who must not be judged by it."""
+"""Detects global state a target leaves in the worker, so that it cannot affect the next target."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Before:
         self._folders: set[Path] = set()
 
     def changed(self, folders: tuple[Path, ...]) -> list[str]:
-        """What is no longer so, in words, and matters to a target whose neighbours lie in `folders`.
+        """What has changed, in words, and matters to a target whose sibling files are in `folders`.
 
-        Neighbours of other targets count: an `import impl` would give this one theirs.
+        Sibling files of other targets count: an `import impl` would load theirs.
         """
         now, attributes = _settings(), _attributes()
         found = [name for name, value in self._settings.items() if now[name] != value]
@@ -68,12 +68,12 @@ class Before:
         ]
 
     def serve(self, folders: tuple[Path, ...]) -> None:
-        """Let a target find its neighbours before all else, as Python does for a script, and those of no other."""
+        """Let a target import its sibling files before all else, as Python does for a script, and no other's."""
         sys.path[:] = [*map(str, folders), *self._path]
         self._folders.update(folders)
 
     def _imported(self) -> list[tuple[str, Path]]:
-        """The top-level modules that came since, and the folder that each lies in."""
+        """The top-level modules imported since, and the folder of each."""
         found = []
         for name, module in list(sys.modules.items()):
             if "." in name or name in self._modules:

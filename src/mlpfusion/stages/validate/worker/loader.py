@@ -1,4 +1,4 @@
-"""Finds a target by its text and makes one of two things of it: act(gate)·up, or a whole gated MLP."""
+"""Finds a target by its text and makes it a callable: act(gate)·up, or a whole gated MLP."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def load(text: str, activation: Activation, device: Device) -> Target:
 
 
 def folders(text: str) -> tuple[Path, ...]:
-    """Where the neighbours of the file that `text` names lie: its folder, and that of the package it is part of."""
+    """Where the sibling files of the file in `text` are: its folder, and that of its package."""
     path, separator, _ = text.rpartition(":")
     if not (separator and path.endswith(".py")):
         return ()
@@ -165,7 +165,7 @@ def _from_hub(path: Path, name: str | None) -> Any:
     names = hub_targets.target_names(kernel)
     if not names:
         raise UsageError(
-            f"Hub kernel {path.name!r} has no function (gate, up) -> out and no gated-MLP layer that is seen as one; "
+            f"Hub kernel {path.name!r} has no function (gate, up) -> out and no gated-MLP layer that is recognised; "
             "name it as DIRECTORY:NAME"
         )
     raise SeveralError(names)
@@ -292,7 +292,7 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
         _fill(mlp, linears, given[1:])
         return Bound(call, given[:1], (given[0], *weights))
 
-    # What is no target is said when it is loaded. Any other exception is a refusal of these sizes, which checks see.
+    # What is no target fails at loading. Any other exception is a refusal of these sizes, which checks handle.
     try:
         bind(_trial(device))
     except UsageError:
@@ -321,7 +321,7 @@ def _trial(device: Device) -> tuple[Tensor, ...]:
 def _has_projections(found: type[nn.Module]) -> bool:
     try:
         return hasattr(found(), "gate_proj")
-    except Exception:  # a stranger's constructor
+    except Exception:  # a third-party constructor
         return True
 
 

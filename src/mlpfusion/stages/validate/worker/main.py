@@ -63,7 +63,7 @@ class _Served:
         self.before = leftovers.Before()
 
     def answer(self, request: channel.Load | channel.Ask) -> channel.Answer:
-        """Whatever happens, an answer; what ends the process is seen by the judge."""
+        """Always returns an answer; the judge notices the end of the process."""
         try:
             # The same state for every target, whatever an earlier one left behind.
             torch.set_float32_matmul_precision("highest")
@@ -73,7 +73,7 @@ class _Served:
             torch.set_default_dtype(torch.float32)
             _keep_compiling()
             return self._load(request) if isinstance(request, channel.Load) else self._ask(request)
-        except (Exception, SystemExit) as error:  # a stranger's code may raise anything
+        except (Exception, SystemExit) as error:  # third-party code may raise anything
             traceback.print_exc()
             return channel.Raised(
                 why=_why(error), exception=type(error).__name__, text=without_paths(first_line(error))
@@ -125,7 +125,7 @@ class _Served:
 def _keep_compiling() -> None:
     """Let Dynamo compile as many kinds of call as there are checks.
 
-    After eight of one function (torch 2.11 to 2.13) it gives up: a fullgraph target would be said to break, and another
+    After eight of one function (torch 2.11 to 2.13) it gives up: a fullgraph target would seem to break, and another
     would run uncompiled from there on, so that the verdict would be one on eager. Importing Dynamo takes a second, and
     no target has met the limit before it was imported.
     """

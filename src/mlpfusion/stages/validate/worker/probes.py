@@ -1,4 +1,4 @@
-"""What a worker can do with a target: run it in some way, and hand back raw results and facts, judging nothing."""
+"""The worker's probes: run a target in some way and return raw results and facts, without judging."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         versions = [leaf._version for leaf in bound.leaves]
         try:
             grads = torch.autograd.grad(y, bound.leaves, dy, allow_unused=True)
-        except Exception as error:  # what a stranger's backward refuses with may be of any kind
+        except Exception as error:  # a third-party backward may refuse by any exception
             # These say something of the machine, whichever pass they come from.
             if "CUDA error" in str(error) or isinstance(error, MEMORY) or emulation.is_limit(error):
                 raise
@@ -208,7 +208,7 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y and gradients of the target inside torch.compile(fullgraph=True).
 
-    Facts: which numbers that it hands to a Triton kernel Inductor makes float64.
+    Facts: which numbers passed to a Triton kernel become float64 under Inductor.
     """
     torch._dynamo.reset()
     bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
@@ -320,7 +320,7 @@ PROBES: Final[dict[str, Probe]] = {
 
 
 class _Kept:
-    """Copies of tensors, by which a change of their values is seen whatever their version counters say."""
+    """Copies of tensors, which reveal a change of values whatever the version counters are."""
 
     def __init__(self, tensors: tuple[Tensor, ...]) -> None:
         self._tensors = tensors

@@ -31,12 +31,12 @@ def operands(found: Any) -> list[str] | None:
 
 
 def required(found: Any) -> list[str]:
-    """The same where nothing has to be said of what cannot be read: it takes none."""
+    """The same, but none where they cannot be read."""
     return operands(found) or []
 
 
 def may_be_a_kernel(found: Any) -> bool:
-    """Whether its parameters are those of a target, by their number and as far as names and annotations tell."""
+    """Whether its parameters are those of a target, by their number, names and annotations."""
     names = operands(found) or []
     if not (len(names) in (2, 4) or takes_activation(names)):
         return False

@@ -1,4 +1,4 @@
-"""What a worker can do to tell how fast a target is: trace it, race it against peers, show what Inductor generated."""
+"""The worker's probes of speed: trace a target, race it against baselines, return Inductor's code."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _is_call(event: dict[str, Any]) -> bool:
 
 
 def raced(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """Samples of every clock of the target ("target") and of each peer, in interleaved rounds; GPU only."""
+    """Samples of every clock of the target ("target") and of each baseline, in interleaved rounds; GPU only."""
     here = describe(run.device)
     run.pins.pin(None)
 

@@ -1,1 +1,1 @@
-"""The checks, each a function with what it asks for."""
+"""The checks: a function for each, and its row in a table."""

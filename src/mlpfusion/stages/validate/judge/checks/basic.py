@@ -1,4 +1,4 @@
-"""Checks of what any kernel owes, whatever it computes: it runs, writes all of its result, and nothing else."""
+"""Checks that hold for any kernel: it runs, writes all of its result, and nothing else."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
 
 
 def positions(exam: Exam, dtype: Dtype) -> Found:
-    """A value does not depend on where its operands lie: shuffled operands give the shuffled result."""
+    """A value does not depend on its operands' position: shuffled operands give the shuffled result."""
     judged = 0
     for shape in PLACED:
         generator = exam.generator(f"positions {shape}")
@@ -208,7 +208,7 @@ def _displaced(mixed: Tensor, expected: Tensor, off: Tensor) -> str:
     where = int(off.nonzero()[0])
     for shift in (1, -1, 2, -2):
         if float(((mixed - expected.roll(shift)).abs() < 1e-2 * expected.abs()).double().mean()) > 0.9:
-            return f"every result is that of its neighbour {shift:+d}: an index is off by {abs(shift)}"
+            return f"every result is that of the element at {shift:+d}: an index is off by {abs(shift)}"
     return f"{count} of {n} results depend on their place, the first at index {where}: an index is wrong"
 
 
@@ -245,7 +245,7 @@ def configurations(exam: Exam, dtype: Dtype) -> Found:
 
 
 def backward_configurations(exam: Exam, dtype: Dtype) -> Found:
-    """The same of gradients: a backward has autotuners of its own, which are first seen when it runs."""
+    """The same of gradients: a backward may have other autotuners, which appear only when it runs."""
     exam.need_gradients(dtype)
     return _every_configuration(exam, dtype, "backward", tuple(f"d:{name}" for name in exam.names))
 
@@ -349,7 +349,7 @@ def mismatched(exam: Exam, dtype: Dtype) -> Found:
     right = exam.reference({"gate": row["gate"], "up": row["up"].expand(4, 256)})["y"]
     if excuses.is_close(exam, y, right, row, of="y", probe="forward", dtype=dtype):
         return passed("a row of up for four of gate is broadcast, as PyTorch does")
-    return hazard("takes up of another shape than gate, and silently reads past its end or leaves rows out", (4, 256))
+    return hazard("accepts `up` with a different shape than `gate`: reads out of bounds or skips rows", (4, 256))
 
 
 def aliased(exam: Exam, dtype: Dtype) -> Found:

@@ -1,4 +1,4 @@
-"""What a check is, and how one is carried out whatever the target does.
+"""Defines a check, and carries it out whatever the target does.
 
 A new check is a function (exam, dtype) -> Found and a line in the table of its module; what it needs of the worker is a
 probe, a function in `probes`.
@@ -42,7 +42,7 @@ class Check(NamedTuple):
     dtypes: Judged = "finest"
 
     def asked_in(self, exam: Exam) -> tuple[Dtype, ...]:
-        """The dtypes in which this is asked: of those that the target takes; without a narrow one, the finest."""
+        """The dtypes in which this runs, of those that the target takes; without a narrow one, the finest."""
         narrow = tuple(dtype for dtype in exam.dtypes if dtype != "float32")
         if self.dtypes == "16-bit":
             return narrow
@@ -66,13 +66,13 @@ def carry_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
         found = raised(error, is_asked=exam.asked.dtypes is not None)
     except DiedError:
         raise
-    except Exception as error:  # a stranger's results may be of any kind; the other checks and targets go on
-        found = failed(f"what it gives cannot be judged: {type(error).__name__}: {first_line(error)}")
+    except Exception as error:  # third-party results may be anything; the other checks and targets go on
+        found = failed(f"its result cannot be judged: {type(error).__name__}: {first_line(error)}")
     return told(check, exam, dtype, excuses.said(found, exam.excuses))
 
 
 def raised(error: RaisedError, *, is_asked: bool) -> Found:
-    """What it means that the target raised where nothing forbids it: a refusal, unless this dtype was asked for."""
+    """What an exception of the target means where nothing forbids one: a refusal, unless this dtype was requested."""
     if error.why == "wrong":
         return failed(error.text)
     if error.why == "memory":

@@ -1,4 +1,4 @@
-"""Checks of gradients: their values, what a backward leaves behind, a second one, and one through the first."""
+"""Checks of gradients: values, side effects of a backward, a second backward, double backward."""
 
 from __future__ import annotations
 

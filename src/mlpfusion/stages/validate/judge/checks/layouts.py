@@ -1,4 +1,4 @@
-"""The check that operands of any layout give the dense result, or are refused."""
+"""Checks that operands of any layout give the dense result, or are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a probe is told."""
+        """The options of a probe."""
         return {"packed": True} if self.layout == PACKED else {"layouts": dict.fromkeys(self.which, self.layout)}
 
 
@@ -110,7 +110,7 @@ def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found
 
 
 def _values(exam: Exam, given: Tensors) -> str:
-    """What tells operands apart by their values."""
+    """Distinguishes operands by their values."""
     return repr([float(given[name].double().sum()) for name in (*exam.names, "dy")])
 
 

@@ -1,4 +1,4 @@
-"""Checks of a whole MLP's values: y and every gradient, against what eager makes of the same operands."""
+"""Checks of a whole MLP: y and every gradient, against eager on the same operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a target under what PyTorch puts around it: torch.compile, autocast, checkpointing, inference mode."""
+"""Checks of a target under torch.compile, autocast, checkpointing and inference mode."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def autocast(exam: Exam, dtype: Dtype) -> Found:
         right = exam.reference(cast | {"dy": given["dy"].to(results["y"].dtype)}, grad=grad)
         trains = grad and all(exam.lack(each) is None for each in set(dtypes) & set(exam.dtypes))
         expected = right if trains else {"y": right["y"]}
-        # What was computed in bfloat16 is judged as such; that eager's dtype is another is told below.
+        # What was computed in bfloat16 is judged as such; that eager's dtype differs is reported below.
         by: Dtype = "bfloat16" if results["y"].dtype is torch.bfloat16 else to
 
         def errors(

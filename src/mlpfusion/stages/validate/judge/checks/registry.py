@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are carried out: the first that fails is the one that names the fault."""
+"""All checks in their order: the first that fails names the fault."""
 
 from __future__ import annotations
 

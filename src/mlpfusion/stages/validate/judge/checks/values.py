@@ -1,4 +1,4 @@
-"""Checks of the values of act(gate)·up against fp64: which function it is, how exactly, and where it rounds."""
+"""Checks of the values of act(gate)·up against fp64: which function, how exact, and where it rounds."""
 
 from __future__ import annotations
 
@@ -65,32 +65,32 @@ def function(exam: Exam, dtype: Dtype) -> Found:
 
 
 def constants(exam: Exam, dtype: Dtype) -> Found:
-    """Its constants, in float32: a 16-bit dtype cannot tell 0.044 from 0.044715."""
+    """Its constants, in float32: a 16-bit dtype cannot distinguish 0.044 from 0.044715."""
     if dtype != "float32":
         found = exam.sweeps.diagnosis(dtype)
         if found is not None and found.where == "constants":
             return failed(found.sentence)
-        return undecided(f"constants cannot be told in {dtype}, and it takes no float32")
+        return undecided(f"constants cannot be determined in {dtype}, and it takes no float32")
     found = exam.sweeps.diagnosis(dtype)
     exam.sweeps.note(dtype)
     if found is None:
         return passed("the constants are right: no gate value is beyond the bound in float32")
     if found.where == "constants":
         return failed(found.sentence)
-    return undecided("it is not the function that was asked for, or not in this precision")
+    return undecided("it is not the requested function, or not in this precision")
 
 
 def precision(exam: Exam, dtype: Dtype) -> Found:
     """It computes with the precision of float32 inside."""
     if dtype != "float32":
-        return undecided(f"the precision inside cannot be told in {dtype}, and it takes no float32")
+        return undecided(f"the internal precision cannot be determined in {dtype}, and it takes no float32")
     found = exam.sweeps.diagnosis(dtype)
     exam.sweeps.note(dtype)
     if found is None:
         return passed("it computes in float32 inside")
     if found.where == "precision":
         return failed(found.sentence)
-    return undecided("it is not the function that was asked for")
+    return undecided("it is not the requested function")
 
 
 def rounding(exam: Exam, dtype: Dtype) -> Found:
@@ -119,7 +119,7 @@ def ulps(exam: Exam, dtype: Dtype) -> Found:
 def store(exam: Exam, dtype: Dtype) -> Found:
     """Its stores round to nearest: results are not off to one side."""
     if exam.sweeps.diagnosis(dtype) is not None:
-        return undecided("it is not the function that was asked for")
+        return undecided("it is not the requested function")
     said = []
     for shape in BIASED:
         given = exam.operands(dtype, shape, "store")
@@ -180,7 +180,7 @@ def _score(exam: Exam, given: dict[str, Tensor], dtype: Dtype) -> Callable[[Tens
 
 
 def _cases(device: DeviceKind) -> Sequence[tuple[tuple[int, ...], tuple[float, ...]]]:
-    """The shapes where none is asked for, each with the scales at which it is judged."""
+    """The default shapes, each with the scales at which it is judged."""
     cases = [*((shape, _scales(shape)[:1]) for shape in SMALL), *((shape, SCALES) for shape in LARGE)]
     return [*cases, (LARGE_ON_GPU, SCALES), LARGEST_ON_GPU] if device == "cuda" else cases
 
@@ -248,7 +248,7 @@ def _special_faults(exam: Exam, y: Tensor, gate: Tensor, up: Tensor, dtype: Dtyp
     act = activate(g, exam.activation)
     reference = act * u
     largest = torch.finfo(getattr(torch, dtype)).max
-    # Where act(g) is below what fp32 arithmetic can tell from 0, times an infinite or huge up, both are right.
+    # Where act(g) underflows in fp32 arithmetic and up is infinite or huge, both are right.
     vanishes = (act.abs() <= bounds.INNER * g.abs() + bounds.TINY[dtype]) & ~(u.abs() <= largest / 2)
     edge = reference.abs() >= largest * (1 - bounds.EPS[dtype])
     overflows = (g * u).abs() > torch.finfo(torch.float32).max
