@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.records.profile import Record
+from mlpfusion.records.base import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,8 @@ from mlpfusion.device import Device
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.measure import clocks
 from mlpfusion.measure.recorder import WARMUPS, record
-from mlpfusion.records.profile import Clock, Record
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Clock
 from mlpfusion.records.trace import Reading
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stats import summarise

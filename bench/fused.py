@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from mlpfusion.records.profile import Record, Samples
+    from mlpfusion.records.base import Record
+    from mlpfusion.records.profile import Samples
 
 RESULTS: Final = Path(__file__).parent / "results"
 KEPT: Final = ("event_us", "graph_us", "host_us", "wall_us")

@@ -8,7 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.records.profile import Environment, Ratio, Record, Samples
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Environment, Ratio, Samples
 from mlpfusion.spec import Activation, MLPSpec, Mode, Workload
 from mlpfusion.stats import summarise
 

@@ -28,7 +28,8 @@ from mlpfusion.device import Device
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
-from mlpfusion.records.profile import Environment, Ratio, Record
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Environment, Ratio
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.storage import files
 

@@ -9,7 +9,8 @@ from mlpfusion import limits
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.quantities import Share, Some
-from mlpfusion.records.profile import Clock, Environment, Memory, Ratio, Record
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Clock, Environment, Memory, Ratio
 from mlpfusion.spec import MODES, MLPSpec, Mode
 
 SCHEMA: Final = 1

@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from typing import Final, Literal
 
-import msgspec
-
 from mlpfusion.device import Device
 from mlpfusion.quantities import Count, Error, Factor, PositiveTime, Share, Some, Time
+from mlpfusion.records.base import Record
 from mlpfusion.records.traffic import Ceilings, Intermediate, Role, ScheduledGraph, Step
 from mlpfusion.spec import Workload
 
@@ -20,10 +19,6 @@ SCHEMA: Final = 1
 L2 = Literal["cold", "warm", "unknown"]
 Status = Literal["ok", "unavailable", "failed"]
 Certainty = Literal["established", "likely", "unknown"]
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all records: immutable, built by keyword."""
 
 
 # ---- what a trace says -----------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from mlpfusion.device import Device
-from mlpfusion.records.profile import Accuracy, Clock, Environment, Ratio, Record
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Accuracy, Clock, Environment, Ratio
 from mlpfusion.spec import MLPSpec, Mode
 
 SCHEMA: Final = 1

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mlpfusion.records.profile import Analysis, Kernel, Record
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Analysis, Kernel
 from mlpfusion.records.traffic import Role
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, Literal, get_args
 
 from mlpfusion.device import Device
-from mlpfusion.records.profile import Clock, Environment, Ratio, Record
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Clock, Environment, Ratio
 from mlpfusion.spec import Activation, Dtype
 
 # What a configuration is for: the gate/up kernel, the one that also stores gate and up, the backward kernel, and both

@@ -7,7 +7,8 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device, DeviceKind
-from mlpfusion.records.profile import Environment, Ratio, Record
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Environment, Ratio
 from mlpfusion.spec import Activation, Dtype
 
 SCHEMA: Final = 1

@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from mlpfusion.device import DeviceKind
-from mlpfusion.records.profile import Accuracy, Memory, Record, Samples, Setup
+from mlpfusion.records.base import Record
+from mlpfusion.records.profile import Accuracy, Memory, Samples, Setup
 from mlpfusion.records.traffic import Ledger, ScheduledGraph
 from mlpfusion.spec import Dtype, Workload
 

@@ -12,8 +12,8 @@ from mlpfusion import device as devices
 from mlpfusion import limits
 from mlpfusion.device import Peaks
 from mlpfusion.errors import UsageError
+from mlpfusion.records.base import Record
 from mlpfusion.records.choice import Model
-from mlpfusion.records.profile import Record
 from mlpfusion.spec import MLPSpec, Mode
 from mlpfusion.stages.choose import decide, predict, rows
 from mlpfusion.stages.choose import run as choose_run

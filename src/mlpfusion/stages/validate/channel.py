@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mlpfusion.device import DeviceKind
-from mlpfusion.records.profile import Record
+from mlpfusion.records.base import Record
 from mlpfusion.records.validation import Kind
 from mlpfusion.spec import Activation
 
