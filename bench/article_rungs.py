@@ -15,7 +15,7 @@ from mlpfusion import backend as registry
 from mlpfusion import reference
 from mlpfusion.backends.eager import forward_of
 from mlpfusion.device import Device
-from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.errors import BackendUnavailableError, first_line
 from mlpfusion.measure import clocks
 from mlpfusion.measure.recorder import WARMUPS, record
 from mlpfusion.records.base import Record
@@ -262,7 +262,7 @@ def _measured(
         except BackendUnavailableError as error:
             rungs.append(Rung(name=variant.name, reason=error.reason))
         except Exception as error:  # whatever one rung runs into, the others are worth having
-            said = f"{type(error).__name__}: {registry.first_line(error)}"
+            said = f"{type(error).__name__}: {first_line(error)}"
             rungs.append(Rung(name=variant.name, reason=said))
     clocked = _raced(calls, here, rounds) if family[0].warmups else {}
     return [msgspec.structs.replace(rung, clocks=clocked.get(rung.name, {})) for rung in rungs]

@@ -24,7 +24,7 @@ import torch
 
 from mlpfusion import backend, device, reference
 from mlpfusion.environment import machine, provenance
-from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
+from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError, first_line, without_paths
 from mlpfusion.measure.clocks import Contender, capture, race
 from mlpfusion.measure.memory import saved_bytes
 from mlpfusion.stats import QUANTILE_SAMPLES
@@ -169,9 +169,9 @@ def _with_samples(peer: rows.Peer, samples: list[Samples]) -> rows.Peer:
 
 
 def _reason(error: BaseException) -> str:
-    text = error.reason if isinstance(error, BackendUnavailableError) else backend.first_line(error)
+    text = error.reason if isinstance(error, BackendUnavailableError) else first_line(error)
     own = isinstance(error, (BackendUnavailableError, UnknownBackendError, ArithmeticError))
-    return backend.without_paths(text if own else f"{type(error).__name__}: {text}")
+    return without_paths(text if own else f"{type(error).__name__}: {text}")
 
 
 # ---- all rows --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch.nn import functional
 from mlpfusion import backend
 from mlpfusion.backends.adjacent_weights import Pair
 from mlpfusion.backends.eager import activation_function, forward_of
-from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.errors import BackendUnavailableError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ def _liger_mlp(mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
     try:
         from liger_kernel.transformers.mlp import LigerMLP
     except ImportError as error:
-        raise BackendUnavailableError(rows.LIGER_MLP, backend.first_line(error)) from error
+        raise BackendUnavailableError(rows.LIGER_MLP, first_line(error)) from error
     return cast("Callable[[Tensor], Tensor]", MethodType(LigerMLP.forward, mlp))
 
 

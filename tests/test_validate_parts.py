@@ -19,6 +19,7 @@ from mlpfusion.records.validation import Checked, Verdict
 from mlpfusion.report.validation import page as verdict_page
 from mlpfusion.spec import DTYPES as DTYPES_ALL
 from mlpfusion.stages.validate import channel
+from mlpfusion.stages.validate.channel import PATTERNS
 from mlpfusion.stages.validate.judge import baselines, bounds, examine
 from mlpfusion.stages.validate.judge.checks import modes, registry
 from mlpfusion.stages.validate.judge.exam import UndecidableError, shape_text
@@ -65,7 +66,7 @@ def _own_allocators() -> Iterator[None]:
 
 @pytest.mark.parametrize("pattern", ["nan", "odd"])
 def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
-    value = guard.PATTERNS[pattern]
+    value = PATTERNS[pattern]
     with guard.watch(pattern) as watched:
         made = [torch.empty(3, 5), torch.empty_like(torch.ones(4)), torch.ones(2).new_empty(7)]
         integers = torch.empty(3, dtype=torch.int64)

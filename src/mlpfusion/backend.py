@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import sys
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError
+from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError, first_line, without_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
-    from mlpfusion.spec import MLPSpec
+    from mlpfusion.spec import Activation, MLPSpec
 
 GROUP: Final = "mlpfusion.backends"
 
@@ -37,6 +35,28 @@ BUILT_IN: Final = (
     "fused-graph",
     "quack",
 )
+
+
+class GatedLayers(Protocol):
+    """What `bind` gets: the layers of a gated MLP and what it computes; `GatedMLP` is one.
+
+    A `PackedGatedMLP` is one as well: its `projections` are two layers, and only backends that take it get it.
+    """
+
+    activation: Activation
+    gate_proj: nn.Linear
+    up_proj: nn.Linear
+    down_proj: nn.Linear
+
+    @property
+    def projections(self) -> dict[str, nn.Module]:
+        """The layers that hold the weights, by name."""
+        ...
+
+    @property
+    def spec(self) -> MLPSpec:
+        """What the module computes, read from its live weights."""
+        ...
 
 
 @runtime_checkable
@@ -57,7 +77,7 @@ class Backend(Protocol):
         """None if this backend can run `spec` on `device`, else the reason that the user reads."""
         ...
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """A callable from x [..., hidden_size] to y [..., hidden_size] on the module's own weights.
 
         Raises:
@@ -112,12 +132,6 @@ def release(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text that is not empty, for a one-line reason."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
 def both(device: str | None, absent: Callable[[], str | None]) -> str | None:
     """The reason of a device that is none for a backend, and with it what would not be installed either; or None."""
     return device and "; ".join(filter(None, (device, absent())))
@@ -127,58 +141,6 @@ def not_captured(error: RuntimeError) -> str:
     """Why there is no CUDA graph of a call: the error inside it, not the one that ending its capture raised over it."""
     inside = error.__context__
     return f"capturing a CUDA graph failed: {first_line(inside if isinstance(inside, RuntimeError) else error)}"
-
-
-def without_paths(text: str) -> str:
-    """The text with every absolute path cut to its last part: a reason is published, a home directory is not."""
-    return re.sub(r"(?<![\w.])(?:/[^\s/:'\",;()]+)+/([^\s/:'\",;()]+)", r"\1", text)
-
-
-def plain_linears(mlp: GatedMLP, backend: str) -> None:
-    """Refuse a module whose projections are more than matrix products on plain weights.
-
-    A backend that bypasses `nn.Linear.forward` calls this in `bind`: it would drop hooks and adapters silently and
-    misread weights that are quantised, sharded or elsewhere.
-
-    Raises:
-        BackendUnavailableError: names the projection and what it carries.
-    """
-    import torch
-
-    from mlpfusion.backends.bypass import bypassed
-
-    parts: dict[str, Any] = mlp.projections
-    for name, linear in parts.items():
-        reason = not_plain(linear) or bypassed(linear)
-        if reason is not None:
-            raise BackendUnavailableError(backend, f"{name} {reason}")
-    leading, first = next((name, linear.weight) for name, linear in parts.items())
-    for name, linear in parts.items():
-        reason, weight = None, linear.weight
-        if weight.dtype != first.dtype or weight.device != first.device:
-            reason = f"is {weight.dtype} on {weight.device} where {leading} is {first.dtype} on {first.device}"
-        elif weight.device.type == "meta":
-            reason = "has no storage (meta device)"
-        elif not isinstance(weight, torch.nn.Parameter):
-            reason = f"has a weight of type {type(weight).__name__}"
-        if reason is not None:
-            raise BackendUnavailableError(backend, f"{name} {reason}")
-    if len(parts) == 3 and (parts["gate_proj"].bias is None) != (parts["up_proj"].bias is None):
-        raise BackendUnavailableError(backend, "only one of gate_proj and up_proj has a bias")
-
-
-def not_plain(linear: object) -> str | None:
-    """What a projection is beyond `torch.nn.Linear` on a strided tensor, or None; `bypassed` is for hooks."""
-    import torch
-
-    if type(linear) is not torch.nn.Linear:
-        name = type(linear).__name__
-        shown = f"{type(linear).__module__}.{name}" if name == "Linear" else name  # adapters like that name as well
-        return f"is a {shown}, not a torch.nn.Linear (an adapter or a quantised layer?)"
-    weight = linear.weight
-    if type(weight.data) is not torch.Tensor or weight.layout != torch.strided:
-        return f"has a weight of type {type(weight.data).__name__} (sharded or quantised?)"
-    return None
 
 
 def _is_loose(name: str) -> bool:

@@ -11,6 +11,7 @@ MlpfusionError
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -53,3 +54,14 @@ class UnsavedError(MlpfusionError):
 
 class MeasurementError(MlpfusionError):
     """A measurement ran, but what it gave may not be reported as a result."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that is not empty, for a one-line reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def without_paths(text: str) -> str:
+    """The text with every absolute path cut to its last part: a reason is published, a home directory is not."""
+    return re.sub(r"(?<![\w.])(?:/[^\s/:'\",;()]+)+/([^\s/:'\",;()]+)", r"\1", text)

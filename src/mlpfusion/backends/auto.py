@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.records.choice import Range
     from mlpfusion.spec import MLPSpec, Mode
 
@@ -89,7 +89,7 @@ class Auto:
                 return f"{name}, which the choice names: {reason}"
         return None
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Binds every backend of the choice to the module; a call's is chosen by token count and gradient mode.
 
         Raises:
@@ -101,7 +101,8 @@ class Auto:
             for mode in MODES
         )
         width = self.choice.spec.hidden_size
-        modules = tuple(mlp.modules())  # not their parameters, any of which may be another one by the next call
+        # Not their parameters, any of which may be another one by the next call.
+        modules = [module for layer in mlp.projections.values() for module in layer.modules()]
 
         def forward(x: Tensor) -> Tensor:
             trains = torch.is_grad_enabled() and (x.requires_grad or any(map(_trains, modules)))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from mlpfusion.backend import GatedLayers
+
 # What torch.nn.modules.module registers for every module of the process.
 GLOBAL: Final[dict[str, dict[int, Any]]] = {
     "forward hook": _global_forward_hooks,
@@ -89,4 +91,49 @@ def _seen_by() -> str | None:
     for kind, hooks in GLOBAL.items():
         if not all(str(getattr(hook, "__module__", None)).startswith("torch.") for hook in hooks.values()):
             return f"has a global {kind}, which this backend would bypass"
+    return None
+
+
+def plain_linears(mlp: GatedLayers, backend: str) -> None:
+    """Refuse a module whose projections are more than matrix products on plain weights.
+
+    A backend that bypasses `nn.Linear.forward` calls this in `bind`: it would drop hooks and adapters silently and
+    misread weights that are quantised, sharded or elsewhere.
+
+    Raises:
+        BackendUnavailableError: names the projection and what it carries.
+    """
+    import torch
+
+    parts: dict[str, Any] = mlp.projections
+    for name, linear in parts.items():
+        reason = not_plain(linear) or bypassed(linear)
+        if reason is not None:
+            raise BackendUnavailableError(backend, f"{name} {reason}")
+    leading, first = next((name, linear.weight) for name, linear in parts.items())
+    for name, linear in parts.items():
+        reason, weight = None, linear.weight
+        if weight.dtype != first.dtype or weight.device != first.device:
+            reason = f"is {weight.dtype} on {weight.device} where {leading} is {first.dtype} on {first.device}"
+        elif weight.device.type == "meta":
+            reason = "has no storage (meta device)"
+        elif not isinstance(weight, torch.nn.Parameter):
+            reason = f"has a weight of type {type(weight).__name__}"
+        if reason is not None:
+            raise BackendUnavailableError(backend, f"{name} {reason}")
+    if len(parts) == 3 and (parts["gate_proj"].bias is None) != (parts["up_proj"].bias is None):
+        raise BackendUnavailableError(backend, "only one of gate_proj and up_proj has a bias")
+
+
+def not_plain(linear: object) -> str | None:
+    """What a projection is beyond `torch.nn.Linear` on a strided tensor, or None; `bypassed` is for hooks."""
+    import torch
+
+    if type(linear) is not torch.nn.Linear:
+        name = type(linear).__name__
+        shown = f"{type(linear).__module__}.{name}" if name == "Linear" else name  # adapters like that name as well
+        return f"is a {shown}, not a torch.nn.Linear (an adapter or a quantised layer?)"
+    weight = linear.weight
+    if type(weight.data) is not torch.Tensor or weight.layout != torch.strided:
+        return f"has a weight of type {type(weight.data).__name__} (sharded or quantised?)"
     return None

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
 # Before 2.13 PyTorch's cache on disk keeps that autocast was on, not to which dtype: what was compiled under autocast
@@ -48,7 +48,7 @@ class Compile:
             return f"Inductor needs compute capability 7.0 or later; {device.name} has {major}.{minor}"
         return None
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Compiles at the first call of each new kind of input, not here.
 
         A call raises BackendUnavailableError at the kind of input at which PyTorch would give up compiling. Where
@@ -115,7 +115,7 @@ class CompileCudagraphs(Compile):
             return "CUDA graphs need a GPU; this run is on the CPU"
         return super().unsupported(spec, device)
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """As `compile`, and each y is the caller's to keep."""
         compiled = super().bind(mlp)
         return lambda x: compiled(x).clone()

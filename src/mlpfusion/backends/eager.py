@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
 
@@ -30,7 +30,7 @@ class Eager:
         """Eager PyTorch runs every spec."""
         return None
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Calls the three projections as modules, so that hooks and adapters on them take part."""
         return forward_of(mlp)
 
@@ -50,7 +50,7 @@ def _gelu_tanh(x: Tensor) -> Tensor:
     return functional.gelu(x, approximate="tanh")
 
 
-def forward_of(mlp: GatedMLP) -> FunctionType:
+def forward_of(mlp: GatedLayers) -> FunctionType:
     """The eager forward of a module: x [..., hidden_size] -> y [..., hidden_size]."""
     act = activation_function(parse_activation(mlp.activation))
     if isinstance(mlp, PackedGatedMLP):

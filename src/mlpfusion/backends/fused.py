@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.backend import plain_linears, release
-from mlpfusion.backends.bypass import refuse_bypassed
+from mlpfusion.backend import release
+from mlpfusion.backends.bypass import plain_linears, refuse_bypassed
 from mlpfusion.device import is_interpreted
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.module import PackedGatedMLP
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mlpfusion_kernels import Weights
     from torch import Tensor
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
 # A row that is no multiple of 16 elements loses the wide copies, and the kernel with them spills its registers.
@@ -54,7 +54,7 @@ class Fused:
             return f"the kernels need compute capability 8.0 or later; {device.name} has {device.capability}"
         return None
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Reads the parameters in place at each call; nothing is packed or padded.
 
         Raises:
@@ -105,7 +105,7 @@ def _right_numbers(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Te
     return checked
 
 
-def _weights(mlp: GatedMLP) -> Callable[[], Weights]:
+def _weights(mlp: GatedLayers) -> Callable[[], Weights]:
     """A function that reads the current weights and biases in place."""
     from mlpfusion_kernels import Weights
 

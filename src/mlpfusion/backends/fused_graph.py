@@ -17,9 +17,8 @@ from mlpfusion.errors import BackendUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlpfusion.backend import Backend
+    from mlpfusion.backend import Backend, GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
 # Graphs kept for one module, the oldest given up first: each holds its input, its output and its intermediates.
@@ -67,7 +66,7 @@ class FusedGraph:
             return "a CUDA graph records no kernel that runs in Triton's interpreter (TRITON_INTERPRET=1)"
         return self._inner.unsupported(spec, device)
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """x [..., hidden_size] -> y [..., hidden_size]; captures at a call, not here.
 
         Raises:

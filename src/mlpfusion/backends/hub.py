@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
 REPO: Final = "kernels-community/liger-kernels"
@@ -84,7 +84,7 @@ class Hub:
             return _why(error)
         return self._ask_hub(deadline) if kernel is None else self._lacks(kernel, spec)
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Liger's forward on `mlp`: x [..., hidden_size] -> y [..., hidden_size], in the dtype of the weights.
 
         Raises:

@@ -6,17 +6,17 @@ import re
 from importlib import metadata, util
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.backend import both, first_line
+from mlpfusion.backend import both
 from mlpfusion.backends.liger_shared import beyond_liger, borrow, no_gpu
-from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.errors import BackendUnavailableError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
 OLDEST: Final = (0, 8, 2)  # the GEGLU kernels are the same from here to 0.8.5
@@ -35,7 +35,7 @@ class Liger:
         here = both(no_gpu(device), _not_installed)
         return here or beyond_liger(spec, device, tiles_wide_rows=True) or _not_installed()
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Liger's forward on `mlp`: x [..., hidden_size] -> y [..., hidden_size], in the dtype of the weights.
 
         Raises:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from mlpfusion.backend import first_line, plain_linears
+from mlpfusion.backends.bypass import plain_linears
 from mlpfusion.device import describe
-from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.errors import BackendUnavailableError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import Activation, MLPSpec
 
 # Liger's class by activation. Its GEGLU is the tanh form whatever `hidden_act` says, so no other GELU may reach it.
@@ -61,7 +61,7 @@ def beyond_liger(spec: MLPSpec, device: Device, *, tiles_wide_rows: bool) -> str
     return None
 
 
-def borrow(layers: object, mlp: GatedMLP, backend: str, *, tiles_wide_rows: bool) -> Callable[[Tensor], Tensor]:
+def borrow(layers: object, mlp: GatedLayers, backend: str, *, tiles_wide_rows: bool) -> Callable[[Tensor], Tensor]:
     """Liger's own forward, run on `mlp` and its three weights: x [..., hidden_size] -> y [..., hidden_size].
 
     `layers` is the module that holds Liger's classes. Where such a class is a module with projections of its own

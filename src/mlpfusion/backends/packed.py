@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlpfusion.backend import plain_linears
 from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
 from mlpfusion.backends.autocast import autocast_dtype
-from mlpfusion.backends.bypass import refuse_bypassed
+from mlpfusion.backends.bypass import plain_linears, refuse_bypassed
 from mlpfusion.backends.triton import Triton, act_mul_unsupported
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.module import PackedGatedMLP
@@ -22,8 +21,8 @@ from mlpfusion.module import PackedGatedMLP
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
 
@@ -37,7 +36,7 @@ class Packed:
         """The limits of our act·mul kernel."""
         return act_mul_unsupported(spec, device)
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Moves gate and up next to each other in one buffer; both parameters keep their identity, as views of it.
 
         An optimiser step, `load_state_dict` or any other in-place update reaches the next call. The move copies both

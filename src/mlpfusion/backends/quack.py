@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlpfusion.backend import both, first_line, plain_linears
+from mlpfusion.backend import both
 from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
 from mlpfusion.backends.autocast import autocast_dtype
-from mlpfusion.backends.bypass import refuse_bypassed
-from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.backends.bypass import plain_linears, refuse_bypassed
+from mlpfusion.errors import BackendUnavailableError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import Activation, MLPSpec
 
 OLDEST: Final = (0, 6, 5)
@@ -59,7 +59,7 @@ class Quack:
         """The first limit that `spec`, `device` or the installation runs into; does not import quack (7 s)."""
         return both(_no_kernel_for(device), _not_installed) or _beyond_quack(spec) or _not_installed()
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Moves gate and up next to each other, as `packed` does; both parameters keep their identity.
 
         Raises:

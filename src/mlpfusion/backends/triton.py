@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
-    from mlpfusion.module import GatedMLP
     from mlpfusion.spec import MLPSpec
 
 
@@ -26,7 +26,7 @@ class Triton:
         """Triton needs a GPU, or its interpreter; bfloat16 needs compute capability 8.0."""
         return act_mul_unsupported(spec, device)
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Calls the projections as modules, so that hooks and adapters on them take part."""
         from mlpfusion_kernels import act_mul
 

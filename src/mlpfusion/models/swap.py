@@ -10,6 +10,7 @@ from torch import nn
 
 from mlpfusion import backend as registry
 from mlpfusion.backends import auto
+from mlpfusion.backends.bypass import not_plain
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, NothingSwappedError, UsageError
 from mlpfusion.models.find import Found, Refused, probe
 from mlpfusion.models.restore import give_back, own_class, replaced, set_class
@@ -278,7 +279,7 @@ def _state(module: nn.Module, found: Found) -> str | None:
     weights = {}
     for name in found.layers.values():
         layer: Any = module._modules[name]
-        reason = registry.not_plain(layer)
+        reason = not_plain(layer)
         if reason is not None:
             return f"{name} {reason}"
         weights[name] = layer.weight

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Final, Literal
 
+import msgspec
+
 from mlpfusion.device import Device
 from mlpfusion.quantities import Count, Error, Factor, PositiveTime, Share, Some, Time
 from mlpfusion.records.base import Record
@@ -185,7 +187,7 @@ class Clocks(Record, frozen=True, kw_only=True):
     event_us: Clock | None = None
     kernel_us: Clock | None = None
     graph_us: Clock | None = None
-    reasons: dict[str, str] = {}
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
     neighbours: Share | None = None
 
 
@@ -245,7 +247,7 @@ class Traffic(Record, frozen=True, kw_only=True):
     explained: str | None = None
     limit_us: PositiveTime | None = None
     scheduled: tuple[ScheduledGraph, ...] = ()
-    reasons: dict[str, str] = {}
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Memory(Record, frozen=True, kw_only=True):
@@ -253,7 +255,7 @@ class Memory(Record, frozen=True, kw_only=True):
 
     saved_for_backward_bytes: Count | None = None
     peak_bytes: Count | None = None
-    reasons: dict[str, str] = {}
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Accuracy(Record, frozen=True, kw_only=True):
@@ -335,7 +337,7 @@ class Row(Record, frozen=True, kw_only=True):
     memory: Memory | None = None
     trace_file: str | None = None
     notes: tuple[str, ...] = ()
-    distributions: dict[str, str | None] = {}
+    distributions: dict[str, str | None] = msgspec.field(default_factory=dict)
 
 
 class Environment(Record, frozen=True, kw_only=True):
@@ -355,8 +357,8 @@ class Environment(Record, frozen=True, kw_only=True):
     sm_clock_mhz: Count | None
     memory_clock_mhz: Count | None
     float32_matmul_precision: str
-    flags: dict[str, str] = {}
-    distributions: dict[str, str | None] = {}
+    flags: dict[str, str] = msgspec.field(default_factory=dict)
+    distributions: dict[str, str | None] = msgspec.field(default_factory=dict)
 
 
 class Profile(Record, frozen=True, kw_only=True):

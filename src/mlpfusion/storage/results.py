@@ -11,7 +11,6 @@ import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import invariants
-from mlpfusion.records.base import Record
 from mlpfusion.records.profile import SCHEMA, Profile
 from mlpfusion.storage import files, inputs, schema
 

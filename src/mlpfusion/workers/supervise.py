@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.backend import without_paths
+from mlpfusion.errors import without_paths
 from mlpfusion.storage import files
 from mlpfusion.workers import forking, lifetime, tasks
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from mlpfusion import backend as registry
-from mlpfusion.errors import BackendUnavailableError
+from mlpfusion.errors import BackendUnavailableError, first_line, without_paths
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
@@ -48,4 +48,4 @@ def refusal(name: str, spec: MLPSpec, here: Device) -> str | None:
     except BackendUnavailableError as error:
         return error.reason
     except Exception as error:  # third-party code may raise anything
-        return f"its check failed: {type(error).__name__}: {registry.without_paths(registry.first_line(error))}"
+        return f"its check failed: {type(error).__name__}: {without_paths(first_line(error))}"

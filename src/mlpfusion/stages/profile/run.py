@@ -15,7 +15,7 @@ from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import limits
 from mlpfusion.environment import machine, provenance
-from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.errors import MlpfusionError, UsageError, without_paths
 from mlpfusion.records.profile import SCHEMA, Clocks, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import race
@@ -231,7 +231,7 @@ class _Run(NamedTuple):
                 file_name = f"{_file_name(name)}{results.TRACE_SUFFIX}"
                 kineto.scrub(trace, self.out / file_name)
         except MlpfusionError as error:
-            reason = wrong or f"its trace cannot be used: {registry.without_paths(str(error))}"
+            reason = wrong or f"its trace cannot be used: {without_paths(str(error))}"
             return msgspec.structs.replace(row, status="failed", reason=reason)
         finally:
             trace.unlink(missing_ok=True)

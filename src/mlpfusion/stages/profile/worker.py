@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import backend as registry
-from mlpfusion.backend import first_line, without_paths
 from mlpfusion.environment import provenance
-from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError
+from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError, first_line, without_paths
 from mlpfusion.records.profile import Setup
 from mlpfusion.workers import lifetime, tasks
 

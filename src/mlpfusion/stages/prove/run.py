@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mlpfusion import limits
-from mlpfusion.backend import first_line
 from mlpfusion.device import describe
 from mlpfusion.environment import machine, provenance
-from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
+from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError, first_line
 from mlpfusion.records.proof import (
     SCHEMA,
     Gradients,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from mlpfusion.backend import first_line
-from mlpfusion.errors import MeasurementError
+from mlpfusion.errors import MeasurementError, first_line
 from mlpfusion.measure.clocks import capture, race_replays
 
 if TYPE_CHECKING:

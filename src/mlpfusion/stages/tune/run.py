@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mlpfusion import backend
 from mlpfusion.environment import machine, provenance
-from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.errors import MlpfusionError, UsageError, first_line
 from mlpfusion.records.tuning import Answer, LeftOut, Question, Tuning
 from mlpfusion.stats import summarise
 from mlpfusion.storage import files
@@ -175,7 +175,7 @@ def _asked(question: Question, bench: Bench, **options: Any) -> tuple[Found, Any
 def _reason(error: Exception) -> str:
     if isinstance(error, MlpfusionError):
         return " ".join(str(error).split())
-    return f"{type(error).__name__}: {backend.first_line(error)}"
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _bench(question: Question, device: Device) -> Bench:

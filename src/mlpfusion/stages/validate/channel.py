@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import torch
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, Tensor]
 Facts = dict[str, Any]
+# What the memory of a target's allocations is filled with, by the pattern's name.
+PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5}
 Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong"]
 
 

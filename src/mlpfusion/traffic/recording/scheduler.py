@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from mlpfusion.backend import first_line
-from mlpfusion.errors import MeasurementError
+from mlpfusion.errors import MeasurementError, first_line
 from mlpfusion.records.traffic import ScheduledGraph
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from mlpfusion.stages.validate.channel import PATTERNS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Elements behind each tensor: as many as the largest block of a kernel whose mask lets everything through.
 MARGIN: Final = 65536
-PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5}
 
 
 class Watched(NamedTuple):

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mlpfusion.backend import first_line, without_paths
 from mlpfusion.device import detect
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import UsageError, first_line, without_paths
 from mlpfusion.stages.validate import channel
 from mlpfusion.stages.validate.worker import emulation, guard, leftovers, loader
 from mlpfusion.stages.validate.worker.autotuners import Pins, on_launch

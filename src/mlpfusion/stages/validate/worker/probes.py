@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mlpfusion.backend import first_line, without_paths
-from mlpfusion.errors import MlpfusionError
+from mlpfusion.errors import MlpfusionError, first_line, without_paths
 from mlpfusion.stages.validate.layouts import LAYOUTS, halves
 from mlpfusion.stages.validate.worker import emulation, guard
 from mlpfusion.stages.validate.worker.loader import OPERANDS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from mlpfusion.stages.validate.channel import PATTERNS
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
 from mlpfusion.stages.validate.judge.exam import (
@@ -26,7 +27,6 @@ from mlpfusion.stages.validate.judge.exam import (
     undecided,
 )
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
-from mlpfusion.stages.validate.worker.guard import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

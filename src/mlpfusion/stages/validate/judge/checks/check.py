@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from mlpfusion.backend import first_line
+from mlpfusion.errors import first_line
 from mlpfusion.records.validation import Checked
 from mlpfusion.stages.validate.judge import excuses
 from mlpfusion.stages.validate.judge.exam import FaultError, Found, failed, is_refusal, reported, undecided
