@@ -126,7 +126,7 @@ def test_a_mode_that_makes_compiled_code_run_eager_is_found_out(monkeypatch, tmp
 def test_kernels_that_the_ledger_does_not_see_are_found_out(monkeypatch, tmp_path):
     step, named = bound("compile")
     work = traced(step, tmp_path)
-    monkeypatch.setattr(inductor_kernels, "_GENERATED", "nowhere.")
+    monkeypatch.setattr(inductor_kernels, "PREFIX", "nowhere.")
     found = align(collect.collect(step, named), work)
     assert any(FUSED in reason for reason in found.missing)
 
@@ -198,7 +198,7 @@ class CachingAutotuner(Autotuner):
 
 
 def module_with(kernel):
-    made = ModuleType(f"{inductor_kernels._GENERATED}abc")
+    made = ModuleType(f"{inductor_kernels.PREFIX}abc")
     made.call = lambda args: None
     made.triton_poi_fused_gelu_mul_0 = kernel
     return made

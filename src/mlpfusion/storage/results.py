@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+    from mlpfusion.records.base import Record
+
 RESULT_NAME: Final = "result.json"  # the result file inside the directory of `--out`, beside the traces
 TRACE_SUFFIX: Final = ".trace.json.gz"  # of a backend's trace in that directory
 _MOST_BYTES: Final = 2**28  # of a result file that is read; a profile of eight backends has less than 2**20

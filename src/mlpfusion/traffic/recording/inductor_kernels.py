@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import Tensor
 
+from mlpfusion.traffic.recording.generated_code import PREFIX
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
     from mlpfusion.traffic.recording.ledger import Ledgers
 
-# Where PyTorch's loader puts the modules that Inductor wrote.
-_GENERATED: Final = "torch._inductor.runtime.compile_tasks."
 _CPP: Final = re.compile(
     r"^(?P<name>\w+) = async_compile\.cpp_pybinding\(.*?extern \"C\"\s+void\s+kernel\((?P<arguments>[^)]*)\)",
     re.MULTILINE | re.DOTALL,
@@ -54,26 +54,12 @@ def watched(ledgers: Ledgers) -> Iterator[None]:
             setattr(module, name, value)
 
 
-def running() -> str | None:
-    """The name of the generated module whose code is being run, without what all such names begin with; None outside.
-
-    That an operator was called by generated code only the stack tells.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = str(frame.f_globals.get("__name__"))
-        if name.startswith(_GENERATED):
-            return name.removeprefix(_GENERATED)
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
 def _wrappers() -> list[ModuleType]:
     """The generated modules that hold a whole graph: they have a `call`, those of single kernels have none."""
-    found = [module for name, module in list(sys.modules.items()) if name.startswith(_GENERATED)]
+    found = [module for name, module in list(sys.modules.items()) if name.startswith(PREFIX)]
     if "torch._inductor.codecache" in sys.modules:  # some are in PyTorch's own list only
         listed = getattr(sys.modules["torch._inductor.codecache"].PyCodeCache, "modules", ())
-        found += [module for module in listed if module not in found and module.__name__.startswith(_GENERATED)]
+        found += [module for module in listed if module not in found and module.__name__.startswith(PREFIX)]
     return [module for module in found if callable(getattr(module, "call", None))]
 
 

@@ -10,7 +10,7 @@ import torch
 
 from mlpfusion.records.traffic import COPIES, Access, Buffer, Launch, Ledger, Run
 from mlpfusion.traffic import byte_ranges
-from mlpfusion.traffic.recording import inductor_kernels
+from mlpfusion.traffic.recording import generated_code
 from mlpfusion.traffic.recording.host_memory import Known
 from mlpfusion.traffic.recording.operands import Part, whole
 
@@ -240,7 +240,7 @@ class Ledgers:
                 backward=torch._C._current_graph_task_id() != -1,
                 unknown=unknown,
                 inside=self.inside,
-                code=inductor_kernels.running(),
+                code=generated_code.running(),
             )
         )
 
