@@ -11,8 +11,11 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from mlpfusion import GatedMLP
+from mlpfusion import GatedMLP, Workload, profile
+from mlpfusion import backend as registry
 from mlpfusion.backends.auto import Auto
+from mlpfusion.cli.main import main
+from mlpfusion.environment import provenance
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.storage import choice
 
@@ -56,13 +59,13 @@ def test_a_damaged_file_is_one_line(tmp_path, change, said):
     path = tmp_path / "choice.json"
     path.write_text(change(choice.encode(a_choice(part("eager", 1, 8), part("compile", 9)))), encoding="utf-8")
     with pytest.raises(UsageError, match=said) as caught:
-        GatedMLP(SPEC, backend="auto", choice=path)
+        GatedMLP(SPEC, backend=f"auto:{path}")
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_no_file_at_all(tmp_path):
     with pytest.raises(UsageError, match="does not exist"):
-        GatedMLP(SPEC, backend="auto", choice=tmp_path / "choice.json")
+        GatedMLP(SPEC, backend=f"auto:{tmp_path / 'choice.json'}")
 
 
 # ---- a module that runs by it ----------------------------------------------------------------------------------------
@@ -96,9 +99,7 @@ RELU = replace(SPEC, activation="relu")
 
 def auto_mlp(path, *ranges):
     chosen = a_choice(*ranges, spec=RELU, backends=[each.backend for each in ranges])
-    mlp = GatedMLP(RELU, backend="auto", choice=chosen)
-    from mlpfusion import backend as registry
-
+    mlp = GatedMLP(RELU, backend=Auto(chosen))
     calls = type(registry.load(f"{path}:First")).bind.__globals__["CALLS"]
     calls.clear()
     return mlp, calls
@@ -153,7 +154,7 @@ def test_it_survives_copies_and_has_the_same_state(recorders):
 
 
 def test_it_compiles_whole():
-    mlp = GatedMLP(SPEC, backend="auto", choice=a_choice(part("eager", 1, 8), part("eager", 9, 64)))
+    mlp = GatedMLP(SPEC, backend=Auto(a_choice(part("eager", 1, 8), part("eager", 9, 64))))
     torch.compiler.reset()
     compiled = torch.compile(mlp, backend="eager", fullgraph=True)
     with torch.no_grad():
@@ -177,7 +178,7 @@ def test_elsewhere_it_is_refused_by_name(change, said):
     made = replace(made, holds=change(made.holds))
     mlp = GatedMLP(SPEC)
     with pytest.raises(BackendUnavailableError, match=f"measured elsewhere: {said}.*--fresh` measures again"):
-        mlp.set_backend("auto", choice=made)
+        mlp.set_backend(Auto(made))
     assert mlp.backend == "eager"
 
 
@@ -186,15 +187,15 @@ def test_a_changed_loose_file_is_refused(recorders):
     made = a_choice(part(name), spec=RELU, backends=[name])
     recorders.write_text(f"{RECORDERS}\n", encoding="utf-8")
     with pytest.raises(BackendUnavailableError, match=r"recorders\.py:First .* there, .* here"):
-        GatedMLP(RELU, backend="auto", choice=made)
+        GatedMLP(RELU, backend=Auto(made))
 
 
 def test_another_mlp_is_refused():
     with pytest.raises(
         BackendUnavailableError, match=r"the choice is for hidden_size 16, .* this MLP has hidden_size 32"
     ):
-        GatedMLP(replace(SPEC, hidden_size=32), backend="auto", choice=a_choice())
-    mlp = GatedMLP(SPEC, backend="auto", choice=a_choice()).half()
+        GatedMLP(replace(SPEC, hidden_size=32), backend=Auto(a_choice()))
+    mlp = GatedMLP(SPEC, backend=Auto(a_choice())).half()
     with pytest.raises(BackendUnavailableError, match=r"this MLP has .* float16"):
         mlp(torch.randn(1, 16).half())
 
@@ -202,14 +203,59 @@ def test_another_mlp_is_refused():
 def test_a_backend_of_the_choice_that_refuses(recorders):
     name = f"{recorders}:Refuses"
     with pytest.raises(BackendUnavailableError, match="which the choice names: only on Tuesdays"):
-        GatedMLP(SPEC, backend="auto", choice=a_choice(part(name), backends=[name]))
+        GatedMLP(SPEC, backend=Auto(a_choice(part(name), backends=[name])))
     with pytest.raises(BackendUnavailableError, match="the choice names no backend"):
-        GatedMLP(SPEC, backend="auto", choice=replace(a_choice(), ranges=()))
+        GatedMLP(SPEC, backend=Auto(replace(a_choice(), ranges=())))
 
 
-def test_auto_and_a_choice_go_together():
-    with pytest.raises(UsageError, match=r"backend 'auto' needs choice=FILE, the choice\.json"):
-        GatedMLP(SPEC, backend="auto")
-    with pytest.raises(UsageError, match="choice= goes with backend 'auto', got backend 'eager'"):
-        GatedMLP(SPEC, choice=a_choice())
+# ---- by its name -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["auto", "auto:"])
+def test_auto_needs_a_file(named):
+    for refused in (lambda: GatedMLP(SPEC, backend=named), lambda: registry.check_name(named)):
+        with pytest.raises(UsageError, match=r"backend 'auto' needs a file .*, as in auto:choice\.json"):
+            refused()
     assert Auto(a_choice()).backends == ("eager",)
+
+
+def test_no_table_has_it_unasked():
+    assert not [name for name in registry.names() if name.startswith("auto")]
+
+
+def test_it_is_found_by_name_like_any_other(tmp_path):
+    name = f"auto:{tmp_path / 'choice.json'}"
+    choice.save(a_choice(part("eager")), tmp_path / "choice.json")
+    assert registry.check_name(name) == name
+    made = registry.load(name)
+    assert (made.name, made.backends) == ("auto", ("eager",))
+    assert provenance.installed(name) == {"mlpfusion": provenance.version("mlpfusion")}
+
+
+def test_the_file_is_read_once(tmp_path):
+    path = tmp_path / "choice.json"
+    choice.save(a_choice(part("eager")), path)
+    mlp = GatedMLP(SPEC, backend=f"auto:{path}")
+    path.unlink()
+    with torch.no_grad():
+        for other in (mlp.to(torch.float32), copy.deepcopy(mlp), pickle.loads(pickle.dumps(mlp))):
+            assert other(torch.randn(2, 16)).shape == (2, 16)
+            assert other.backend == "auto"
+
+
+def test_a_profile_has_it_as_a_row(tmp_path):
+    path = tmp_path / "choice.json"
+    choice.save(a_choice(part("eager")), path)
+    made = profile(Workload(spec=SPEC, batch=1, seq=4), backends=["eager", f"auto:{path}"], device="cpu", rounds=2)
+    assert [(row.backend, row.status) for row in made.rows] == [("eager", "ok"), (f"auto:{path}", "ok")]
+
+
+@pytest.mark.parametrize("text", [None, "{}", "[]", ""])
+def test_a_profile_of_no_choice_is_refused_at_once(tmp_path, capsys, text):
+    path = tmp_path / "choice.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    assert main(["profile", "--backends", f"auto:{path}", "--device", "cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert repr(str(path)) in err

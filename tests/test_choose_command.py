@@ -72,7 +72,7 @@ def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, cap
     made = choice.load(path)
     assert (made.spec, made.tp, made.clock) == (replace(SPEC, intermediate_size=32), 2, "wall_us")
     assert [(each.backend, each.first, each.last) for each in made.ranges] == [("eager", 1, None)]
-    mlp, x = GatedMLP(made.spec, backend="auto", choice=path), torch.randn(3, 16)
+    mlp, x = GatedMLP(made.spec, backend=f"auto:{path}"), torch.randn(3, 16)
     with torch.no_grad():
         assert torch.equal(mlp(x), copy.deepcopy(mlp).set_backend("eager")(x))
     assert cli(monkeypatch, *asked, "--format", "csv") == 0

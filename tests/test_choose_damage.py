@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mlpfusion import GatedMLP
+from mlpfusion.backends.auto import Auto
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.models import known
 from mlpfusion.stages.choose import rows, run
@@ -91,7 +92,7 @@ def said_of(tmp_path, change):
     path = tmp_path / "choice.json"
     path.write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises((UsageError, BackendUnavailableError)) as caught:
-        GatedMLP(SPEC, backend="auto", choice=path)
+        GatedMLP(SPEC, backend=f"auto:{path}")
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
 
@@ -129,7 +130,7 @@ def test_a_backend_that_is_not_known_is_named_with_the_file(tmp_path):
 
 @pytest.mark.parametrize("trains", [False, True])
 def test_it_goes_by_the_parameters_that_are_there_now(trains):
-    mlp = GatedMLP(SPEC, backend="auto", choice=a_choice(part("eager"))).requires_grad_(not trains)
+    mlp = GatedMLP(SPEC, backend=Auto(a_choice(part("eager")))).requires_grad_(not trains)
     for layer in mlp.projections.values():
         layer.weight = torch.nn.Parameter(layer.weight.detach(), requires_grad=trains)
     if trains:

@@ -23,6 +23,7 @@ from mlpfusion.models.swap import swap
 from mlpfusion.records.proof import Proof
 from mlpfusion.report.proof import render
 from mlpfusion.stages.prove import compare
+from mlpfusion.stages.prove.run import prove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ class Backend:
 @pytest.fixture(scope="module")
 def proof() -> Proof:
     with swap(build("gemma"), "triton") as handle:
-        return handle.prove(inputs("gemma"))
+        return prove(handle, inputs("gemma"))
 
 
 def test_a_right_swap_holds(proof: Proof) -> None:
@@ -83,7 +84,7 @@ def test_it_is_json_both_ways_and_text_in_two_forms(proof: Proof) -> None:
 
 def test_the_same_bits_have_no_difference() -> None:
     with swap(build("llama"), "eager") as handle:
-        proof = handle.prove(inputs("llama"), rounds=6)
+        proof = prove(handle, inputs("llama"), rounds=6)
     assert proof.logits.difference.max_error == 0
     assert proof.logits.kl_mean == 0
     assert proof.gradients is not None
@@ -109,7 +110,7 @@ def test_the_same_bits_have_no_difference() -> None:
 )
 def test_a_wrong_backend_fails_by_the_part_that_is_wrong(wrong: Any, what: str) -> None:
     with swap(build("gemma"), Backend(wrong), where="*.1.mlp") as handle:
-        proof = handle.prove(inputs("gemma"), rounds=0, trace=False)
+        proof = prove(handle, inputs("gemma"), rounds=0, trace=False)
     assert not proof.holds, what
     failed = " ".join(proof.failures)
     assert ("model.layers.1.mlp: " in failed) == (what != "a lost gradient")
@@ -120,7 +121,7 @@ def test_a_wrong_backend_fails_by_the_part_that_is_wrong(wrong: Any, what: str) 
 
 def test_nan_is_a_failure() -> None:
     with swap(build("gemma"), Backend(lambda gate, up: gate * math.nan)) as handle:
-        proof = handle.prove(inputs("gemma"), rounds=0, trace=False)
+        proof = prove(handle, inputs("gemma"), rounds=0, trace=False)
     assert len(proof.failures) == 5
     assert any("not the same parameters get one" in each for each in proof.failures)
     assert proof.logits.difference.max_error is None
@@ -130,7 +131,7 @@ def test_nan_is_a_failure() -> None:
 def test_a_backend_that_does_not_run_is_seen_in_the_trace() -> None:
     honest = Backend(lambda gate, up: functional.gelu(gate, approximate="tanh") * up)
     with swap(build("gemma"), honest) as handle:
-        assert handle.prove(inputs("gemma"), rounds=0, fp64=False).failures == (
+        assert prove(handle, inputs("gemma"), rounds=0, fp64=False).failures == (
             "kernels: the trace shows the same ones with 'mine' as before",
         )
 
@@ -142,7 +143,7 @@ def test_a_backend_for_inference_has_no_gradients() -> None:
         return functional.gelu(gate, approximate="tanh").mul_(up)
 
     with swap(build("gemma"), Backend(act_mul)) as handle:
-        proof = handle.prove(inputs("gemma"), rounds=0, trace=False)
+        proof = prove(handle, inputs("gemma"), rounds=0, trace=False)
     assert proof.gradients is None
     assert proof.reasons["gradients"] == "it is for inference"
     assert proof.logits.accuracy is not None
@@ -155,7 +156,7 @@ def test_it_leaves_the_model_as_it_was() -> None:
     model.lm_head.weight.grad = torch.ones_like(model.lm_head.weight)
     handle = swap(model, "triton")
     classes = [type(module) for module in model.modules()]
-    handle.prove(inputs("phi3"), fp64=False)
+    prove(handle, inputs("phi3"), fp64=False)
     assert [type(module) for module in model.modules()] == classes
     assert model.training
     assert sum(len(module._forward_pre_hooks) for module in model.modules()) == hooks
@@ -166,7 +167,7 @@ def test_it_leaves_the_model_as_it_was() -> None:
 
 def test_without_fp64_of_the_model_each_mlp_is_judged() -> None:
     with swap(build("gemma"), Backend(lambda gate, up: functional.gelu(gate) * up)) as handle:
-        proof = handle.prove(inputs("gemma"), rounds=0, fp64=False, trace=False)
+        proof = prove(handle, inputs("gemma"), rounds=0, fp64=False, trace=False)
     assert proof.reasons["fp64"] == "not requested"
     assert proof.logits.accuracy is None
     assert len(proof.failures) == 2
@@ -183,7 +184,7 @@ def test_a_model_of_one_tensor_is_called_by_position() -> None:
             return y
 
     with swap(Block(), "eager") as handle:
-        proof = handle.prove(torch.randn(2, 5, 16), rounds=6, mode="training", trace=False)
+        proof = prove(handle, torch.randn(2, 5, 16), rounds=6, mode="training", trace=False)
     assert proof.holds
     assert proof.mode == "training"
     assert proof.speed is not None
@@ -192,12 +193,12 @@ def test_a_model_of_one_tensor_is_called_by_position() -> None:
 def test_bad_arguments() -> None:
     handle = swap(build("llama"), "eager")
     with pytest.raises(UsageError, match="unknown mode 'fast'"):
-        handle.prove(inputs("llama"), mode="fast")
+        prove(handle, inputs("llama"), mode="fast")
     with pytest.raises(UsageError, match="rounds must be"):
-        handle.prove(inputs("llama"), rounds=-1)
+        prove(handle, inputs("llama"), rounds=-1)
     handle.restore()
     with pytest.raises(UsageError, match="it was restored"):
-        handle.prove(inputs("llama"))
+        prove(handle, inputs("llama"))
 
 
 # ---- comparing tensors -----------------------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ import pytest
 import torch
 from torch import nn
 
+from mlpfusion.backends.auto import Auto
 from mlpfusion.cli import main
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.models.swap import swap
 from mlpfusion.spec import MLPSpec
+from mlpfusion.stages.prove.run import prove
 
 pytest.importorskip("transformers")
 SIZES: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("tiny_models.py")))["SIZES"]
@@ -88,20 +90,20 @@ def test_inputs_that_do_not_fit_and_bad_rounds(saved: Path, capsys: Any) -> None
 def test_a_model_that_does_not_run_as_it_was() -> None:
     handle = swap(nn.Sequential(Plain(), nn.Linear(5, 5)), "eager")
     with pytest.raises(UsageError, match=r"the model does not run on these inputs: RuntimeError: .*mat1 and mat2"):
-        handle.prove(torch.randn(2, 32))
+        prove(handle, torch.randn(2, 32))
 
 
 @pytest.mark.parametrize("given", [None, [1], "ids"])
 def test_inputs_of_a_wrong_kind(given: Any) -> None:
     with swap(Plain(), "eager") as handle, pytest.raises(UsageError, match="inputs must be a tensor or keyword arg"):
-        handle.prove(given)
+        prove(handle, given)
 
 
 def test_each_part_stays_in_its_mode() -> None:
     model = nn.Sequential(Plain(), nn.Dropout(0.5)).train()
     model[1].eval()
     with swap(model, "eager") as handle:
-        handle.prove(torch.randn(2, 32), rounds=0, trace=False)
+        prove(handle, torch.randn(2, 32), rounds=0, trace=False)
     assert [module.training for module in model] == [True, False]
 
 
@@ -109,8 +111,8 @@ def test_a_choice_of_eager_may_run_the_same_kernels() -> None:
     made = runpy.run_path(str(Path(__file__).with_name("choices_made.py")))
     spec = MLPSpec(hidden_size=32, intermediate_size=48, activation="silu", dtype="float32")
     ranges = made["part"]("eager"), made["part"]("eager", mode="training")
-    with swap(Plain(), choice=made["a_choice"](*ranges, spec=spec)) as handle:
-        proof = handle.prove(torch.randn(2, 32), rounds=0)
+    with swap(Plain(), Auto(made["a_choice"](*ranges, spec=spec))) as handle:
+        proof = prove(handle, torch.randn(2, 32), rounds=0)
     assert proof.kernels
     assert proof.holds, proof.failures
 
@@ -132,4 +134,4 @@ def test_no_memory_is_one_line() -> None:
         swap(Plain(), Greedy()) as handle,
         pytest.raises(MlpfusionError, match="too little memory for the proof: CUDA"),
     ):
-        handle.prove(torch.randn(2, 32))
+        prove(handle, torch.randn(2, 32))

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from mlpfusion import UsageError, restore, swap
+from mlpfusion.stages.prove.run import prove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +137,7 @@ def test_a_handle_knows_of_it() -> None:
             assert kinds(model) == own
         assert type(model[0]) is Plain is not type(model[1])
         with pytest.raises(UsageError, match="1 of the handle's 2 modules are not swapped now: it was restored"):
-            handle.prove(x)
+            prove(handle, x)
         restore(model)
         assert handle.modules == []
         with handle.skipped():

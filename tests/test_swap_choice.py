@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mlpfusion import backend as registry
+from mlpfusion.backends.auto import Auto
 from mlpfusion.errors import NothingSwappedError, UsageError
 from mlpfusion.models.swap import swap
 from mlpfusion.spec import MODES, MLPSpec
@@ -39,7 +40,7 @@ def chosen(*backends: str) -> Choice:
 
 def refusal(model: Any, choice: Any) -> str:
     with pytest.raises(NothingSwappedError) as raised:
-        swap(model, choice=choice)
+        swap(model, choice if isinstance(choice, str) else Auto(choice))
     return str(raised.value)
 
 
@@ -48,21 +49,21 @@ def test_a_choice_says_which_backend_runs_how_many_tokens(tmp_path: Path) -> Non
     few, many = torch.randn(3, 32), torch.randn(9, 32)
     expected = model(few), model(many)
     choice_storage.save(chosen("eager", "triton"), file)
-    for options in ({"choice": file}, {"backend": "auto", "choice": chosen("eager", "triton")}):
-        with swap(model, **options) as handle:  # type: ignore[arg-type]
+    for backend in (f"auto:{file}", Auto(chosen("eager", "triton"))):
+        with swap(model, backend) as handle:
             assert handle.swapped[0].backend == "auto"
             assert torch.equal(model(few), expected[0])
             torch.testing.assert_close(model(many), expected[1])
-    assert "the choice is for hidden_size 32" in refusal(Plain(64, 48), file)
-    with pytest.raises(UsageError, match="needs choice=FILE"):
-        swap(model)
+    assert "the choice is for hidden_size 32" in refusal(Plain(64, 48), f"auto:{file}")
+    with pytest.raises(UsageError, match="backend 'auto' needs a file"):
+        swap(model, "auto")
 
 
 def test_backends_are_looked_for_once_for_all_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     looked, load = [], registry.load
     monkeypatch.setattr(registry, "load", lambda name: looked.append(name) or load(name))
     model = torch.nn.Sequential(*(Plain() for _ in range(3)))
-    with swap(model, choice=chosen("eager", "triton")):
+    with swap(model, Auto(chosen("eager", "triton"))):
         model.to(torch.float32)
     assert looked == ["eager", "triton"]
 
@@ -70,6 +71,6 @@ def test_backends_are_looked_for_once_for_all_modules(monkeypatch: pytest.Monkey
 def test_a_choice_runs_gate_and_up_in_one_layer_if_all_its_backends_do() -> None:
     model = build("phi3")
     before = logits(model, "phi3")
-    with swap(model, choice=chosen("eager", "triton")):
+    with swap(model, Auto(chosen("eager", "triton"))):
         torch.testing.assert_close(logits(model, "phi3"), before)
     assert "takes gate and up as two layers" in refusal(model, chosen("eager", "liger"))

@@ -199,6 +199,3 @@ def test_arguments_of_a_wrong_kind_are_one_line() -> None:
     for where in (3, ["a"]):
         with pytest.raises(UsageError, match="where must be a pattern or a function"):
             swap(Plain(), "eager", where=where)  # type: ignore[arg-type]
-    for choice in (3, {}):
-        with pytest.raises(UsageError, match="choice must be a choice or the path of one, got"):
-            swap(Plain(), choice=choice)  # type: ignore[arg-type]

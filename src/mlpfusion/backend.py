@@ -36,6 +36,9 @@ BUILT_IN: Final = (
     "quack",
 )
 
+# Built in as well, but of a file that its name ends with, `auto:choices/x.json`; `names` leaves them out.
+OF_A_FILE: Final = ("auto",)
+
 
 class GatedLayers(Protocol):
     """What `bind` gets: the layers of a gated MLP and what it computes; `GatedMLP` is one.
@@ -88,12 +91,12 @@ class Backend(Protocol):
 
 def names() -> list[str]:
     """Every registered backend: the built-in ones in table order, then third parties by name."""
-    found = {point.name for point in metadata.entry_points(group=GROUP)}
+    found = {point.name for point in metadata.entry_points(group=GROUP)} - set(OF_A_FILE)
     return [name for name in BUILT_IN if name in found] + sorted(found - set(BUILT_IN))
 
 
 def check_name(name: str) -> str:
-    """`name` if it can be loaded (registered, or `file.py:Class` with an existing file), else a `UsageError`."""
+    """`name` if it can be loaded (registered, `file.py:Class`, or `auto:FILE` of a choice), else a `UsageError`."""
     if _is_loose(name):
         path = Path(name.rpartition(":")[0])
         if not _is_text(name):
@@ -101,19 +104,42 @@ def check_name(name: str) -> str:
         if not path.is_file():
             raise UsageError(f"backend file {str(path)!r} does not exist")
         return name
+    if of_a_file(name):
+        _of_a_file(name)
+        return name
     known = names()
     if name not in known:
-        raise UnknownBackendError(f"unknown backend {name!r}; known: {', '.join(known)} (or ./file.py:Class)")
+        raise UnknownBackendError(
+            f"unknown backend {name!r}; known: {', '.join(known)} (or ./file.py:Class, or auto:choice.json)"
+        )
     return name
 
 
+def of_a_file(name: str) -> bool:
+    """Whether a name is that of a backend of a file, whether or not it names one."""
+    return name.partition(":")[0] in OF_A_FILE
+
+
+def held(backend: str | Backend) -> str | Backend:
+    """A backend as a module keeps it: its name, or the backend itself if it is of a file, which is read now."""
+    return load(backend) if isinstance(backend, str) and of_a_file(backend) else backend
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a backend is one of ours, so that its class says what stands behind it."""
+    return name in BUILT_IN or of_a_file(name)
+
+
 def load(name: str) -> Backend:
-    """The backend called `name`: a registered one, or the class in a loose file, `./mine.py:Mine`.
+    """The backend called `name`: a registered one, one of a file, or the class in a loose file, `./mine.py:Mine`.
 
     Raises:
         UnknownBackendError: nothing has this name.
+        UsageError: the file of `auto:FILE` is missing, or holds no choice.
         BackendUnavailableError: it exists but cannot be imported, or is no backend; the reason says which.
     """
+    if of_a_file(name):
+        return _of_a_file(name)
     check_name(name)
     try:
         made: object = _load_loose(name)() if _is_loose(name) else points(name)[0].load()()
@@ -143,6 +169,19 @@ def not_captured(error: RuntimeError) -> str:
     return f"capturing a CUDA graph failed: {first_line(inside if isinstance(inside, RuntimeError) else error)}"
 
 
+def _of_a_file(name: str) -> Backend:
+    registered, _, file = name.partition(":")
+    if not file:
+        raise UsageError(
+            f"backend {registered!r} needs a file that `mlpfusion choose` wrote, as in {registered}:choice.json"
+        )
+    found = points(registered)
+    if not found:
+        raise BackendUnavailableError(name, "mlpfusion was installed without it; install it again")
+    made: Backend = found[0].load()(file)
+    return made
+
+
 def _is_loose(name: str) -> bool:
     path, separator, _ = name.rpartition(":")
     return bool(separator) and path.endswith(".py")
@@ -155,9 +194,9 @@ def _is_text(name: str) -> bool:
 
 def points(name: str) -> list[metadata.EntryPoint]:
     """The entry points of a name, best first. Another package cannot take the name of a built-in backend."""
-    found = list(metadata.entry_points(group=GROUP, name=name))
+    found = list(metadata.entry_points(group=GROUP, name=name.partition(":")[0] if of_a_file(name) else name))
     own = [point for point in found if point.dist is not None and point.dist.name == "mlpfusion"]
-    return own if name in BUILT_IN and own else found
+    return own if is_built_in(name) and own else found
 
 
 def _load_loose(name: str) -> type:

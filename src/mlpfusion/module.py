@@ -13,10 +13,7 @@ from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.spec import DTYPES, Activation, MLPSpec, parse_activation
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
-
-    from mlpfusion.records.choice import Choice
 
 
 # What a bound callable refers to: a change of one of these binds again.
@@ -37,10 +34,9 @@ class GatedMLP(nn.Module):
         spec: MLPSpec,
         *,
         backend: str | registry.Backend = "eager",
-        choice: Choice | str | os.PathLike[str] | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        """Random weights as `nn.Linear` makes them; `backend` and `choice` are as of `set_backend`."""
+        """Random weights as `nn.Linear` makes them; `backend` is as of `set_backend`."""
         super().__init__()
         dtype: torch.dtype = getattr(torch, spec.dtype)
         d, h = spec.hidden_size, spec.intermediate_size
@@ -49,7 +45,7 @@ class GatedMLP(nn.Module):
         self.gate_proj = nn.Linear(d, h, bias=spec.bias, device=device, dtype=dtype)
         self.up_proj = nn.Linear(d, h, bias=spec.bias, device=device, dtype=dtype)
         self.down_proj = nn.Linear(h, d, bias=spec.bias, device=device, dtype=dtype)
-        self.set_backend(backend, choice=choice)
+        self.set_backend(backend)
 
     @classmethod
     def around(
@@ -88,24 +84,19 @@ class GatedMLP(nn.Module):
         """The name of the backend that runs this module."""
         return self._backend if isinstance(self._backend, str) else self._backend.name
 
-    def set_backend(
-        self, backend: str | registry.Backend, *, choice: Choice | str | os.PathLike[str] | None = None
-    ) -> GatedMLP:
+    def set_backend(self, backend: str | registry.Backend) -> GatedMLP:
         """Run this module by another backend from now on; returns the module.
 
-        With "auto" each call goes to the backend that `choice` names for its number of tokens: a choice, or the file
-        that `mlpfusion choose` wrote.
+        With "auto:FILE" each call goes to the backend that the file of a choice, which `mlpfusion choose` wrote, names
+        for its number of tokens. The file is read now and not again.
 
         Raises:
             UnknownBackendError: no backend has this name.
-            UsageError: "auto" without a choice, or a choice that cannot be read.
+            UsageError: there is no such file, or no choice in it.
             BackendUnavailableError: it cannot run this module here. The previous backend then stays.
         """
-        if choice is not None or backend == "auto":
-            from mlpfusion.backends import auto
-
-            backend = auto.of(backend, choice)
         check_backend(backend)
+        backend = registry.held(backend)
         bound = self._bind(backend)
         # Not through nn.Module.__setattr__: a backend may bind a module, which must not enter the state_dict.
         object.__setattr__(self, "_call", bound)

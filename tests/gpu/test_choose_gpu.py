@@ -7,6 +7,7 @@ import torch
 from msgspec.structs import replace
 
 from mlpfusion import GatedMLP, MLPSpec
+from mlpfusion.backends.auto import Auto
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.stages.choose import run
 from mlpfusion.storage import choice as choice_storage
@@ -38,7 +39,7 @@ def test_a_module_runs_by_it_and_is_right(made):
     eager = GatedMLP(SPEC, device="cuda")
     mlp = GatedMLP(SPEC, device="cuda")
     mlp.load_state_dict(eager.state_dict())
-    mlp.set_backend("auto", choice=path)
+    mlp.set_backend(f"auto:{path}")
     with torch.no_grad():
         for tokens in (*TOKENS, 17, 700, 9000):
             x = torch.randn(tokens, SPEC.hidden_size, device="cuda", dtype=torch.bfloat16)
@@ -56,7 +57,7 @@ def test_every_backend_can_be_bound_beside_the_others(made):
     with torch.no_grad():
         x = torch.randn(len(BACKENDS) * 100, SPEC.hidden_size, device="cuda", dtype=torch.bfloat16)
         expected = {rows: mlp(x[:rows]) for rows in range(50, len(x), 100)}
-        mlp.set_backend("auto", choice=replace(choice, ranges=parts))
+        mlp.set_backend(Auto(replace(choice, ranges=parts)))
         for rows, y in expected.items():
             torch.testing.assert_close(mlp(x[:rows]), y, rtol=2e-2, atol=2e-2)
 
@@ -64,4 +65,4 @@ def test_every_backend_can_be_bound_beside_the_others(made):
 def test_it_is_refused_on_the_cpu(made):
     _, path = made
     with pytest.raises(BackendUnavailableError, match="measured elsewhere"):
-        GatedMLP(SPEC, backend="auto", choice=path)
+        GatedMLP(SPEC, backend=f"auto:{path}")

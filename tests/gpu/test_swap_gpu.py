@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mlpfusion.models.swap import swap
+from mlpfusion.stages.prove.run import prove
 
 pytest.importorskip("transformers")
 TINY_MODELS = runpy.run_path(str(Path(__file__).parents[1] / "tiny_models.py"))
@@ -27,7 +28,7 @@ def made(family: str, dtype: torch.dtype = torch.bfloat16) -> Any:
 def test_a_proof_holds_and_the_trace_shows_our_kernels(family: str, backend: str) -> None:
     model, given = made(family)
     with swap(model, backend) as handle:
-        proof = handle.prove(given, rounds=20)
+        proof = prove(handle, given, rounds=20)
     assert proof.holds, proof.failures
     assert proof.speed is not None
     assert proof.speed.clock == "event_us"
@@ -42,7 +43,7 @@ def test_a_proof_holds_and_the_trace_shows_our_kernels(family: str, backend: str
 def test_training_is_timed_and_goes_the_same_way() -> None:
     model, given = made("gemma")
     with swap(model, "fused") as handle:
-        proof = handle.prove(given, rounds=6, mode="training")
+        proof = prove(handle, given, rounds=6, mode="training")
     assert proof.holds, proof.failures
     assert proof.gradients is not None
     assert proof.speed is not None
@@ -51,7 +52,7 @@ def test_training_is_timed_and_goes_the_same_way() -> None:
 def test_a_graph_backend_is_for_inference() -> None:
     model, given = made("llama")
     with swap(model, "fused-graph") as handle:
-        proof = handle.prove(given, rounds=6)
+        proof = prove(handle, given, rounds=6)
     assert proof.holds, proof.failures
     assert proof.gradients is None
     assert "for inference" in proof.reasons["gradients"]

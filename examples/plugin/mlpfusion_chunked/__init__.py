@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from mlpfusion import Device, GatedMLP, MLPSpec
+    from mlpfusion import MLPSpec
+    from mlpfusion.backend import GatedLayers
+    from mlpfusion.device import Device
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
@@ -34,7 +36,7 @@ class Chunked:
             return f"activation {spec.activation!r} is not written; valid: {', '.join(_ACTIVATIONS)}"
         return None
 
-    def bind(self, mlp: GatedMLP) -> Callable[[Tensor], Tensor]:
+    def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """What is done once is done here; what the returned function does is what gets measured."""
         act = _ACTIVATIONS[mlp.activation]
 

@@ -1,20 +1,20 @@
-"""`auto`: runs each call on the backend that a choice file names for its token count."""
+"""`auto:FILE`: runs each call on the backend that a choice file names for its token count."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from mlpfusion import backend as registry
 from mlpfusion.environment import conditions, provenance
-from mlpfusion.errors import BackendUnavailableError, UsageError
+from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.records.choice import Choice
 from mlpfusion.spec import MODES
 from mlpfusion.storage import choice as choice_storage
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
@@ -113,21 +113,6 @@ class Auto:
             raise _unmeasured(self.choice.ranges, tokens, "training" if trains else "inference")
 
         return forward
-
-
-def of(backend: object, choice: Choice | str | os.PathLike[str] | None) -> Auto:
-    """The backend that `backend="auto"` and `choice=...` ask for.
-
-    Raises:
-        UsageError: one of them without the other.
-    """
-    if backend != NAME:
-        raise UsageError(f"choice= goes with backend {NAME!r}, got backend {backend!r}")
-    if choice is not None and not isinstance(choice, Choice | str | os.PathLike):
-        raise UsageError(f"choice must be a choice or the path of one, got {choice!r}")
-    if choice is None:
-        raise UsageError(f"backend {NAME!r} needs choice=FILE, the choice.json that `mlpfusion choose` wrote")
-    return Auto(choice)
 
 
 def _trains(module: nn.Module) -> bool:

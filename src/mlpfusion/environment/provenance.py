@@ -36,7 +36,7 @@ def installed(name: str) -> Versions:
         return {name: digest([path]) if path.is_file() else None}
     points = registry.points(name)
     owners = {_canonical(point.dist.name): point.dist.version for point in points if point.dist is not None}
-    if name in registry.BUILT_IN:
+    if registry.is_built_in(name):
         return {**owners, **_declared(points[0].load() if points else None, name)}
     required = {each: version(each) for owner in owners for each in _required(owner) - _APART}
     found = {each: there for each, there in required.items() if there is not None}  # a marker may have left one out
@@ -54,7 +54,7 @@ def ran(name: str, made: object, before: Set[str]) -> Versions:
         MeasurementError: its `distributions` or `loaded` is none.
     """
     found = {**installed(name), **of_object(made, name)}
-    if name in registry.BUILT_IN:
+    if registry.is_built_in(name):
         return found
     covered = _closure([*found, OURS])
     imported = [each for key, each in sys.modules.copy().items() if key not in before]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from torch import nn
 
 from mlpfusion import backend as registry
-from mlpfusion.backends import auto
 from mlpfusion.backends.bypass import not_plain
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, NothingSwappedError, UsageError
 from mlpfusion.models.find import Found, Refused, probe
@@ -18,13 +17,8 @@ from mlpfusion.models.swapped import FOUND, OTHERS, VIEW, Swapped, left_out, oth
 from mlpfusion.module import GatedMLP, PackedGatedMLP, check_backend
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from torch import Tensor
-
-    from mlpfusion.records.choice import Choice
-    from mlpfusion.records.proof import Proof
     from mlpfusion.spec import MLPSpec
 
 _SHOWN: Final = 3  # refusals that the message of an error spells out
@@ -118,12 +112,6 @@ class Handle:
     def __repr__(self) -> str:
         return f"<{len(self.swapped)} modules swapped, {len(self.refused)} refused>"
 
-    def prove(self, inputs: Mapping[str, Any] | Tensor, **options: Any) -> Proof:
-        """What the swap changed for these inputs, in numbers, time, memory and kernels; see `models.prove.prove`."""
-        from mlpfusion.stages.prove.run import prove
-
-        return prove(self, inputs, **options)
-
     @property
     def backend(self) -> str | registry.Backend:
         """What runs the modules that are still swapped: a name, or the backend that was given as it is."""
@@ -155,32 +143,30 @@ class Handle:
 
 def swap(
     model: nn.Module,
-    backend: str | registry.Backend = auto.NAME,
+    backend: str | registry.Backend,
     *,
-    choice: Choice | str | os.PathLike[str] | None = None,
     where: str | Callable[[str, nn.Module], bool] | None = None,
 ) -> Handle:
     """Run every gated MLP of `model` by `backend`, in place; each is judged for itself, by what its forward computes.
 
     Modules, parameters, their names, hooks, devices and dtypes stay what they are; only the forward changes. `where`
-    limits it to some modules: a pattern for names (`model.layers.1?.*`), or a function of name and module. With "auto"
-    each call goes to the backend that `choice`, or the file that `mlpfusion choose` wrote, names for its tokens.
+    limits it to some modules: a pattern for names (`model.layers.1?.*`), or a function of name and module. With
+    "auto:FILE" each call goes to the backend that the choice in this file names for its number of tokens.
 
     Returns:
         A handle that tells what was swapped, what was refused and why, and restores.
 
     Raises:
         UnknownBackendError: no backend has this name.
-        UsageError: a bad argument, "auto" without a choice, or a choice that cannot be read.
+        UsageError: a bad argument, or a choice that cannot be read.
         NothingSwappedError: no module was swapped; the message gives the reasons.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"model must be a torch.nn.Module, got a {type(model).__name__}")
-    if choice is not None or backend == auto.NAME:
-        backend = auto.of(backend, choice)
     check_backend(backend)
     if not (where is None or isinstance(where, str) or callable(where)):
         raise UsageError(f"where must be a pattern or a function of name and module, got {where!r}")
+    backend = registry.held(backend)
     made = registry.load(backend) if isinstance(backend, str) else backend
     taken: list[_Taken] = []
     refused: list[RefusedModule] = []
