@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from mlpfusion import trace
 from mlpfusion.device import Device
 from mlpfusion.records.profile import Clock
+from mlpfusion.trace.analysis.summary import read
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -51,7 +51,7 @@ def recorded(bench: Any) -> Any:
     rungs = bench("article_rungs")
     found = []
     for name in rungs.BACKENDS:
-        reading = trace.read(DATA / f"h200_{name}.json.gz")
+        reading = read(DATA / f"h200_{name}.json.gz")
         found.append(rungs.Rung(name=f"mlp.{name}", reading=reading, clocks={"event_us": clock(200.0)}))
     others = ("small", "large", "linear", "batched")
     ways = ("eager", "compile", "cold", "cudagraphs")
@@ -154,7 +154,7 @@ def made(bench: Any, folder: Path, name: str, step: Any, first: float = 1.0, hos
         step(line, 2000.0 * index, 20.0 + index % 3)
     line.entries[0]["dur"] *= first
     rungs = bench("article_rungs")
-    reading = trace.read(line.write(folder, f"{name}.json"))
+    reading = read(line.write(folder, f"{name}.json"))
     feet = [(AMPERE, 238, 98304), (ADD, 32, 0)]
     footprints = tuple(
         rungs.Footprint(kernel=k, registers=r, shared_bytes=s, grid=(64,), block=(256,)) for k, r, s in feet
@@ -232,7 +232,7 @@ def test_the_ladder_on_a_cpu(tmp_path: Path) -> None:
     table = out.with_suffix(".md").read_text()
     assert all(one["says"] in table for one in found.values())
     assert str(tmp_path) not in out.read_text() + table
-    reading = trace.read(tmp_path / "traces" / "mlp.eager.trace.json.gz")
+    reading = read(tmp_path / "traces" / "mlp.eager.trace.json.gz")
     assert reading.call.count == 20
 
 

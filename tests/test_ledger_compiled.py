@@ -14,9 +14,10 @@ from torch._dynamo.utils import counters
 from torch._inductor import config
 from torch._inductor.utils import fresh_cache
 
-from mlpfusion import backend, reference, trace
+from mlpfusion import backend, reference
 from mlpfusion.backends.eager import forward_of
 from mlpfusion.measure import tracer
+from mlpfusion.trace.analysis.sequence import analyse_work
 from mlpfusion.trace.read import kineto
 from mlpfusion.traffic.alignment import align
 from mlpfusion.traffic.recording import collect, inductor_kernels, operators
@@ -48,7 +49,7 @@ def bound(name, mode="inference", *, bias=False):
 def traced(step, tmp_path):
     path = tmp_path / "trace.json"
     tracer.record(step, path, calls=3, warmups=1, flush=None)
-    return trace.analyse_work(kineto.read(path), device="cpu")[1]
+    return analyse_work(kineto.read(path), device="cpu")[1]
 
 
 def assert_forward(found):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,34 +56,6 @@ def test_sessions_in_one_process_do_not_leak_into_each_other(tmp_path: Path) -> 
         found = read(mlpfusion.record(function, torch.ones(4), calls=4, out=tmp_path / f"{index}.json.gz"))
         assert [kernel.name for kernel in found.analysis.kernels] == [f"aten::{function.__name__}"]
         assert found.analysis.calls == 4
-
-
-def test_the_package_is_callable_and_stays_a_package(tmp_path: Path) -> None:
-    recording = """
-import sys
-from mlpfusion.trace.analysis.summary import read
-import mlpfusion.trace.read.kineto
-assert "torch" not in sys.modules
-import mlpfusion
-assert mlpfusion.trace.read is read and mlpfusion.trace is sys.modules["mlpfusion.trace"]
-import torch
-path = mlpfusion.trace(torch.sin, torch.ones(3), calls=2, out="a.json.gz")
-print(path, read(path).call.count)
-"""
-    lazily = """
-import sys
-import mlpfusion
-assert "mlpfusion.trace" not in sys.modules
-try:
-    mlpfusion.trace(3)
-except mlpfusion.UsageError as error:
-    print(error)
-"""
-    said = [
-        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-        for code in (recording, lazily)
-    ]
-    assert said == ["a.json.gz 2\n", "fn must be callable, got 3\n"]
 
 
 def test_what_is_raised_is_raised_and_nothing_is_written(tmp_path: Path) -> None:
