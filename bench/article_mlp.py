@@ -22,9 +22,9 @@ from article_facts import (
     counted,
     span,
 )
+from bytes_by_role import traffic
 
 from mlpfusion import units
-from mlpfusion.derived import traffic
 
 LINEAR: Final = "2 nn.Linear"
 MLP: Final = "2 GeGLU MLP"

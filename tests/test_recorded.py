@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.bench import bench
 
-from mlpfusion.derived import traffic
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.trace.analysis.kernels import analyse
 from mlpfusion.trace.read import kineto
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Analysis
+
+traffic = bench("bytes_by_role").traffic
 
 DATA = Path(__file__).parent / "data"
 ARTICLE = Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128)

@@ -9,8 +9,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from support.bench import bench
 
-from mlpfusion import backend, derived, device, reference
+from mlpfusion import backend, device, reference
 from mlpfusion.device import detect
 from mlpfusion.spec import MLPSpec
 from mlpfusion.stages.profile import run
@@ -58,7 +59,7 @@ def test_every_backend_makes_the_round_trips_it_is_built_for(article: Profile, n
 @pytest.mark.parametrize("name", ROLES_KNOWN)
 def test_the_ledger_derives_the_bytes_that_the_kernels_roles_imply(article: Profile, name: str) -> None:
     found = row(article, name)
-    by_roles = derived.traffic(article.workload, found.kernels).derived_bytes
+    by_roles = bench("bytes_by_role").traffic(article.workload, found.kernels).derived_bytes
     assert found.traffic.derived_bytes == by_roles
 
 

@@ -1,12 +1,14 @@
-"""Bytes derived from what each kernel does."""
+"""Bytes derived from what each kernel does, as `bench/bytes_by_role.py` does."""
 
 from __future__ import annotations
 
 import pytest
+from support.bench import bench
 
-from mlpfusion.derived import traffic
 from mlpfusion.records.profile import Decoded, Kernel
 from mlpfusion.spec import MLPSpec, Workload
+
+traffic = bench("bytes_by_role").traffic
 
 M, D, H = 8192, 768, 3072
 ARTICLE = Workload(spec=MLPSpec(hidden_size=D, intermediate_size=H), batch=64, seq=128)
