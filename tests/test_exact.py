@@ -9,7 +9,7 @@ import mpmath
 import pytest
 import torch
 
-from mlpfusion import exact
+from mlpfusion import reference
 from mlpfusion.spec import ACTIVATIONS
 from mlpfusion.stages.validate.judge import bounds
 
@@ -63,14 +63,14 @@ def gates() -> Tensor:
 def test_every_gate_value_is_right_to_twelve_digits(activation: Activation) -> None:
     g = gates()
     right = torch.tensor([by_digits(value, activation) for value in g.tolist()], dtype=torch.float64)
-    torch.testing.assert_close(exact.activate(g, activation), right, rtol=1e-12, atol=1e-300)
+    torch.testing.assert_close(reference.activate(g, activation), right, rtol=1e-12, atol=1e-300)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_seventh_derivative_is_right_to_eleven_digits(activation: Activation) -> None:
     kept = gates().flip(0)[::7]
     g = kept[kept != 0].requires_grad_()  # where that of ReLU may be anything from 0 to 1
-    (slope,) = torch.autograd.grad(exact.activate(g, activation).sum(), g)
+    (slope,) = torch.autograd.grad(reference.activate(g, activation).sum(), g)
     right = torch.tensor([slope_by_digits(value, activation) for value in g.tolist()], dtype=torch.float64)
     # A derivative crosses zero where it is a difference of two parts of size 0.1.
     torch.testing.assert_close(slope, right, rtol=1e-11, atol=1e-14)
@@ -79,7 +79,7 @@ def test_every_seventh_derivative_is_right_to_eleven_digits(activation: Activati
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_second_derivative_is_finite_everywhere(activation: Activation) -> None:
     g = gates().clone().requires_grad_()
-    (slope,) = torch.autograd.grad(exact.activate(g, activation).sum(), g, create_graph=True)
+    (slope,) = torch.autograd.grad(reference.activate(g, activation).sum(), g, create_graph=True)
     if activation != "relu":  # whose slope is a constant
         (again,) = torch.autograd.grad(slope.sum(), g)
         assert again.isfinite().all()
@@ -88,4 +88,4 @@ def test_a_second_derivative_is_finite_everywhere(activation: Activation) -> Non
 
 def test_a_reference_in_another_dtype_is_refused() -> None:
     with pytest.raises(ValueError, match=r"in torch\.float64, not in torch\.float32"):
-        exact.activate(torch.ones(2), "gelu")
+        reference.activate(torch.ones(2), "gelu")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlpfusion import exact
+from mlpfusion import reference
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.diagnose import diagnose, rounding_place
@@ -226,7 +226,7 @@ def test_sixteen_bits_tell_the_gelus_apart_but_not_every_constant(dtype: Dtype) 
 def test_where_it_rounds(dtype: Dtype) -> None:
     gate = bounds.every_value(dtype)
     up = torch.full_like(gate, 1.0 + bounds.EPS[dtype])
-    act = exact.activate(gate.double(), "gelu_tanh")
+    act = reference.activate(gate.double(), "gelu_tanh")
     once, twice = (act * up.double()).to(gate.dtype), (act.to(gate.dtype).double() * up.double()).to(gate.dtype)
     assert rounding_place(once, gate, up, "gelu_tanh", dtype).startswith("rounds once, at the end")
     assert rounding_place(twice, gate, up, "gelu_tanh", dtype).startswith("rounds after the activation")

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import rings
 
-from mlpfusion import exact
+from mlpfusion import reference
 from mlpfusion.report.validation import page
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.stages.validate.judge import bounds, excuses
@@ -159,7 +159,7 @@ def test_a_mlp_of_the_exact_gelu_is_named_although_rows_of_it_are_nan(dtype: Dty
 def test_a_wrong_value_that_eager_gets_right_is_no_function(value: float, dtype: Dtype, activation: Activation) -> None:
     gate = bounds.every_value(dtype)
     up = torch.ones_like(gate)
-    y = (exact.activate(gate.double(), activation) * up.double()).to(gate.dtype)
+    y = (reference.activate(gate.double(), activation) * up.double()).to(gate.dtype)
     assert diagnose(y, gate, up, activation, dtype) is None
     y[gate.double() > 1000] = value
     found = diagnose(y, gate, up, activation, dtype)

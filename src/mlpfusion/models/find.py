@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mlpfusion.exact import activate
+from mlpfusion.reference import activate
 from mlpfusion.spec import ACTIVATIONS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.quantities import Count, Error, Factor, PositiveTime, Share, Some, Time
+from mlpfusion.limits import Count, Error, Factor, PositiveTime, Share, Some, Time
 from mlpfusion.records.base import Record
 from mlpfusion.records.traffic import Ceilings, Intermediate, Role, ScheduledGraph, Step
 from mlpfusion.spec import Workload

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion.exact import activate
+from mlpfusion.reference import activate
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Activation, Dtype

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion.exact import A_TANH, activate
+from mlpfusion.reference import A_TANH, activate
 from mlpfusion.spec import ACTIVATIONS, Activation
 from mlpfusion.stages.validate.judge import bounds, excuses
 

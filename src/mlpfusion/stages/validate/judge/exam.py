@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.exact import activate
+from mlpfusion.reference import activate
 from mlpfusion.stages.validate.channel import Raised
 from mlpfusion.stages.validate.judge import bounds
 from mlpfusion.stages.validate.judge.sweeps import Sweeps, rows_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor
 
-from mlpfusion.exact import activate
+from mlpfusion.reference import activate
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
 from mlpfusion.stages.validate.judge.diagnose import NAMES, rounding_place
