@@ -4,7 +4,7 @@
 # make test-isa  run the test files that judge values as on a CPU without AVX-512: libraries compute others with it
 # make test-range  run the suite on the oldest and the newest torch of the range; hours, and some 5 GB of downloads each
 # make gpu-test  run the tests that need CUDA
-# make lint      ruff and mypy
+# make lint      ruff, mypy and import-linter
 # make docs      build the site of docs/ in build/site; a broken link is an error
 # make wheel     build both wheels, and unpack them to build/wheel for machines where nothing can be installed
 # make clean     remove what the above have made, results/ excepted
@@ -62,6 +62,7 @@ lint: $(DEV_READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy src kernels/torch-ext/mlpfusion_kernels $(wildcard bench/*.py)
+	$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()' --no-cache
 
 docs: $(DOCS_READY)
 	$(PY) -m zensical build --strict --clean $(ARGS)
