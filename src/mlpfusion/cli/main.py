@@ -1,4 +1,4 @@
-"""The command line: parses arguments, calls `api`, prints tables to stdout and progress to stderr."""
+"""The command line: parses arguments, calls the stages, prints tables to stdout and progress to stderr."""
 
 from __future__ import annotations
 
