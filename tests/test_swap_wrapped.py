@@ -93,7 +93,7 @@ def test_sharded_after_the_swap(backend: str, expected: list[Tensor]) -> None:
 def test_packed_weights_cannot_be_sharded_and_say_so() -> None:
     model = build("llama")
     swap(model, "packed")
-    with pytest.raises(BackendUnavailableError, match="no longer lie next to each other"):
+    with pytest.raises(BackendUnavailableError, match="no longer adjacent"):
         step(sharded(model))
 
 
