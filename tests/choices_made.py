@@ -58,7 +58,7 @@ def by_name(point):
 
 
 class Bench:
-    """Stands in for `api.profile`: writes its rows as that does, and can be interrupted after some of them."""
+    """Stands in for `profile`: writes its rows as that does, and can be interrupted after some of them."""
 
     def __init__(self, monkeypatch, stop_after=None):
         self.asked, self.stop_after = [], stop_after

@@ -37,7 +37,7 @@ def save_plan(plan: Plan, path: Path) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Choice:
-    """The choice in a file. Whether it holds here is another question: `holding.differences` has the answer.
+    """The choice in a file. Whether it holds here is another question: `conditions.differences` has the answer.
 
     Raises:
         UsageError: there is no such file, or it is no choice of this schema, or a damaged one.

@@ -42,7 +42,7 @@ LOCK_S: Final = 60.0
 
 
 class Bench(Protocol):
-    """What is measured for one question; `measure.tuner.Bench` on a GPU."""
+    """What is measured for one question; `stages.tune.measure.Bench` on a GPU."""
 
     card: Any  # as the kernels' package describes it
     candidates: list[Any]  # the shipped configuration first
