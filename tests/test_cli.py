@@ -17,6 +17,7 @@ from mlpfusion.cli import main
 from mlpfusion.device import Device
 from mlpfusion.records.profile import SCHEMA, Environment, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.stages import profile as profile_stage
 from mlpfusion.stages.profile import plan
 from mlpfusion.storage import results
 
@@ -66,10 +67,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return result(workload, *fake.rows)
 
     fake.profile, fake.default_workload = profile, lambda device: SMALL
-    import mlpfusion
-
     monkeypatch.setitem(sys.modules, "mlpfusion.stages.profile.run", fake)
-    monkeypatch.setattr(mlpfusion, "api", fake, raising=False)
+    monkeypatch.setattr(profile_stage, "run", fake, raising=False)
     monkeypatch.setattr("mlpfusion.device._cpu", lambda: CPU)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     return fake

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from mlpfusion.errors import UsageError
-from mlpfusion.limits import Count
+from mlpfusion.units import Count
 
 if TYPE_CHECKING:
     import torch

@@ -1,12 +1,10 @@
-"""The valid range of every number that a caller may pass or a file may hold."""
+"""The valid range of every number that a caller may pass, for the command line and the Python functions."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from mlpfusion.errors import UsageError
 
@@ -97,21 +95,3 @@ def shown(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _MOST_BITS:
         return f"an integer of about {math.ceil(value.bit_length() * math.log10(2))} digits"
     return repr(value)
-
-
-# ---- types of numbers in files, which refuse values that no measurement can produce ----------------------------------
-
-_MOST_COUNTED: Final = 2**63 - 1  # what 64 bits hold
-_LONGEST_TIME: Final = 1e15  # µs, or seconds; the first are thirty years
-
-# How many, of bytes, operations or kernels: a file that says less than none is damaged.
-Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST_COUNTED)]
-Some = Annotated[int, msgspec.Meta(ge=1, le=_MOST_COUNTED)]
-# A time, in the unit of its field. A kernel may be shorter than the clock's tick; a call takes longer than none.
-Time = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_TIME)]
-PositiveTime = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_TIME)]
-# One time over another, or one error over another; errors themselves are relative ones.
-Factor = Annotated[float, msgspec.Meta(ge=1e-30, le=1e30)]
-Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
-Rate = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

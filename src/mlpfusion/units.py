@@ -1,9 +1,11 @@
-"""Formats numbers: unit, and as many digits as the spread supports."""
+"""Formats numbers with their unit and the digits that the spread supports, and bounds those that files hold."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 ABSENT: Final = "–"  # not measured; never a zero
 _DIGITS: Final = 3  # of a number whose spread is not known or nil
@@ -108,3 +110,21 @@ def _second_digit(value: float) -> int:
 
 def _fixed(value: float, places: int) -> str:
     return f"{round(value, max(places, -15)):.{max(places, 0)}f}"  # -15: a float has no more digits to drop
+
+
+# ---- types of numbers in files, which refuse values that no measurement can produce ----------------------------------
+
+_MOST_COUNTED: Final = 2**63 - 1  # what 64 bits hold
+_LONGEST_TIME: Final = 1e15  # µs, or seconds; the first are thirty years
+
+# How many, of bytes, operations or kernels: a file that says less than none is damaged.
+Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST_COUNTED)]
+Some = Annotated[int, msgspec.Meta(ge=1, le=_MOST_COUNTED)]
+# A time, in the unit of its field. A kernel may be shorter than the clock's tick; a call takes longer than none.
+Time = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_TIME)]
+PositiveTime = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_TIME)]
+# One time over another, or one error over another; errors themselves are relative ones.
+Factor = Annotated[float, msgspec.Meta(ge=1e-30, le=1e30)]
+Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -1,50 +1,31 @@
-"""The command line: parses arguments, calls the stages, prints tables to stdout and progress to stderr."""
+"""The command line: has the verbs of every feature, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion import limits
-from mlpfusion.cli import choose, prove, streams, trace, tune, validate
-from mlpfusion.cli import saved as saved_cli
+from mlpfusion.cli import choose, profile, prove, streams, trace, tune, validate
 from mlpfusion.cli.needs import check_installed
-from mlpfusion.cli.renamed import with_old_names
 from mlpfusion.cli.text import (
-    ACTIVATIONS,
-    DTYPES,
     FAILED,
     INTERRUPTED,
     OK,
     USAGE,
-    Format,
-    HiddenSize,
-    IntermediateSize,
     InterruptedRunError,
-    Text,
     complain,
-    names_in,
     one_line,
-    path_in,
     say,
-    seconds,
-    size,
     unknown,
 )
 from mlpfusion.errors import MlpfusionError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from mlpfusion.device import Device
-    from mlpfusion.records.profile import Profile
-    from mlpfusion.spec import MLPSpec, Workload
-    from mlpfusion.stages.profile.run import Progress
 
 _FIRST: Final = """\
 Try first:
@@ -64,15 +45,6 @@ app = typer.Typer(
     help="Many implementations of one gated MLP behind one interface, and the instruments to judge them.",
 )
 
-Activation = Annotated[Text, typer.Option(metavar=ACTIVATIONS, help="Activation; Hugging Face names work too.")]
-Dtype = Annotated[Text, typer.Option(metavar=DTYPES, help="Element type; bf16, fp16 and fp32 work too.")]
-Bias = Annotated[bool, typer.Option("--bias/--no-bias", help="Whether the three projections have biases.")]
-DeviceKind = Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")]
-Counters = Annotated[
-    bool, typer.Option("--counters", help="Nsight Compute's counters too, and Inductor's own account.")
-]
-Full = Annotated[bool, typer.Option("--full", help="Every column, kernel and note, not one table.")]
-
 
 @app.callback(invoke_without_command=True)
 def _root(
@@ -88,162 +60,7 @@ def _root(
         check_installed(context.invoked_subcommand)
 
 
-@app.command("profile")
-@with_old_names
-def _profile(
-    *,
-    batch: Annotated[Text, typer.Option(metavar="N", help="Sequences in a batch.")] = None,
-    seq: Annotated[Text, typer.Option(metavar="N", help="Tokens in a sequence.")] = None,
-    hidden_size: HiddenSize = None,
-    intermediate_size: IntermediateSize = None,
-    activation: Activation = None,
-    dtype: Dtype = None,
-    bias: Bias = False,
-    mode: Annotated[Text, typer.Option(metavar="inference|training", help="Forward alone, or with backward.")] = None,
-    backends: Annotated[Text, typer.Option(metavar="A,B", help="Backends by name or ./file.py:Class; all.")] = None,
-    device: DeviceKind = None,
-    out: Annotated[Text, typer.Option(metavar="DIR", help="Folder for the result file and the traces.")] = None,
-    json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run's files in DIR.")] = False,
-    rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race.")] = "60",
-    time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
-    counters: Counters = False,
-    full: Full = False,
-    fmt: Format = "text",
-) -> int:
-    """Measure backends on one workload."""
-    from mlpfusion import backend as registry
-    from mlpfusion import spec
-    from mlpfusion.report import grid
-    from mlpfusion.report.profile import table
-    from mlpfusion.storage import results
-
-    sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
-    spec_changes = _spec_changes(hidden_size, intermediate_size, activation, dtype, bias=bias)
-    asked_mode = None if mode is None else spec.one_of("mode", mode, spec.MODES)
-    names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
-    spec.one_of("format", fmt, grid.FORMATS)
-    number_of_rounds, limit = size("--rounds", rounds, limits.ROUNDS), seconds("--time-limit", time_limit)
-    json_file = None if json is None else results.check_file(path_in("--json", json)) and Path(json)
-    out_folder = None if out is None else results.check_directory(path_in("--out", out), overwrite=overwrite)
-    found = _device(device)
-    from mlpfusion.stages.profile import run
-
-    workload = _changed(run.default_workload(found), sizes, spec_changes, asked_mode)
-    saved = [path for path in (json_file, out_folder and out_folder / results.RESULT_NAME) if path is not None]
-    before = saved_cli.stamps(saved)
-    try:
-        with _progress() as on_event:
-            result = run.profile(
-                workload,
-                backends=names,
-                device=found.kind,
-                out=out_folder,
-                json=json_file,
-                overwrite=overwrite,
-                rounds=number_of_rounds,
-                time_limit_s=limit,
-                counters=counters,
-                on_event=on_event,
-            )
-    except KeyboardInterrupt:
-        raise InterruptedRunError(saved_cli.what_was_saved(saved, before)) from None
-    if saved:
-        say(f"saved in {saved_cli.joined(saved)}", sys.stderr)
-    streams.write_out(table.render(result, fmt, full=full, source=str(saved[0]) if saved else None))
-    return _judge(result)
-
-
-@app.command("backends")
-@with_old_names
-def _backends(
-    *,
-    hidden_size: HiddenSize = None,
-    intermediate_size: IntermediateSize = None,
-    activation: Activation = None,
-    dtype: Dtype = None,
-    bias: Bias = False,
-    device: DeviceKind = None,
-) -> int:
-    """List what `profile` does with each backend.
-
-    Available ones are raced. On a CPU the Triton kernels are emulated where the interpreter is right. Those that are
-    unavailable are left out; the reason names what to install, if that is it.
-    """
-    changes = _spec_changes(hidden_size, intermediate_size, activation, dtype, bias=bias)
-    found = _device(device)
-    from mlpfusion import backend as registry
-    from mlpfusion.stages.profile import plan as plan_profile
-    from mlpfusion.stages.profile import run
-
-    asked: MLPSpec = _changed(run.default_workload(found), {}, changes, None).spec
-    plans = [plan_profile.planned(name, asked, found) for name in registry.names()]
-    width = max((len(plan.backend) for plan in plans), default=0)
-    for plan in plans:
-        reason = "" if plan.reason is None else f": {one_line(plan.reason)}"
-        say(f"{plan.backend:<{width}}  {plan.status}{reason}")
-    counts = {status: sum(plan.status == status for plan in plans) for status in ("available", "emulated")}
-    rest = len(plans) - sum(counts.values())
-    say(
-        f"`mlpfusion profile` races {counts['available']} of {len(plans)} in {asked.dtype} on {found.name}, "
-        f"emulates {counts['emulated']} and leaves out {rest}"
-    )
-    return OK
-
-
-@app.command("table")
-def _table(
-    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`; - for stdin.")],
-    fmt: Format = "text",
-    columns: Annotated[Text, typer.Option(metavar="A,B", help="Columns to show; those that fit.")] = None,
-    full: Full = False,
-) -> int:
-    """Print a result file as a table."""
-    from mlpfusion import spec
-    from mlpfusion.report import grid
-    from mlpfusion.report.profile import table
-    from mlpfusion.storage import results
-
-    spec.one_of("format", fmt, grid.FORMATS)
-    names = None if columns is None else names_in("--columns", columns)
-    if names is not None:
-        table.check_columns(names, full=full)
-    streams.write_out(table.render(results.load(result), fmt, names, full=full, source=result))
-    return OK
-
-
-@app.command("predict")
-def _predict(
-    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`; - for stdin.")],
-    card: Annotated[Text, typer.Option(metavar="NAME", help="One of the known cards, by its whole name.")] = None,
-    fmt: Annotated[str, typer.Option("--format", metavar="text|github", help="What stdout gets.")] = "text",
-) -> int:
-    """Predict times on a card that is not here.
-
-    RESULT has bfloat16 or float16 rows, inference or training. Each row that was raced is predicted from the ledger of
-    its launches and the datasheet of the card, with the error that the same rule makes on the card of RESULT.
-
-    \b
-    Known cards:
-      NVIDIA A100-SXM4-80GB (the default, the tutorial's)
-      NVIDIA A100-SXM4-40GB
-      NVIDIA A100 80GB PCIe
-      NVIDIA H100 80GB HBM3
-      NVIDIA H100 PCIe
-      NVIDIA H200
-    """
-    from mlpfusion import spec
-    from mlpfusion.report import prediction
-    from mlpfusion.stages.choose import predict
-    from mlpfusion.storage import results
-
-    spec.one_of("format", fmt, ("text", "github"))
-    named = predict.REFERENCE_CARD if card is None else card
-    predict.peaks_of(named)
-    streams.write_out(prediction.render(predict.predict(results.load(result), named), fmt))
-    return OK
-
-
+profile.add_to(app)
 trace.add_to(app)
 tune.add_to(app)
 validate.add_to(app)
@@ -290,74 +107,6 @@ def _system_refused(error: OSError | SystemExit) -> int:
         return OK
     where = f"{str(cause.filename)!r}: " if cause.filename is not None else ""
     return complain(f"{where}{cause.strerror or cause}", FAILED)
-
-
-# ---- reading what was typed ------------------------------------------------------------------------------------------
-
-
-def _spec_changes(
-    hidden_size: Text, intermediate_size: Text, activation: Text, dtype: Text, *, bias: bool
-) -> dict[str, Any]:
-    """The fields of an `MLPSpec` that the options set, checked."""
-    from mlpfusion import spec
-
-    given = {
-        "hidden_size": size("--hidden-size", hidden_size),
-        "intermediate_size": size("--intermediate-size", intermediate_size),
-        "activation": None if activation is None else spec.parse_activation(activation),
-        "dtype": None if dtype is None else spec.parse_dtype(dtype),
-        "bias": bias,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _changed(workload: Workload, sizes: dict[str, int | None], spec: dict[str, Any], mode: str | None) -> Workload:
-    """A workload with the user's values in place of the defaults."""
-    from msgspec.structs import replace
-
-    given: dict[str, Any] = {name: value for name, value in (*sizes.items(), ("mode", mode)) if value is not None}
-    return replace(workload, spec=replace(workload.spec, **spec), **given)
-
-
-def _device(kind: str | None) -> Device:
-    from mlpfusion import device
-
-    return device.detect(kind)
-
-
-# ---- saying what happened --------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
-    """A callback that reports to stderr: a live line on a terminal, plain lines elsewhere."""
-
-    def line(event: Progress) -> str:
-        who = f"{event.stage} {event.backend}" if event.backend else event.stage
-        return f"{who}: {one_line(event.text)}"
-
-    if not sys.stderr.isatty():
-        yield lambda event: say(line(event), sys.stderr)
-        return
-    from rich.console import Console
-    from rich.text import Text as RichText
-
-    console = Console(stderr=True, highlight=False)
-    with console.status("starting") as status:
-
-        def show(event: Progress) -> None:
-            console.print(RichText(line(event)))
-            status.update(RichText(f"{event.stage} {event.backend or ''}".rstrip()))
-
-        yield show
-
-
-def _judge(result: Profile) -> int:
-    """1 if a row failed, or if none is there to look at; a backend that is merely unavailable fails nothing."""
-    from mlpfusion.report.profile.columns import verdict
-
-    words = {verdict(row)[0] for row in result.rows}
-    return FAILED if "failed" in words or not words & {"ok", "emulated"} else OK
 
 
 # ---- the parser's own errors -----------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from typing import Final, Literal
 from mlpfusion import limits
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
-from mlpfusion.limits import Share, Some
 from mlpfusion.records.base import Record
 from mlpfusion.records.profile import Clock, Environment, Memory, Ratio
 from mlpfusion.spec import MODES, MLPSpec, Mode
+from mlpfusion.units import Share, Some
 
 SCHEMA: Final = 1
 

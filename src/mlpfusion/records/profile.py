@@ -11,10 +11,10 @@ from typing import Final, Literal
 import msgspec
 
 from mlpfusion.device import Device
-from mlpfusion.limits import Count, Error, Factor, PositiveTime, Share, Some, Time
 from mlpfusion.records.base import Record
 from mlpfusion.records.traffic import Ceilings, Intermediate, Role, ScheduledGraph, Step
 from mlpfusion.spec import Workload
+from mlpfusion.units import Count, Error, Factor, PositiveTime, Share, Some, Time
 
 SCHEMA: Final = 1
 

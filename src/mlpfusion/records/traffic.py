@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from mlpfusion.limits import Count, Rate, Some, Time
+from mlpfusion.units import Count, Rate, Some, Time
 
 Role = Literal[
     "gate_gemm",
