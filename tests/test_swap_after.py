@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 pytest.importorskip("transformers")
 TINY_MODELS = runpy.run_path(str(Path(__file__).with_name("tiny_models.py")))
 build, inputs, logits = (TINY_MODELS[name] for name in ("build", "inputs", "logits"))
+skip_unless_picklable = TINY_MODELS["skip_unless_picklable"]
 
 
 def imported(name: str) -> ModuleType:
@@ -86,6 +87,7 @@ def test_training_goes_the_same_way(family: str, backend: str) -> None:
 @pytest.mark.parametrize("backend", ["triton", "packed", "fused"])
 def test_copies_pickles_and_loads_are_swapped_on_weights_of_their_own(family: str, backend: str) -> None:
     model = build(family)
+    skip_unless_picklable(model)
     with swap(model, backend):
         before = logits(model, family)
         twin = copy.deepcopy(model)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -137,6 +139,14 @@ def build(family: str, *, seed: int = 0, **changes: Any) -> nn.Module:
     torch.manual_seed(seed)
     model: nn.Module = getattr(modeling, f"{prefix}{head}")(config)
     return model.eval()
+
+
+def skip_unless_picklable(model: nn.Module) -> None:
+    """transformers 5.20, the newest for Python 3.10, hangs local classes of the library `kernels` into some models."""
+    try:
+        pickle.dumps(model)
+    except AttributeError as error:
+        pytest.skip(f"a model of this transformers cannot be pickled, swapped or not: {error}")
 
 
 def inputs(family: str, *, batch: int = 2, seq: int = 7) -> dict[str, Tensor]:
