@@ -106,7 +106,7 @@ def told(outcomes: Outcomes) -> str:
         seen, left = whole.versions, outcomes.open(name)
         failed = str(whole.failed)
         if whole.failed and not left:
-            failed += f", which pass at {runs[-1].commit[:7]}"
+            failed += f", of which none fails at {runs[-1].commit[:7]}"
         counts = f"{whole.passed:,} | {failed} | {whole.skipped:,}"
         lines.append(f"| {seen['python']} | {seen['torch']} | {seen['triton']} | {whole.commit[:7]} | {counts} |")
     return "\n".join(lines)

@@ -66,7 +66,7 @@ def test_a_repair_closes_the_failures_of_the_files_that_were_run_again_and_no_ot
     last = run(files=("tests/test_a.py", "tests/test_b.py"), commit="c" * 40)
     found = Outcomes(runs={"v": (first, again, last)})
     assert found.open("v") == ()
-    assert "| 1,000 | 3, which pass at ccccccc | 2 |" in told(found)
+    assert "| 1,000 | 3, of which none fails at ccccccc | 2 |" in told(found)
     assert Outcomes(runs={"v": (first, run())}).open("v") == ()
 
 
