@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 import torch
 import triton
+from mlpfusion_kernels.act_mul import autograd
 from mlpfusion_kernels.act_mul.autograd import _is_plain_cuda
 from mlpfusion_kernels.launching import cached as cached_launching
 from mlpfusion_kernels.launching.cached import CACHE_LIMIT, CachedKernel
@@ -201,8 +201,7 @@ def test_what_keeps_a_call_from_the_direct_way(monkeypatch: pytest.MonkeyPatch) 
         def _is_zerotensor(self) -> bool:
             return self.zero
 
-    # Through sys.modules: the package's attribute of this name is the function.
-    monkeypatch.setattr(sys.modules["mlpfusion_kernels.act_mul"], "PLAIN", frozenset((Cuda,)))
+    monkeypatch.setattr(autograd, "PLAIN", frozenset((Cuda,)))
     plain: Any = Cuda()
     assert _is_plain_cuda(plain, plain)
     subclass: Any = x.as_subclass(Looks)

@@ -309,7 +309,7 @@ def test_a_known_model_that_is_the_librarys_default(name, kind):
 def test_another_dtype_is_noted():
     model = known.find("gemma-2b", dtype="float16")
     assert model.spec.dtype == "float16"
-    assert model.notes == ("float16 as asked instead of bfloat16",)
+    assert model.notes == ("float16 as requested instead of bfloat16",)
     assert known.find("gemma-2b", dtype="bfloat16") == known.find("gemma-2b")
 
 

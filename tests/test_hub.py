@@ -159,7 +159,7 @@ def test_arguments_win_over_the_environment_and_that_over_the_tutorial(monkeypat
 # ---- LOCAL_KERNELS ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("style", "version"), [("v1", "version 1"), ("v2", "version 2 (asked for 1)")])
+@pytest.mark.parametrize(("style", "version"), [("v1", "version 1"), ("v2", "version 2 (requested: 1)")])
 def test_a_local_tree_is_found_without_a_network(
     style: str, version: str, connections: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -58,7 +58,7 @@ def watched(ledgers: Ledgers) -> Iterator[None]:
 
 def _listeners() -> list[list[Any]]:
     """The lists of listeners of every loaded copy of our kernels: the Hub's library loads it under another name."""
-    modules = [module for name, module in list(sys.modules.items()) if name.endswith(".cached_kernel")]
+    modules = [module for name, module in list(sys.modules.items()) if name.endswith(".launching.cached")]
     return [module.LISTENERS for module in modules if isinstance(getattr(module, "LISTENERS", None), list)]
 
 
