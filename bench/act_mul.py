@@ -20,9 +20,9 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from mlpfusion_kernels import act_mul
-from mlpfusion_kernels.act_mul.autograd import _act_mul_op
-from mlpfusion_kernels.act_mul.kernels import act_mul_flat_kernel
-from mlpfusion_kernels.act_mul.launch import FORWARD_TILE, Tile, act_mul_backward, act_mul_forward
+from mlpfusion_kernels.elementwise.autograd import _act_mul_op
+from mlpfusion_kernels.elementwise.kernels import act_mul_flat_kernel
+from mlpfusion_kernels.elementwise.launch import FORWARD_TILE, Tile, act_mul_backward, act_mul_forward
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_reference
-from mlpfusion_kernels.act_mul.launch import Tile, act_mul_backward, act_mul_forward, plan_rows, row_stride
+from mlpfusion_kernels.elementwise.launch import Tile, act_mul_backward, act_mul_forward, plan_rows, row_stride
 
 from mlpfusion.measure.interpreter import round_to_nearest_even
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from functorch.compile import make_boxed_func
 from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_reference
-from mlpfusion_kernels.act_mul.autograd import NAMESPACE, _act_mul_direct, _act_mul_op
+from mlpfusion_kernels.elementwise.autograd import NAMESPACE, _act_mul_direct, _act_mul_op
 from support import rings
 from torch._dynamo.backends.common import aot_autograd
 from torch.autograd import forward_ad

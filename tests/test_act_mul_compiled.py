@@ -26,7 +26,7 @@ def probe(arch: int, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     import torch
 
     NO_CARD["install"](arch)
-    from mlpfusion_kernels.act_mul import kernels
+    from mlpfusion_kernels.elementwise import kernels
 
     compiled = []
     for case in cases:
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     raise SystemExit
 
 
-from mlpfusion_kernels.act_mul.launch import COMPILED_TILE  # noqa: E402  # after the script above, which imports its own
+from mlpfusion_kernels.elementwise.launch import COMPILED_TILE  # noqa: E402  # after the script above, which imports its own
 
 
 def flat(dtype: str, activation: str, *, backward: bool) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 import triton
-from mlpfusion_kernels.act_mul import autograd
-from mlpfusion_kernels.act_mul.autograd import _is_plain_cuda
+from mlpfusion_kernels.elementwise import autograd
+from mlpfusion_kernels.elementwise.autograd import _is_plain_cuda
 from mlpfusion_kernels.launching import cached as cached_launching
 from mlpfusion_kernels.launching.cached import CACHE_LIMIT, CachedKernel
 from torch.autograd import forward_ad

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import pkgutil
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
+import mlpfusion_kernels
 import msgspec
 import pytest
 
 import mlpfusion
 from mlpfusion import errors, records
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 @pytest.mark.parametrize("name", mlpfusion.__all__)
@@ -25,10 +31,16 @@ def test_no_name_is_promised_twice_and_all_of_them_by_a_star() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
-def test_no_module_has_the_name_of_something_public() -> None:
-    modules = {found.name for found in pkgutil.iter_modules(mlpfusion.__path__)}
-    assert {"trace", "stages", "spec"} <= modules
-    assert not modules & set(mlpfusion.__all__)
+PACKAGES = [mlpfusion, mlpfusion_kernels]
+each_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+
+
+@each_package
+def test_no_module_has_the_name_of_something_else_that_is_public(package: ModuleType) -> None:
+    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    assert len(modules) > 2
+    for name in modules & set(package.__all__):
+        assert getattr(package, name) is importlib.import_module(f"{package.__name__}.{name}"), name
 
 
 # Modules are imported whole before the names or after them, and the names in both orders.
@@ -39,29 +51,30 @@ ORDERS = {
 }
 
 
+@each_package
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_a_name_is_the_same_in_every_order_of_imports(order: str) -> None:
+def test_a_name_is_the_same_in_every_order_of_imports(package: ModuleType, order: str) -> None:
     code = f"""
 import importlib, pkgutil, types
-import mlpfusion
-public = list(mlpfusion.__all__)
+import {package.__name__} as package
+public = list(package.__all__)
 found = {{}}
 def modules():
-    for each in pkgutil.walk_packages(mlpfusion.__path__, "mlpfusion."):
-        if each.name != "mlpfusion.__main__":
-            module = importlib.import_module(each.name)
-            parent, _, last = each.name.rpartition(".")
-            assert getattr(importlib.import_module(parent), last) is module, each.name
+    for each in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not each.name.endswith(".__main__"):
+            exec(f"import {{each.name}} as module", own := {{}})
+            assert own["module"] is importlib.import_module(each.name), each.name
 def names(wanted):
     for name in wanted:
-        value = getattr(mlpfusion, name)
-        assert not isinstance(value, types.ModuleType), name
+        value = getattr(package, name)
+        home = package.__name__ + "." + name
+        assert not isinstance(value, types.ModuleType) or value.__name__ == home, name
         assert found.setdefault(name, value) is value, name
 {order}
 print(len(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stderr, done.stdout.strip()) == ("", str(len(mlpfusion.__all__)))
+    assert (done.stderr, done.stdout.strip()) == ("", str(len(package.__all__)))
 
 
 def test_every_record_is_importable_from_one_place() -> None:

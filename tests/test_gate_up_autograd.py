@@ -10,7 +10,7 @@ import pytest
 import torch
 from functorch.compile import make_boxed_func
 from mlpfusion_kernels import Weights, gated_mlp
-from mlpfusion_kernels.act_mul.autograd import NAMESPACE
+from mlpfusion_kernels.elementwise.autograd import NAMESPACE
 from mlpfusion_kernels.gate_up import autograd
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd

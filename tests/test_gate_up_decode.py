@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlpfusion_kernels import ACTIVATIONS, act_mul
-from mlpfusion_kernels.act_mul.autograd import act_mul_reference
+from mlpfusion_kernels.elementwise.autograd import act_mul_reference
 from mlpfusion_kernels.gate_up.decode import (
     TOKEN_BLOCKS,
     DecodeConfig,

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels.act_mul.launch import act_mul_forward
 from mlpfusion_kernels.activations import ACTIVATIONS, activate_backward_reference, activate_reference
+from mlpfusion_kernels.elementwise.launch import act_mul_forward
 from mlpfusion_kernels.gate_up.backward_kernels import (
     gate_up_backward_cost,
     gate_up_backward_pointer_kernel,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_reference
-from mlpfusion_kernels.act_mul import launch
-from mlpfusion_kernels.act_mul.launch import Tile, act_mul_backward, act_mul_forward
+from mlpfusion_kernels.elementwise import launch
+from mlpfusion_kernels.elementwise.launch import Tile, act_mul_backward, act_mul_forward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ import pytest
 import torch
 import triton
 from mlpfusion_kernels import act_mul
-from mlpfusion_kernels.act_mul import launch
-from mlpfusion_kernels.act_mul.autograd import NAMESPACE, _act_mul_op
-from mlpfusion_kernels.act_mul.launch import act_mul_backward
+from mlpfusion_kernels.elementwise import launch
+from mlpfusion_kernels.elementwise.autograd import NAMESPACE, _act_mul_op
+from mlpfusion_kernels.elementwise.launch import act_mul_backward
 from mlpfusion_kernels.launching import cached
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs

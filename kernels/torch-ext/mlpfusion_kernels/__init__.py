@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from . import layers
-from .act_mul.autograd import act_mul, act_mul_reference
 from .activations import ACTIVATIONS
+from .elementwise.autograd import act_mul, act_mul_reference
 from .gate_up.autograd import gated_mlp
 from .gate_up.tuned import reload_tuned
 from .gate_up.weights import Weights, unreadable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .act_mul.autograd import act_mul
+from .elementwise.autograd import act_mul
 
 __all__ = ["MlpfusionGegluMLP", "MlpfusionGegluTanhMLP", "MlpfusionRegluMLP", "MlpfusionSwigluMLP"]
 

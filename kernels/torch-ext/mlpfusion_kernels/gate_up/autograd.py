@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from ..act_mul.autograd import DTYPES, NAMESPACE, PLAIN, is_unwatched
 from ..activations import ACTIVATIONS, unknown_activation
+from ..elementwise.autograd import DTYPES, NAMESPACE, PLAIN, is_unwatched
 from .launch import gate_up_backward, mlp_forward, preactivations
 from .weights import Weights
 
