@@ -15,6 +15,7 @@ from mlpfusion import device as devices
 from mlpfusion.__main__ import main as run_main
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
+from mlpfusion.records.prediction import Foresight
 from mlpfusion.records.profile import Accuracy, Profile, Row, Traffic
 from mlpfusion.records.traffic import Step
 from mlpfusion.report import foresight
@@ -191,7 +192,7 @@ def test_the_command_heads_it_as_predicted_in_four_formats(tmp_path, monkeypatch
     ]
     assert others
     assert max(others) < 1
-    read = msgspec.json.decode(shown["json"], type=foresee.Foresight)
+    read = msgspec.json.decode(shown["json"], type=Foresight)
     assert foresight.render(read) == shown["text"]
     assert [each.name for each in tmp_path.iterdir()] == ["inference-8192.json"]
     with pytest.raises(UsageError, match="unknown format 'html'"):

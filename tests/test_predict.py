@@ -11,9 +11,10 @@ import pytest
 from mlpfusion.cli.main import main
 from mlpfusion.device import KNOWN_CARDS, Device
 from mlpfusion.errors import UsageError
+from mlpfusion.records.prediction import Efficiency
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Step
-from mlpfusion.stages.choose.predict import RECORDED, Efficiency, efficiency, peaks_of, predict, predict_steps
+from mlpfusion.stages.choose.predict import RECORDED, efficiency, peaks_of, predict, predict_steps
 from mlpfusion.storage import results
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results"

@@ -8,6 +8,12 @@ from mlpfusion.records.choice import Model as Model
 from mlpfusion.records.choice import Plan as Plan
 from mlpfusion.records.choice import Point as Point
 from mlpfusion.records.choice import Range as Range
+from mlpfusion.records.prediction import Efficiency as Efficiency
+from mlpfusion.records.prediction import Foreseen as Foreseen
+from mlpfusion.records.prediction import ForeseenPoint as ForeseenPoint
+from mlpfusion.records.prediction import Foresight as Foresight
+from mlpfusion.records.prediction import Predicted as Predicted
+from mlpfusion.records.prediction import PredictedStep as PredictedStep
 from mlpfusion.records.profile import Accuracy as Accuracy
 from mlpfusion.records.profile import Analysis as Analysis
 from mlpfusion.records.profile import Bound as Bound

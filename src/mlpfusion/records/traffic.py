@@ -23,6 +23,7 @@ Role = Literal[
     "memcpy",
     "other",
 ]
+BoundBy = Literal["memory", "compute"]
 Source = Literal["operator", "triton", "inductor", "interpreter", "declared"]
 IntermediateRole = Literal["gate", "up", "gate_up", "act", "product", "other"]
 # Operators that bring the input of a CUDA graph's replay and take its output away.
@@ -144,7 +145,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     measured_write_bytes: Count | None = None
     alone_bytes: Count | None = None
     limit_us: Time | None = None
-    bound: Literal["memory", "compute"] | None = None
+    bound: BoundBy | None = None
     above: str | None = None
     values_read: tuple[Count, ...] = ()
     values_written: tuple[Count, ...] = ()

@@ -14,7 +14,7 @@ from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
-    from mlpfusion.stages.choose.foresee import Foreseen, ForeseenPoint, Foresight
+    from mlpfusion.records.prediction import Foreseen, ForeseenPoint, Foresight
 
 
 def render(found: Foresight, fmt: str = "text") -> str:

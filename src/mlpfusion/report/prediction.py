@@ -11,7 +11,7 @@ from mlpfusion.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.stages.choose.predict import Predicted
+    from mlpfusion.records.prediction import Predicted
 
 
 def render(predicted: Sequence[Predicted], fmt: str) -> str:

@@ -3,78 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import limits
-from mlpfusion.device import Peaks
 from mlpfusion.errors import UsageError
-from mlpfusion.records.base import Record
-from mlpfusion.records.choice import Model
-from mlpfusion.spec import MLPSpec, Mode
+from mlpfusion.records.prediction import SCHEMA, Foreseen, ForeseenPoint, Foresight
 from mlpfusion.stages.choose import decide, predict, rows
 from mlpfusion.stages.choose import run as choose_run
-from mlpfusion.stages.choose.predict import Efficiency
 from mlpfusion.storage.files import alone
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from mlpfusion.records.choice import Model
+    from mlpfusion.records.prediction import Predicted, Standing
     from mlpfusion.records.profile import Profile, Row
-    from mlpfusion.spec import Dtype, Workload
-    from mlpfusion.stages.choose.predict import Predicted
+    from mlpfusion.spec import Dtype, MLPSpec, Mode, Workload
     from mlpfusion.stages.profile import run
-
-SCHEMA: Final = 1
-
-Verdict = Literal["least", "tied", "slower", "undecided", "not predicted"]
-
-
-class Foreseen(Record, frozen=True, kw_only=True):
-    """One backend at one number of tokens: its predicted time, that over the least one, and the rule's errors.
-
-    `error` and `worst_error` are as in `Predicted`. It is `tied` if its time differs from the least by less than the
-    larger of both backends' `error`, `undecided` where one of these is not known, and not predicted for a `reason`.
-    """
-
-    backend: str
-    verdict: Verdict
-    predicted_us: float | None = None
-    ratio: float | None = None
-    error: float | None = None
-    worst_error: float | None = None
-    reason: str | None = None
-
-
-class ForeseenPoint(Record, frozen=True, kw_only=True):
-    """One number of tokens: what was assumed, on which device its rows were measured, and every backend of it.
-
-    `least` and `efficiency` are None where no row could be predicted.
-    """
-
-    mode: Mode
-    tokens: int
-    measured_on: str
-    efficiency: Efficiency | None
-    least: str | None
-    backends: tuple[Foreseen, ...]
-
-
-class Foresight(Record, frozen=True, kw_only=True):
-    """Predictions for one MLP on a card that is not here. It is no choice, and nothing runs by it."""
-
-    schema: int
-    kind: Literal["prediction"]
-    model: Model
-    tp: int
-    spec: MLPSpec
-    card: str
-    peaks: Peaks
-    points: tuple[ForeseenPoint, ...]
 
 
 def foresee(
@@ -178,7 +128,7 @@ def _point(profile: Profile, card: str, wrong: Mapping[str, str]) -> ForeseenPoi
 
 def _foreseen(mine: Predicted, least: Predicted) -> Foreseen:
     ratio = mine.predicted_us / least.predicted_us
-    verdict: Verdict
+    verdict: Standing
     if mine is least:
         verdict = "least"
     elif mine.error is None or least.error is None:

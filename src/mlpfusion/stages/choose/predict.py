@@ -9,72 +9,25 @@ the card at hand says how much that is.
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from mlpfusion.device import KNOWN_CARDS, Peaks
+from mlpfusion.device import KNOWN_CARDS
 from mlpfusion.errors import UsageError
-from mlpfusion.records.traffic import Role
+from mlpfusion.records.prediction import Efficiency, Predicted, PredictedStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mlpfusion.device import Peaks
     from mlpfusion.records.profile import Profile, Row
-    from mlpfusion.records.traffic import Step
-
-Bound = Literal["memory", "compute"]
+    from mlpfusion.records.traffic import BoundBy, Step
 
 # The card of the public GeGLU tutorial, whose figures a prediction can be checked against.
 REFERENCE_CARD: Final = "NVIDIA A100-SXM4-80GB"
 
 
-class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of a datasheet's rates that kernels reach: medians over the kernels that each rate bounds.
-
-    `n` is how many kernels that are; `source` where they were measured.
-    """
-
-    compute: float
-    memory: float
-    n: int
-    source: str
-
-
 # Medians over the 23 matrix products and 9 elementwise kernels of bench/results/h200-article.json.
 RECORDED: Final = Efficiency(compute=0.689, memory=0.710, n=32, source="NVIDIA H200, bench/results/h200-article.json")
-
-
-class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch: its predicted µs and what bounds it."""
-
-    op: str
-    role: Role | None
-    predicted_us: float
-    bound: Bound
-
-
-class Predicted(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend's call on another card. Nothing in it was measured there.
-
-    `error` is the median, `worst_error` the largest relative error that the same rule makes over this backend's own
-    launches on the card at hand; None where their times are not known. `incomplete` names a matrix product whose
-    operations are not known: the call takes at least what is predicted.
-    """
-
-    backend: str
-    card: str
-    peaks: Peaks
-    efficiency: Efficiency
-    steps: tuple[PredictedStep, ...]
-    error: float | None = None
-    worst_error: float | None = None
-    incomplete: str | None = None
-
-    @property
-    def predicted_us(self) -> float:
-        """The launches one after the other, without the time between them."""
-        return sum(step.predicted_us for step in self.steps)
 
 
 def peaks_of(card: str) -> Peaks:
@@ -89,7 +42,7 @@ def efficiency(profile: Profile) -> Efficiency | None:
     peaks = profile.device.peaks
     if peaks is None or profile.workload.spec.dtype == "float32":
         return None
-    shares: dict[Bound, list[float]] = {"compute": [], "memory": []}
+    shares: dict[BoundBy, list[float]] = {"compute": [], "memory": []}
     for row in profile.rows:
         for step in _steps(row):
             if step.time_us and not _lacks_operations(step, row):
@@ -164,6 +117,6 @@ def _steps(row: Row) -> tuple[Step, ...]:
     return () if row.traffic is None else row.traffic.steps
 
 
-def _limit_us(step: Step, peaks: Peaks) -> tuple[float, Bound]:
+def _limit_us(step: Step, peaks: Peaks) -> tuple[float, BoundBy]:
     memory, compute = step.bytes / peaks.bandwidth * 1e6, (step.flops or 0) / peaks.flops_16bit * 1e6
     return (compute, "compute") if compute > memory else (memory, "memory")
