@@ -19,7 +19,7 @@ from mlpfusion.cli import main
 from mlpfusion.device import Device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.stages.choose import rows, run
-from mlpfusion.storage import choice, results
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,9 +175,9 @@ def read_choice(path: Path) -> int:
     from mlpfusion.report import choice as report
 
     with contextlib.suppress(MlpfusionError):
-        choice.check_file(path)
+        results.check_file(path, kind="choice")
     try:
-        found = choice.load(path)
+        found = results.load_choice(path)
         for fmt in FORMATS:
             assert report.render(found, fmt)
         Auto(path).unsupported(found.spec, H200)
@@ -191,7 +191,7 @@ def read_folder(folder: Path) -> int:
     for fmt in FORMATS:
         code = check(["choose", "article", "--device", "h100-pcie", "--out", str(folder), "--format", fmt])
     try:
-        plan = choice.load_plan(folder / rows.PLAN_NAME)
+        plan = results.load_plan(folder / rows.PLAN_NAME)
         with rows.planned(folder, plan, fresh=False):
             pass
         found = [results.load(path) for path in sorted(folder.glob("inference-*.json"))]

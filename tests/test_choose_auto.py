@@ -16,8 +16,8 @@ from mlpfusion import backend as registry
 from mlpfusion.backends.auto import Auto
 from mlpfusion.cli.main import main
 from mlpfusion.environment import provenance
-from mlpfusion.errors import BackendUnavailableError, UsageError
-from mlpfusion.storage import choice
+from mlpfusion.errors import BackendUnavailableError, MeasurementError, UsageError
+from mlpfusion.storage import results
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 
@@ -30,9 +30,17 @@ SPEC, a_choice, part = (made_here[name] for name in ("SPEC", "a_choice", "part")
 
 def test_a_choice_comes_back_from_its_file(tmp_path):
     made = a_choice(part("eager", 1, 8), part("compile", 9))
-    choice.save(made, tmp_path / "choice.json")
-    assert choice.load(tmp_path / "choice.json") == made
-    assert choice.encode(made) == choice.encode(choice.load(tmp_path / "choice.json"))
+    results.save(made, tmp_path / "choice.json")
+    assert results.load_choice(tmp_path / "choice.json") == made
+    assert results.encode(made) == results.encode(results.load_choice(tmp_path / "choice.json"))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_choice_with_a_number_that_is_none_is_not_written(tmp_path, value):
+    made = a_choice()
+    with pytest.raises(MeasurementError, match=r"points\[0\]\.neighbours = .* is not a finite number"):
+        results.save(replace(made, points=(replace(made.points[0], neighbours=value),)), tmp_path / "choice.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -57,7 +65,7 @@ def test_a_choice_comes_back_from_its_file(tmp_path):
 )
 def test_a_damaged_file_is_one_line(tmp_path, change, said):
     path = tmp_path / "choice.json"
-    path.write_text(change(choice.encode(a_choice(part("eager", 1, 8), part("compile", 9)))), encoding="utf-8")
+    path.write_text(change(results.encode(a_choice(part("eager", 1, 8), part("compile", 9)))), encoding="utf-8")
     with pytest.raises(UsageError, match=said) as caught:
         GatedMLP(SPEC, backend=f"auto:{path}")
     assert len(str(caught.value).splitlines()) == 1
@@ -225,7 +233,7 @@ def test_no_table_has_it_unasked():
 
 def test_it_is_found_by_name_like_any_other(tmp_path):
     name = f"auto:{tmp_path / 'choice.json'}"
-    choice.save(a_choice(part("eager")), tmp_path / "choice.json")
+    results.save(a_choice(part("eager")), tmp_path / "choice.json")
     assert registry.check_name(name) == name
     made = registry.load(name)
     assert (made.name, made.backends) == ("auto", ("eager",))
@@ -234,7 +242,7 @@ def test_it_is_found_by_name_like_any_other(tmp_path):
 
 def test_the_file_is_read_once(tmp_path):
     path = tmp_path / "choice.json"
-    choice.save(a_choice(part("eager")), path)
+    results.save(a_choice(part("eager")), path)
     mlp = GatedMLP(SPEC, backend=f"auto:{path}")
     path.unlink()
     with torch.no_grad():
@@ -245,7 +253,7 @@ def test_the_file_is_read_once(tmp_path):
 
 def test_a_profile_has_it_as_a_row(tmp_path):
     path = tmp_path / "choice.json"
-    choice.save(a_choice(part("eager")), path)
+    results.save(a_choice(part("eager")), path)
     made = profile(Workload(spec=SPEC, batch=1, seq=4), backends=["eager", f"auto:{path}"], device="cpu", rounds=2)
     assert [(row.backend, row.status) for row in made.rows] == [("eager", "ok"), (f"auto:{path}", "ok")]
 

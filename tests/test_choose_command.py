@@ -17,7 +17,7 @@ from mlpfusion import GatedMLP
 from mlpfusion.__main__ import main as run_main
 from mlpfusion.errors import UsageError
 from mlpfusion.report import choice as report
-from mlpfusion.storage import choice
+from mlpfusion.storage import results
 from mlpfusion.workers import supervise
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
@@ -69,7 +69,7 @@ def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, cap
     assert "stands for tanh-GELU" in out
     assert "steps, about" in err
     path = Path("choices", "tiny-float32-tp2", "choice.json")
-    made = choice.load(path)
+    made = results.load_choice(path)
     assert (made.spec, made.tp, made.clock) == (replace(SPEC, intermediate_size=32), 2, "wall_us")
     assert [(each.backend, each.first, each.last) for each in made.ranges] == [("eager", 1, None)]
     mlp, x = GatedMLP(made.spec, backend=f"auto:{path}"), torch.randn(3, 16)

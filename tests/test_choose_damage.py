@@ -14,7 +14,7 @@ from mlpfusion.backends.auto import Auto
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.models import known
 from mlpfusion.stages.choose import rows, run
-from mlpfusion.storage import choice
+from mlpfusion.storage import results
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 
@@ -87,7 +87,7 @@ def test_no_name_is_no_model():
 
 def said_of(tmp_path, change):
     """What a module says of a choice file after a change to its values."""
-    values = json.loads(choice.encode(a_choice(part("eager", 1, 8), part("compile", 9))))
+    values = json.loads(results.encode(a_choice(part("eager", 1, 8), part("compile", 9))))
     change(values)
     path = tmp_path / "choice.json"
     path.write_text(json.dumps(values), encoding="utf-8")

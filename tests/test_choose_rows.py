@@ -16,7 +16,7 @@ from mlpfusion.stages.choose import rows
 from mlpfusion.stages.choose import run as choose_run
 from mlpfusion.stages.choose.eta import TimeLeft
 from mlpfusion.stages.profile import run
-from mlpfusion.storage import choice
+from mlpfusion.storage import results
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 
@@ -81,7 +81,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch):
     made = choose_run.choose(SPEC, **ASKED, out=tmp_path)
     assert again.asked == [("inference", 100, ["compile"])]
     assert (made.ranges[0].first, made.ranges[0].backend) == (1, "eager")
-    assert choice.load(tmp_path / rows.CHOICE_NAME) == made
+    assert results.load_choice(tmp_path / rows.CHOICE_NAME) == made
     third = Bench(monkeypatch)
     assert choose_run.choose(SPEC, **ASKED, out=tmp_path).ranges == made.ranges
     assert third.asked == []
@@ -150,7 +150,7 @@ def test_rows_of_another_torch_are_not_mixed(tmp_path, monkeypatch):
 def test_a_folder_with_other_files_keeps_them(tmp_path, monkeypatch):
     Bench(monkeypatch)
     (tmp_path / "choice.json").write_text('{"mine": 1}', encoding="utf-8")
-    with pytest.raises(UsageError, match=r"choice\.json' is not a file of mlpfusion"):
+    with pytest.raises(UsageError, match=r"choice\.json' exists and holds no 'choice' of mlpfusion; delete it"):
         choose_run.choose(SPEC, **ASKED, out=tmp_path)
     (tmp_path / "choice.json").unlink()
     (tmp_path / "inference-9.json").write_text("{}", encoding="utf-8")

@@ -11,7 +11,7 @@ from mlpfusion_kernels.gate_up import tuned
 
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
-from mlpfusion.storage import choice, results
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,8 @@ RESULTS = Path(__file__).parents[1] / "bench" / "results"
 CHOSEN = RESULTS / "h200-choose-gemma-2b"
 READERS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
     "profile": (RESULTS / "h200-article.json", results.load),
-    "choice": (CHOSEN / "choice.json", choice.load),
-    "plan": (CHOSEN / "plan.json", choice.load_plan),
+    "choice": (CHOSEN / "choice.json", results.load_choice),
+    "plan": (CHOSEN / "plan.json", results.load_plan),
 }
 
 

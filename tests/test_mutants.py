@@ -12,7 +12,6 @@ from support import rings
 
 from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
-from mlpfusion.storage import choice as choice_storage
 from mlpfusion.storage import results
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -157,5 +156,5 @@ def test_a_choice_that_contradicts_itself_is_refused(
     path = tmp_path / "choice.json"
     path.write_text(json.dumps(document))
     with pytest.raises(UsageError) as raised:
-        choice_storage.load(path)
+        results.load_choice(path)
     assert says in str(raised.value)

@@ -20,7 +20,7 @@ from mlpfusion.device import detect
 from mlpfusion.environment import conditions, machine, provenance
 from mlpfusion.errors import MeasurementError
 from mlpfusion.records.profile import Row
-from mlpfusion.storage import choice, results
+from mlpfusion.storage import results
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {"mlpfusion": ROOT / "src" / "mlpfusion", "mlpfusion_kernels": ROOT / "kernels/torch-ext/mlpfusion_kernels"}
@@ -248,7 +248,7 @@ def test_whatever_is_validated_has_a_version(target: str) -> None:
 
 def refusal(versions: dict[str, str | None]) -> str | None:
     """What `auto` says of the recorded choice, had it been measured here with these versions."""
-    kept = choice.load(ROOT / "bench" / "results" / "h200-choose-article" / "choice.json")
+    kept = results.load_choice(ROOT / "bench" / "results" / "h200-choose-article" / "choice.json")
     here = msgspec.structs.replace(detect("cpu"), interpreted=False)
     then = msgspec.structs.replace(kept.holds, device=here.name, capability=here.capability, versions=versions)
     return Auto(msgspec.structs.replace(kept, holds=then)).unsupported(kept.spec, here)

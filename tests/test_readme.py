@@ -12,7 +12,6 @@ from mlpfusion import GatedMLP, MLPSpec, backend
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.report import choice
 from mlpfusion.report.profile.table import render
-from mlpfusion.storage import choice as choice_storage
 from mlpfusion.storage import results as results_storage
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +68,7 @@ def test_the_table_is_what_the_recorded_run_gives() -> None:
 @pytest.mark.parametrize("model", ["gemma-2b", "article"])
 def test_the_recorded_choices_are_what_the_page_shows(model: str) -> None:
     results = ROOT / "bench" / "results"
-    made = choice_storage.load(results / f"h200-choose-{model}" / "choice.json")
+    made = results_storage.load_choice(results / f"h200-choose-{model}" / "choice.json")
     text = choice.render(made, "github")
     assert text == (results / f"h200-choose-{model}.md").read_text(encoding="utf-8")
     shown = between(CHOOSE, f"choose-{model}").strip()

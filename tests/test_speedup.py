@@ -21,7 +21,7 @@ from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import Peer, Verdict
 from mlpfusion.report import choice, proof, speedup, validation
 from mlpfusion.report.profile import table
-from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage import results
 
 HERE = Path(__file__)
 RESULTS = HERE.parents[1] / "bench" / "results"
@@ -101,7 +101,7 @@ def test_numbers_for_programs_have_the_same_direction(fmt: str) -> None:
 
 @pytest.mark.parametrize("model", ["gemma-2b", "article"])
 def test_no_runner_up_of_a_recorded_choice_is_faster_than_the_winner(model: str) -> None:
-    made = choice_storage.load(RESULTS / f"h200-choose-{model}" / "choice.json")
+    made = results.load_choice(RESULTS / f"h200-choose-{model}" / "choice.json")
     rows = list(csv.DictReader(io.StringIO(choice.render(made, "csv"))))
     values = [float(row["speedup_vs_winner"]) for row in rows if row["speedup_vs_winner"]]
     assert len(values) > 20

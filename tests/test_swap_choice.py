@@ -14,7 +14,7 @@ from mlpfusion.backends.auto import Auto
 from mlpfusion.errors import NothingSwappedError, UsageError
 from mlpfusion.models.swap import swap
 from mlpfusion.spec import MODES, MLPSpec
-from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from mlpfusion.records.choice import Choice
@@ -48,7 +48,7 @@ def test_a_choice_says_which_backend_runs_how_many_tokens(tmp_path: Path) -> Non
     model, file = Plain(), tmp_path / "choice.json"
     few, many = torch.randn(3, 32), torch.randn(9, 32)
     expected = model(few), model(many)
-    choice_storage.save(chosen("eager", "triton"), file)
+    results.save(chosen("eager", "triton"), file)
     for backend in (f"auto:{file}", Auto(chosen("eager", "triton"))):
         with swap(model, backend) as handle:
             assert handle.swapped[0].backend == "auto"

@@ -10,7 +10,7 @@ from mlpfusion import GatedMLP, MLPSpec
 from mlpfusion.backends.auto import Auto
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.stages.choose import run
-from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage import results
 
 TOKENS = (1, 256, 2048)
 BACKENDS = ("eager", "triton", "packed", "fused", "fused-graph")
@@ -35,7 +35,7 @@ def test_each_point_has_a_winner_with_times_and_memory(made):
 
 def test_a_module_runs_by_it_and_is_right(made):
     choice, path = made
-    assert choice_storage.load(path) == choice
+    assert results.load_choice(path) == choice
     eager = GatedMLP(SPEC, device="cuda")
     mlp = GatedMLP(SPEC, device="cuda")
     mlp.load_state_dict(eager.state_dict())

@@ -11,7 +11,7 @@ from mlpfusion.environment import conditions, provenance
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.records.choice import Choice
 from mlpfusion.spec import MODES
-from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     import os
@@ -38,7 +38,7 @@ class Auto:
         Raises:
             UsageError: no such file, or none with a choice in it.
         """
-        self.choice = choice if isinstance(choice, Choice) else choice_storage.load(choice)
+        self.choice = choice if isinstance(choice, Choice) else results.load_choice(choice)
         self._made: dict[str, registry.Backend] = {}
 
     @property

@@ -11,7 +11,7 @@ from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.host_load import disturbed
 from mlpfusion.spec import one_of
-from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def render(choice: Choice, fmt: str = "text") -> str:
     """
     one_of("format", fmt, FORMATS)
     if fmt == "json":
-        return choice_storage.encode(choice)
+        return results.encode(choice)
     if fmt == "csv":
         return csv_text([_flat(choice, point, each) for point in choice.points for each in point.contenders])
     github = fmt == "github"

@@ -1,18 +1,20 @@
-"""Reads and writes result files: JSON with a schema number."""
+"""Reads and writes mlpfusion's own files: JSON with its kind and schema number at the top."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.records import invariants
-from mlpfusion.records.profile import SCHEMA, Profile
-from mlpfusion.storage import files, inputs, schema
+from mlpfusion.records import choice, invariants, profile
+from mlpfusion.records.choice import Choice, Plan
+from mlpfusion.records.profile import Profile
+from mlpfusion.storage import files, inputs
 
 if TYPE_CHECKING:
     import os
@@ -22,19 +24,29 @@ if TYPE_CHECKING:
 
 RESULT_NAME: Final = "result.json"  # the result file inside the directory of `--out`, beside the traces
 TRACE_SUFFIX: Final = ".trace.json.gz"  # of a backend's trace in that directory
-_MOST_BYTES: Final = 2**28  # of a result file that is read; a profile of eight backends has less than 2**20
+RESULT: Final = "result file"  # what messages call the files
+CHOICE: Final = "choice file"
+PLAN: Final = "choice plan"
+_MOST_BYTES: Final = 2**28  # of a file that is read; a profile of eight backends has less than 2**20
 _WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
+_VERSION: Final = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?")
+_SHOWN: Final = 40  # characters of a value that a message quotes
+_Kept = TypeVar("_Kept", Profile, Choice, Plan)
 
 
-def save(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Write `profile` to `path`: a reader sees the old file or the new one, never half of either.
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def save(result: Profile | Choice | Plan, path: str | os.PathLike[str]) -> None:
+    """Write a result to `path`: a reader sees the old file or the new one, never half of either.
 
     Raises:
         UsageError: `path` cannot be a result file (a directory, a device, a missing folder).
         MeasurementError: a number in it is NaN or infinite, which is no result and no JSON.
         MlpfusionError: the disk refused.
     """
-    files.write_whole("result file", Path(path), encode(profile).encode("utf-8", "backslashreplace"))
+    what = RESULT if isinstance(result, Profile) else CHOICE if isinstance(result, Choice) else PLAN
+    files.write_whole(what, Path(path), encode(result).encode("utf-8", "backslashreplace"))
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
@@ -43,44 +55,56 @@ def load(path: str | os.PathLike[str]) -> Profile:
     Raises:
         UsageError: there is no such file, or it is not a profile of this schema; the message says which.
     """
-    text = inputs.read("result file", path, _MOST_BYTES)
+    data = inputs.read(RESULT, path, _MOST_BYTES)
     shown = "stdin" if inputs.is_stdin(path) else repr(str(path))
-    schema.check(schema.read(text, shown, "result file"), shown, kind="profile", newest=SCHEMA)
-    try:
-        profile = msgspec.json.decode(text, type=Profile)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{shown} is a damaged profile: {error}") from None
-    for wrong in invariants.broken(profile):
-        raise UsageError(f"{shown} is a damaged profile: {wrong}")
-    return profile
+    _check_head(_head(data, shown, RESULT), shown, kind="profile", newest=profile.SCHEMA)
+    return _decoded(data, Profile, f"{shown} is a damaged profile")
 
 
-def encode(result: Record) -> str:
-    """The JSON text of a result: the same text for equal results, one line per small object and list of numbers.
+def load_choice(path: str | os.PathLike[str]) -> Choice:
+    """The choice in a file. Whether it holds here is another question: `conditions.differences` has the answer.
 
     Raises:
-        MeasurementError: a number in it is NaN or infinite.
+        UsageError: there is no such file, or it is no choice of this schema, or a damaged one.
     """
-    plain = msgspec.to_builtins(result)
-    for where in _not_finite(plain, "result"):
-        raise MeasurementError(f"{where} is not a finite number and cannot be a result")
-    return _layout(plain, 0) + "\n"
+    return _load(CHOICE, path, "choice", Choice)
 
 
-def check_file(path: Path, *, kind: str = "profile") -> Path:
-    """The real path behind `path` if a result file can be written there, else a `UsageError`; leaves nothing behind.
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan of a choice in a file; errors are as of `load_choice`."""
+    return _load(PLAN, path, "choice plan", Plan)
 
-    What is there already may only be such a file, or empty: anything else, a trace say, would be lost.
+
+def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept]) -> _Kept:
+    data, shown = files.read_whole(what, Path(path), _MOST_BYTES), f"{what} {str(path)!r}"
+    _check_head(_head(data, shown), shown, kind=kind, newest=choice.SCHEMA)
+    return _decoded(data, record, f"{shown} is damaged")
+
+
+def _decoded(data: bytes, record: type[_Kept], wrong: str) -> _Kept:
+    try:
+        found = msgspec.json.decode(data, type=record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{wrong}: {error}") from None
+    for broken in invariants.broken(found):
+        raise UsageError(f"{wrong}: {broken}")
+    return found
+
+
+def check_file(path: Path, *, kind: str = "profile", what: str = RESULT, advice: str = "; name another file") -> Path:
+    """The real path behind `path` if a file of a kind can be written there, else a `UsageError`; leaves nothing behind.
+
+    What is there already may only be such a file, of any schema, or empty: anything else, a trace say, would be lost.
     """
-    target = files.check_file("result file", path)
+    target = files.check_file(what, path)
     if target.exists() and target.stat().st_size and not _holds(kind, target):
-        raise UsageError(f"result file {str(path)!r} exists and holds no {kind!r} of mlpfusion; name another file")
+        raise UsageError(f"{what} {str(path)!r} exists and holds no {kind!r} of mlpfusion{advice}")
     return target
 
 
 def _holds(kind: str, path: Path) -> bool:
     try:
-        return bool(schema.read(files.read_whole("result file", path, _MOST_BYTES), "it").kind == kind)
+        return bool(_head(files.read_whole(RESULT, path, _MOST_BYTES), "it").kind == kind)
     except UsageError:
         return False
 
@@ -103,6 +127,79 @@ def check_directory(path: Path, *, overwrite: bool) -> Path:
                 "--overwrite to replace what is there"
             )
     return path
+
+
+# ---- the top of a file -----------------------------------------------------------------------------------------------
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The top of a file as it is there: `kind` and `schema` say how to read it, `mlpfusion` which version wrote it."""
+
+    schema: Any = None
+    kind: Any = None
+    mlpfusion: Any = None
+
+
+def _head(data: bytes, shown: str, what: str = "file") -> _Head:
+    """The head of a JSON file; messages call it `shown`, and `what` it should be.
+
+    Raises:
+        UsageError: it is no JSON, or no file of mlpfusion.
+    """
+    try:
+        found = msgspec.json.decode(data, type=_Head)
+    except msgspec.ValidationError:
+        found = _Head()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown} is not JSON, or cut short: {error}") from None
+    if not isinstance(found.kind, str) or found.schema is None:
+        raise UsageError(f"{shown} is not a {what} of mlpfusion: no schema number and kind at its top")
+    return found
+
+
+def _check_head(found: _Head, shown: str, *, kind: str, newest: int) -> None:
+    """Raise a UsageError unless the file is of this kind and of a schema from 1 to `newest`."""
+    if found.kind != kind:
+        raise UsageError(f"{shown} holds a {_quoted(found.kind)}; valid here: {kind!r}")
+    schema = found.schema
+    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
+        raise UsageError(f"{shown} is damaged: its schema is {_quoted(schema)}; valid: 1 to {newest}")
+    if schema > newest:
+        raise UsageError(f"{shown} was {_newer(found, newest)}")
+
+
+def _quoted(value: object) -> str:
+    """A value of a file as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _newer(found: _Head, newest: int) -> str:
+    """Which version to upgrade to: the one that wrote the file, if the file names one."""
+    known = isinstance(found.mlpfusion, str) and len(found.mlpfusion) <= _SHOWN and _VERSION.fullmatch(found.mlpfusion)
+    by = f"mlpfusion {found.mlpfusion}" if known else "a newer mlpfusion"
+    reads = f"this one reads up to {newest}: pip install -U"
+    wanted = f"'mlpfusion>={found.mlpfusion.split('+')[0]}'" if known else "mlpfusion"
+    return f"written by {by} with schema {_quoted(found.schema)}; {reads} {wanted}"
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def encode(result: Record) -> str:
+    """The JSON text of a result: the same text for equal results, one line per small object and list of numbers.
+
+    A choice, which is kept beside a model and compared by line, has one line per value.
+
+    Raises:
+        MeasurementError: a number in it is NaN or infinite.
+    """
+    plain = msgspec.to_builtins(result)
+    for where in _not_finite(plain, "result"):
+        raise MeasurementError(f"{where} is not a finite number and cannot be a result")
+    if isinstance(result, Choice | Plan):
+        return msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n"
+    return _layout(plain, 0) + "\n"
 
 
 def _not_finite(value: Any, where: str) -> Iterator[str]:

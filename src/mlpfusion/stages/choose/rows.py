@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mlpfusion import spec
 from mlpfusion.environment import conditions
 from mlpfusion.errors import UsageError
-from mlpfusion.storage import choice, files, results
+from mlpfusion.storage import files, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,8 +49,8 @@ def _prepare(folder: Path, plan: Plan, *, fresh: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path, rows = folder / PLAN_NAME, _row_files(folder)
     with _named():
-        choice.check_file(folder / CHOICE_NAME)
-        choice.check_plan(path)
+        results.check_file(folder / CHOICE_NAME, kind="choice", what=results.CHOICE, advice="")
+        results.check_file(path, kind="choice plan", what=results.PLAN, advice="")
         if fresh:
             for each in rows:
                 _check_ours(each)
@@ -61,9 +61,9 @@ def _prepare(folder: Path, plan: Plan, *, fresh: bool) -> None:
         if not path.exists():
             raise UsageError(f"{str(folder)!r} holds rows but no {PLAN_NAME}; {_WAY_OUT}")
         with _named():
-            before = choice.load_plan(path)
+            before = results.load_plan(path)
         plan = _joined(folder, before, plan)
-    choice.save_plan(plan, path)
+    results.save(plan, path)
 
 
 def earlier(folder: Path | None, work: Workload) -> Profile | None:

@@ -18,7 +18,7 @@ from mlpfusion.records.choice import SCHEMA, Choice, ClockName, Model, Plan
 from mlpfusion.stages.choose import decide, rows
 from mlpfusion.stages.choose.eta import TimeLeft
 from mlpfusion.stages.profile import run
-from mlpfusion.storage import choice as choice_storage
+from mlpfusion.storage import results
 from mlpfusion.storage.files import alone
 from mlpfusion.workers import forking, interrupts
 
@@ -72,7 +72,7 @@ def choose(
         )
         choice = _choice(found, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
         if folder is not None:
-            choice_storage.save(choice, folder / rows.CHOICE_NAME)
+            results.save(choice, folder / rows.CHOICE_NAME)
     return choice
 
 
