@@ -20,7 +20,7 @@ from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.measure.memory import saved_bytes
 from mlpfusion.module import GatedMLP
 from mlpfusion.reference import judge, make_case, oracle, step
-from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.spec import ACTIVATIONS, MLPSpec, Workload
 from mlpfusion.stages.profile import run
 from mlpfusion.workers import supervise
 
@@ -72,7 +72,7 @@ def test_limits_are_told_in_one_line_with_their_numbers(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "silu", "relu"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_what_the_kernels_can_run_is_supported(activation: Any, dtype: Any) -> None:
     for device in (cuda(8, 0), cuda(8, 6), cuda(8, 9), cuda(9, 0), cuda(10, 0), cuda(12, 0)):
         assert Fused().unsupported(spec(activation=activation, dtype=dtype, bias=True), device) is None

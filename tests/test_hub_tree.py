@@ -27,12 +27,7 @@ from mlpfusion.storage import hub_tree
 from mlpfusion.storage.hub_tree import VARIANTS, build_hub_tree, installed_package
 
 SOURCE = Path(__file__).parents[1] / "kernels"
-LAYERS = {
-    "MlpfusionGegluTanhMLP": "gelu_tanh",
-    "MlpfusionGegluMLP": "gelu",
-    "MlpfusionSwigluMLP": "silu",
-    "MlpfusionRegluMLP": "relu",
-}
+LAYERS = {layer.__name__: activation for activation, layer in mlpfusion_kernels.layers.LAYERS.items()}
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
 REASONS = [
     ({}, CPU, "need a GPU; this run is on the CPU"),
     ({}, INTERPRETED, "TRITON_INTERPRET=1"),
-    ({"activation": "gelu"}, H100, "no gated MLP with gelu: its GEGLU is always gelu_tanh (it ignores hidden_act)"),
+    ({"activation": "gelu"}, H100, "no gated MLP with gelu; valid: gelu_tanh, silu (its GEGLU is always the tanh"),
     ({"activation": "relu"}, H100, "no gated MLP with relu"),
     ({"bias": True}, H100, "no biases"),
     ({"intermediate_size": 65537}, H100, "intermediate_size 65537 is over 65536"),

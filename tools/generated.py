@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlpfusion_kernels.layers import LAYERS
+
+from mlpfusion import spec
 from mlpfusion.report.profile.columns import BACKEND, all_columns
 
 if TYPE_CHECKING:
@@ -23,6 +26,21 @@ def columns() -> str:
     """The table of all columns of a profile, each with its meaning."""
     rows = [f"| `{column.key}` | {column.meaning} |" for column in (BACKEND, *all_columns())]
     return "\n".join(["| column | meaning |", "|---|---|", *rows])
+
+
+def activations() -> str:
+    """The table of activations, each with the names by which it may be requested."""
+    rows = []
+    for row in spec.TABLE:
+        others = [alias for alias in (row.hidden_act, *row.aliases) if alias != row.name]
+        rows.append(f"| `{row.name}` | {row.label} | {', '.join(f'`{other}`' for other in others) or '–'} |")
+    return "\n".join(["| activation | what it is | other names that are taken |", "|---|---|---|", *rows])
+
+
+def layers() -> str:
+    """The table of the layers that the Hub kernel has."""
+    rows = [f"| `{layer.__name__}` | `{name}`: {spec.ROWS[name].label} |" for name, layer in LAYERS.items()]
+    return "\n".join(["| layer | activation |", "|---|---|", *rows])
 
 
 def tree() -> str:
@@ -40,7 +58,12 @@ def _folder(folder: Path, name: str, depth: int) -> Iterator[str]:
         yield from _folder(below, below.name, depth + 1)
 
 
-PARTS = {("docs/columns.md", "columns"): columns, ("CONTRIBUTING.md", "tree"): tree}
+PARTS = {
+    ("docs/columns.md", "columns"): columns,
+    ("docs/backends.md", "activations"): activations,
+    ("kernels/CARD.md", "layers"): layers,
+    ("CONTRIBUTING.md", "tree"): tree,
+}
 
 
 def filled(text: str, marker: str, part: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -156,10 +157,30 @@ def judge(outputs: tuple[Tensor, ...], eager: tuple[Tensor, ...], references: tu
 
 # ---- the activations, by formulas that neither cancel nor overflow ---------------------------------------------------
 
+
+@dataclasses.dataclass(frozen=True)
+class Sigmoid:
+    """g·sigmoid(a·g + b·g³), the form of most activations that rise smoothly."""
+
+    a: float
+    b: float = 0.0
+
+    def __call__(self, g: Tensor) -> Tensor:
+        """Its values at g, of any shape."""
+        return g * torch.sigmoid(self.a * g + self.b * g**3 if self.b else self.a * g)
+
+
+ROOT: Final = math.sqrt(2 / math.pi)  # of tanh-GELU, 0.5·g·(1 + tanh(ROOT·(g + CUBIC·g³)))
+CUBIC: Final = 0.044715
+
 # PyTorch's own functions are what is judged, and no reference: oneDNN's exact GELU is inf for gates above FLT_MAX/2 on
 # CPUs with AVX-512, and 0.5·g·(1 + tanh z) loses its digits where tanh z is near -1, in fp64 as well.
-A_TANH: Final = 2 * math.sqrt(2 / math.pi)  # gelu_tanh(g) = g·sigmoid(A·g + B·g³)
-B_TANH: Final = A_TANH * 0.044715
+FORMULAS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
+    "gelu_tanh": Sigmoid(2 * ROOT, 2 * ROOT * CUBIC),
+    "gelu": lambda g: 0.5 * g * torch.erfc(-g / math.sqrt(2)),
+    "silu": Sigmoid(1.0),
+    "relu": torch.relu,
+}
 
 
 def activate(g: Tensor, activation: Activation) -> Tensor:
@@ -172,10 +193,4 @@ def activate(g: Tensor, activation: Activation) -> Tensor:
     """
     if g.dtype is not torch.float64:
         raise ValueError(f"a reference is computed in torch.float64, not in {g.dtype}")
-    if activation == "gelu_tanh":
-        return g * torch.sigmoid(A_TANH * g + B_TANH * g**3)
-    if activation == "gelu":
-        return 0.5 * g * torch.erfc(-g / math.sqrt(2))
-    if activation == "silu":
-        return g * torch.sigmoid(g)
-    return torch.relu(g)
+    return FORMULAS[activation](g)

@@ -7,32 +7,59 @@ M is the number of tokens, D `hidden_size`, H `intermediate_size`.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, get_args
+import math
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
 from mlpfusion import limits
 from mlpfusion.errors import UsageError
 
-Activation = Literal["gelu_tanh", "gelu", "silu", "relu"]
+
+class ActivationRow(NamedTuple):
+    """One activation: its name, what readers call it, the names that Hugging Face configs have for it, its smoothness.
+
+    `hidden_act` is the name by which transformers makes it; `smoothness` counts its continuous derivatives: 0 of one
+    whose slope jumps at 0.
+    """
+
+    name: str
+    label: str
+    hidden_act: str
+    aliases: tuple[str, ...] = ()
+    smoothness: float = math.inf
+
+
+# The one place that lists activations. What else each has (its fp64 formula in `reference`, PyTorch's function in
+# `backends.eager`, its device code in the kernels' `activations`) is found by the name given here.
+TABLE: Final = (
+    ActivationRow(
+        name="gelu_tanh",
+        label="the tanh form of GELU",
+        hidden_act="gelu_pytorch_tanh",
+        aliases=("gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"),  # the same, spelled out
+    ),
+    ActivationRow(name="gelu", label="the exact (erf) GELU", hidden_act="gelu", aliases=("gelu_python",)),
+    ActivationRow(name="silu", label="SiLU", hidden_act="silu", aliases=("swish",)),
+    ActivationRow(name="relu", label="ReLU", hidden_act="relu", smoothness=0),
+)
+
+ACTIVATIONS: Final = tuple(row.name for row in TABLE)
+ROWS: Final = {row.name: row for row in TABLE}
+ACTIVATION_ALIASES: Final = {alias: row.name for row in TABLE for alias in (row.hidden_act, *row.aliases)}
+
+if TYPE_CHECKING:
+    Activation = str
+else:
+    Activation = Literal[ACTIVATIONS]  # which records check when they are read
+
 Dtype = Literal["bfloat16", "float16", "float32"]
 Mode = Literal["inference", "training"]
 
-ACTIVATIONS: Final[tuple[Activation, ...]] = get_args(Activation)
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 ITEMSIZE: Final[dict[Dtype, int]] = {"bfloat16": 2, "float16": 2, "float32": 4}
 
-# Names that Hugging Face configs use for the same functions. `gelu_new` and `gelu_fast` are the tanh form spelled out.
-ACTIVATION_ALIASES: Final[dict[str, Activation]] = {
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
-    "gelu_python": "gelu",
-    "swish": "silu",
-}
 DTYPE_ALIASES: Final[dict[str, Dtype]] = {
     "bf16": "bfloat16",
     "fp16": "float16",

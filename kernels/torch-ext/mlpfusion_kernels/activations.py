@@ -1,9 +1,11 @@
-"""The four gate activations: their names, their device code and their PyTorch twins."""
+"""The gate activations: their names, their device code and their PyTorch twins."""
 
 # Device functions have Triton's types, not Python's.
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,11 +16,29 @@ from triton.language.target_info import is_cuda
 # Triton's interpreter knows no machine instructions.
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
-ACTIVATIONS: tuple[str, ...] = ("gelu_tanh", "gelu", "silu", "relu")
 
-# Arithmetic operations per element of the formulas below (add, multiply, divide and exp count as one each).
-FORWARD_FLOPS: dict[str, int] = {"gelu_tanh": 9, "gelu": 21, "silu": 4, "relu": 1}
-BACKWARD_FLOPS: dict[str, int] = {"gelu_tanh": 18, "gelu": 25, "silu": 11, "relu": 2}
+class Row(NamedTuple):
+    """One activation: its layer's name, and the operations per element of its formulas below, forward and backward.
+
+    An add, multiply, divide and exp count as one each.
+    """
+
+    layer: str
+    forward_flops: int
+    backward_flops: int
+
+
+TABLE: dict[str, Row] = {
+    "gelu_tanh": Row("GegluTanh", 9, 18),
+    "gelu": Row("Geglu", 21, 25),
+    "silu": Row("Swiglu", 4, 11),
+    "relu": Row("Reglu", 1, 2),
+}
+
+ACTIVATIONS: tuple[str, ...] = tuple(TABLE)
+FORWARD_FLOPS: dict[str, int] = {name: row.forward_flops for name, row in TABLE.items()}
+BACKWARD_FLOPS: dict[str, int] = {name: row.backward_flops for name, row in TABLE.items()}
+HEAVIEST: str = max(ACTIVATIONS, key=lambda name: FORWARD_FLOPS[name])  # the most code and registers
 
 
 @triton.jit

@@ -2,73 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
+from .activations import TABLE
 from .elementwise.autograd import act_mul
 
-__all__ = ["MlpfusionGegluMLP", "MlpfusionGegluTanhMLP", "MlpfusionRegluMLP", "MlpfusionSwigluMLP"]
 
-
-class MlpfusionGegluTanhMLP(nn.Module):
-    """down(gelu_tanh(gate(x))·up(x)) for x of [..., hidden_size]."""
-
-    has_backward: bool = True
-    can_torch_compile: bool = True
-
-    gate_proj: nn.Module
-    up_proj: nn.Module
-    down_proj: nn.Module
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+def _layer(name: str, activation: str) -> type[nn.Module]:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         """[..., hidden_size] -> [..., hidden_size]."""
-        out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), "gelu_tanh"))
+        out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), activation))
         return out
 
-
-class MlpfusionGegluMLP(nn.Module):
-    """down(gelu(gate(x))·up(x)) with the exact, erf form of GELU, for x of [..., hidden_size]."""
-
-    has_backward: bool = True
-    can_torch_compile: bool = True
-
-    gate_proj: nn.Module
-    up_proj: nn.Module
-    down_proj: nn.Module
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden_size] -> [..., hidden_size]."""
-        out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), "gelu"))
-        return out
+    forward.__qualname__ = f"{name}.forward"
+    members = {
+        "__module__": __name__,
+        "__doc__": f"down({activation}(gate(x))·up(x)) for x of [..., hidden_size].",
+        "has_backward": True,
+        "can_torch_compile": True,
+        "forward": forward,
+    }
+    return type(name, (nn.Module,), members)
 
 
-class MlpfusionSwigluMLP(nn.Module):
-    """down(silu(gate(x))·up(x)) for x of [..., hidden_size]."""
+LAYERS: dict[str, type[nn.Module]] = {name: _layer(f"Mlpfusion{row.layer}MLP", name) for name, row in TABLE.items()}
 
-    has_backward: bool = True
-    can_torch_compile: bool = True
-
-    gate_proj: nn.Module
-    up_proj: nn.Module
-    down_proj: nn.Module
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden_size] -> [..., hidden_size]."""
-        out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), "silu"))
-        return out
-
-
-class MlpfusionRegluMLP(nn.Module):
-    """down(relu(gate(x))·up(x)) for x of [..., hidden_size]."""
-
-    has_backward: bool = True
-    can_torch_compile: bool = True
-
-    gate_proj: nn.Module
-    up_proj: nn.Module
-    down_proj: nn.Module
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., hidden_size] -> [..., hidden_size]."""
-        out: torch.Tensor = self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x), "relu"))
-        return out
+__all__ = [layer.__name__ for layer in LAYERS.values()]
+globals().update({layer.__name__: layer for layer in LAYERS.values()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from torch.nn import functional
 
@@ -37,17 +37,19 @@ class Eager:
 
 def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
     """PyTorch's own function for an activation."""
-    functions: dict[Activation, Callable[[Tensor], Tensor]] = {
-        "gelu_tanh": _gelu_tanh,
-        "gelu": functional.gelu,
-        "silu": functional.silu,
-        "relu": functional.relu,
-    }
-    return functions[activation]
+    return FUNCTIONS[activation]
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
     return functional.gelu(x, approximate="tanh")
+
+
+FUNCTIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
+    "gelu_tanh": _gelu_tanh,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "relu": functional.relu,
+}
 
 
 def forward_of(mlp: GatedLayers) -> FunctionType:

@@ -48,8 +48,8 @@ def beyond_liger(spec: MLPSpec, device: Device, *, tiles_wide_rows: bool) -> str
     """
     if spec.activation not in LAYERS:
         return (
-            f"Liger has no gated MLP with {spec.activation}: its GEGLU is always gelu_tanh (it ignores hidden_act), "
-            "its SwiGLU silu"
+            f"Liger has no gated MLP with {spec.activation}; valid: {', '.join(LAYERS)} (its GEGLU is always the tanh "
+            "form, whatever hidden_act says)"
         )
     if spec.bias:
         return "Liger's MLPs have no biases and this one has"

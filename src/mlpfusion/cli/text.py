@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO, overload
 
 import typer
 
-from mlpfusion import limits
+from mlpfusion import limits, spec
 from mlpfusion.cli import streams
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.storage import inputs
@@ -21,8 +21,8 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
-ACTIVATIONS: Final = "gelu_tanh|gelu|silu|relu"
-DTYPES: Final = "bfloat16|float16|float32"
+ACTIVATIONS: Final = "|".join(spec.ACTIVATIONS)
+DTYPES: Final = "|".join(spec.DTYPES)
 
 # Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
 Text = str | None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from ..activations import HEAVIEST
 from ..launching.cached import LISTENERS, CachedKernel, Launched, announce, is_interpreted
 from ..launching.described import Box, Described, DescribedKernel, box_of
 from . import backward_kernels, kernels
@@ -199,7 +200,7 @@ def _launch_hopper(
     described = Described((x, gate, up, *outputs), (m, h, d, x.stride(0), gate.stride(0), up.stride(0)), boxes)
     has_bias = weights.gate_bias is not None
     # A long epilogue is a loop over half of its pieces: all of them are more code than the instruction cache holds.
-    unroll = min(config.parts, 4) if keep or activation == "gelu" else config.parts
+    unroll = min(config.parts, 4) if keep or activation == HEAVIEST else config.parts
     tile = (rows, columns, config.block_k, config.stages, config.group, config.parts, unroll)
     constants = (*tile, activation, has_bias, keep)
     programs = config.programs(m, h, here.multiprocessors)

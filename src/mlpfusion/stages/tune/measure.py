@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from mlpfusion.records.tuning import Question
 
 SEED: Final = 0
-# An entry serves every activation, with biases or without; this one takes the most registers.
-HEAVIEST: Final = "gelu"
 
 
 class Bench:
     """The operands of one question, with the operations on a configuration.
+
+    An entry serves every activation, with biases or without. So a configuration is also tried at its heaviest: with
+    biases and with the activation that takes the most registers.
 
     Raises:
         MeasurementError: the operands do not fit into memory, or the shipped configuration does not run.
@@ -51,7 +52,7 @@ class Bench:
     def refusal(self, config: Any, *, heaviest: bool = False) -> str | None:
         """Why a configuration is left out, or None: it does not compile or run, spills registers, or is wrong.
 
-        It runs with the question's activation and without biases or, `heaviest`, with biases and with HEAVIEST.
+        It runs with the question's activation and without biases or at its `heaviest`.
 
         Raises:
             MeasurementError: the device answers no more.
@@ -109,6 +110,7 @@ class Bench:
 
     def _call(self, config: Any, *, heaviest: bool) -> tuple[torch.Tensor, ...]:
         from mlpfusion_kernels import Weights
+        from mlpfusion_kernels.activations import HEAVIEST
         from mlpfusion_kernels.gate_up import launch
 
         has, direction = self._operands, self.question.direction

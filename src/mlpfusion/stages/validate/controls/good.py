@@ -15,18 +15,6 @@ def eager(gate, up):
     return F.gelu(gate, approximate="tanh") * up
 
 
-def eager_erf(gate, up):
-    return F.gelu(gate) * up
-
-
-def eager_silu(gate, up):
-    return F.silu(gate) * up
-
-
-def eager_relu(gate, up):
-    return F.relu(gate) * up
-
-
 def tanh_form(gate, up):
     """0.5·g·(1 + tanh z) in fp32, rounded once."""
     g = gate.float()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from mlpfusion.reference import A_TANH, activate
-from mlpfusion.spec import ACTIVATIONS, Activation
+from mlpfusion.reference import CUBIC, FORMULAS, ROOT, Sigmoid, activate
+from mlpfusion.spec import ACTIVATIONS, ROWS, Activation
 from mlpfusion.stages.validate.judge import bounds, excuses
 
 if TYPE_CHECKING:
@@ -18,18 +18,11 @@ if TYPE_CHECKING:
 
     from mlpfusion.spec import Dtype
 
-# The functions of one family, A·g·sigmoid(a·g + b·g³): tanh-GELU, SiLU and what comes of them by a wrong constant.
-QUICK: Final = 1.702  # g·sigmoid(1.702·g), an older and cruder GELU (Hendrycks & Gimpel, arXiv 1606.08415)
+# The functions of one family, A·g·sigmoid(a·g + b·g³), and what comes of them by a wrong constant.
+FAMILY: Final = {name: each for name, each in FORMULAS.items() if isinstance(each, Sigmoid)}
 SAME: Final[dict[Dtype, float]] = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}  # what the fit can distinguish
 # Rounding to the dtype moves sigmoid's value by an eighth to a half of its eps; a coarse tanh moves it by 2.5e-4.
 MISFIT: Final[dict[Dtype, float]] = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
-
-NAMES: Final[dict[Activation, str]] = {
-    "gelu_tanh": "the tanh form of GELU",
-    "gelu": "the exact (erf) GELU",
-    "silu": "SiLU",
-    "relu": "ReLU",
-}
 
 
 class Diagnosis(NamedTuple):
@@ -65,13 +58,17 @@ def diagnose(
     What PyTorch's operators give as wrongly says nothing of `y`. `eager` gives their results by the activation, or None
     where there are none; without it they run here.
     """
-    parted = against_functions(y, gate, up, dtype, eager or functools.partial(excuses.pytorch, gate, up))
-    counts = {name: int(each.wrong.sum()) for name, each in parted.items()}
-    if counts[activation] == 0:
+    eager = eager or functools.partial(excuses.pytorch, gate, up)
+    judge = functools.partial(against, y, gate, up, dtype=dtype, eager=eager)
+    own = judge(activation)
+    off = int(own.wrong.sum())
+    if off == 0:
         return None
-    kept = ~parted[activation].excused
+    parted = {name: own if name == activation else judge(name) for name in ACTIVATIONS}
+    counts = {name: int(each.wrong.sum()) for name, each in parted.items()}
+    kept = ~own.excused
     y, gate, up = y[kept], gate[kept], up[kept]
-    off, total = counts[activation], gate.numel()
+    total = gate.numel()
     others = [name for name, count in counts.items() if count == 0]
     if others:
         return Diagnosis("function", _other(others[0], activation, off))
@@ -89,7 +86,7 @@ def diagnose(
         constants = _constants(fit, activation, SAME[dtype], is_fine=dtype == "float32")
         if constants is not None:
             return constants
-    is_near = activation != "relu" and bounds.is_near(y, gate, up, activation, dtype)
+    is_near = ROWS[activation].smoothness == math.inf and bounds.is_near(y, gate, up, activation, dtype)
     if dtype == "float32":
         low = _low_precision(values, gate.double(), activation, is_near=is_near)
         if low is not None:
@@ -101,24 +98,27 @@ def diagnose(
         return Diagnosis(
             "precision" if dtype == "float32" else "function",
             f"{off} of {total} values are beyond the bound, all within {bounds.HARDWARE_TANH:g}·|g|: this is "
-            f"{NAMES[activation]} by a hardware tanh approximation (tanh.approx) or by one as coarse"
+            f"{ROWS[activation].label} by a hardware tanh approximation (tanh.approx) or by one as coarse"
             + ("" if dtype == "float32" else ", or with a constant that is off, which float32 would show"),
         )
     best = min(counts, key=lambda name: counts[name])
     return Diagnosis(
-        "function", f"an unknown function: {counts[best]} of {total} values are beyond even {NAMES[best]}, the nearest"
+        "function",
+        f"an unknown function: {counts[best]} of {total} values are beyond even {ROWS[best].label}, the nearest",
     )
 
 
-def against_functions(
-    y: Tensor, gate: Tensor, up: Tensor, dtype: Dtype, eager: Callable[[Activation], Tensor | None]
-) -> dict[Activation, excuses.Parted]:
-    """The values that are beyond the bound, by the function that they are taken for."""
-
-    def parted(name: Activation) -> excuses.Parted:
-        return excuses.part(lambda value: bounds.beyond(value, gate, up, name, dtype), y, lambda: eager(name))
-
-    return {name: parted(name) for name in ACTIVATIONS}
+def against(
+    y: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    activation: Activation,
+    *,
+    dtype: Dtype,
+    eager: Callable[[Activation], Tensor | None],
+) -> excuses.Parted:
+    """The values that are beyond the bound if they are taken for this activation's."""
+    return excuses.part(lambda value: bounds.beyond(value, gate, up, activation, dtype), y, lambda: eager(activation))
 
 
 def _overflowing(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> str | None:
@@ -140,10 +140,8 @@ def _is_exchanged(values: Tensor, gate: Tensor, up: Tensor, activation: Activati
 
 
 def _other(found: Activation, wanted: Activation, off: int) -> str:
-    gelus = {"gelu_tanh", "gelu"}
-    which = "the other GELU" if {found, wanted} == gelus else "another function"
     return (
-        f"this is {which}: every value is {NAMES[found]}, where {NAMES[wanted]} was requested "
+        f"this is another function: every value is {ROWS[found].label}, where {ROWS[wanted].label} was requested "
         f"({off} values are beyond its bound); --activation {found} would judge it as that"
     )
 
@@ -169,35 +167,36 @@ def _fit(values: Tensor, gate: Tensor) -> Fit | None:
 
 
 def _constants(fit: Fit, activation: Activation, tolerance: float, *, is_fine: bool) -> Diagnosis | None:
-    """Which constant of tanh-GELU or SiLU is off, if one is. The fit is good; all but the factor needs a fine one."""
-    if activation not in {"gelu_tanh", "silu"}:
+    """Which constant of a function of the family is off, if one is. All but the factor needs a fine fit."""
+    right = FAMILY.get(activation)
+    if right is None:
         return None
     wrong = []
     if abs(fit.factor - 1) > tolerance:
-        wrong.append(_factor(fit.factor, activation))
+        wrong.append(_factor(fit.factor, is_tanh=bool(right.b)))
     if not is_fine:
         return Diagnosis("constants", wrong[0]) if wrong else None
     is_cubic = abs(fit.b) > 20 * tolerance
-    if activation == "gelu_tanh" and not is_cubic:
-        quick = abs(fit.a - QUICK) < 50 * tolerance
-        name = ", the quick GELU" if quick else ", which is SiLU" if abs(fit.a - 1) < 50 * tolerance else ""
-        return Diagnosis(
-            "function", "; ".join([*wrong, f"this is g·sigmoid({fit.a:.4g}·g){name}, not the tanh form of GELU"])
-        )
-    if activation == "silu":
-        if abs(fit.a - 1) > 10 * tolerance or is_cubic:
-            wrong.append(f"the sigmoid's argument is {fit.a:.5g}·g + {fit.b:.4g}·g³ where g belongs")
+    if right.b and not is_cubic:
+        like = [name for name, each in FAMILY.items() if not each.b and abs(fit.a - each.a) < 50 * tolerance]
+        named = f", which is {ROWS[like[0]].label}" if like else ""
+        found = f"this is g·sigmoid({fit.a:.4g}·g){named}, not {ROWS[activation].label}"
+        return Diagnosis("function", "; ".join([*wrong, found]))
+    if not right.b:
+        if abs(fit.a - right.a) > 10 * tolerance or is_cubic:
+            argument = "g" if right.a == 1 else f"{right.a:g}·g"
+            wrong.append(f"the sigmoid's argument is {fit.a:.5g}·g + {fit.b:.4g}·g³ where {argument} belongs")
     else:
         root, cubic = fit.a / 2, fit.b / fit.a
-        if abs(root - A_TANH / 2) > 2 * tolerance:
-            wrong.append(f"the factor √(2/π) = {A_TANH / 2:.6f} of tanh's argument is {root:.5g}")
-        if abs(cubic - 0.044715) > 10 * tolerance:
-            wrong.append(f"the cubic coefficient is {cubic:.4g} where 0.044715 belongs")
+        if abs(root - ROOT) > 2 * tolerance:
+            wrong.append(f"the factor √(2/π) = {ROOT:.6f} of tanh's argument is {root:.5g}")
+        if abs(cubic - CUBIC) > 10 * tolerance:
+            wrong.append(f"the cubic coefficient is {cubic:.4g} where {CUBIC} belongs")
     return Diagnosis("constants", "; ".join(wrong)) if wrong else None
 
 
-def _factor(factor: float, activation: Activation) -> str:
-    if activation == "silu":
+def _factor(factor: float, *, is_tanh: bool) -> str:
+    if not is_tanh:
         return f"every value is {factor:.4g} times what it should be"
     if abs(factor - 2) < 1e-3:
         return "every value is twice what it should be: the factor 0.5 is missing"

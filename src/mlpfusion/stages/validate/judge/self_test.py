@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.records.validation import Control, Judged
+from mlpfusion.spec import DTYPES
+from mlpfusion.spec import TABLE as ACTIVATIONS
 from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.judge.examine import Order, examine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mlpfusion.device import DeviceKind
     from mlpfusion.records.validation import Verdict
+    from mlpfusion.spec import ActivationRow
     from mlpfusion.stages.validate.judge.examine import Bench, Tell
 
 TABLE: Final = "controls.json"
@@ -26,8 +31,31 @@ def folder() -> Path:
 
 
 def controls() -> tuple[Control, ...]:
-    """All of them, good ones first."""
-    return msgspec.json.decode((folder() / TABLE).read_bytes(), type=tuple[Control, ...])
+    """All of them: those of the table, good ones first, then those of each activation."""
+    listed = msgspec.json.decode((folder() / TABLE).read_bytes(), type=tuple[Control, ...])
+    return *listed, *(control for row in ACTIVATIONS for control in _of(row))
+
+
+def _of(row: ActivationRow) -> Iterator[Control]:
+    file = "activations.py"
+    yield Control(
+        name=f"right {row.name}",
+        target=f"{file}:right",
+        activation=row.name,
+        why=f"{row.label}, by PyTorch's operators and requested as such",
+    )
+    for name, check, why in (
+        ("another", "function", f"another activation where {row.label} is requested"),
+        ("slope_of_another", "backward", f"{row.label} with the derivative of another activation"),
+    ):
+        yield Control(
+            name=f"{name} {row.name}",
+            target=f"{file}:{name}",
+            activation=row.name,
+            why=why,
+            rejected_by=check,
+            seen_in=DTYPES,
+        )
 
 
 def judge(bench: Bench, control: Control, *, seed: int, tell: Tell) -> Judged:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from mlpfusion.spec import ACTIVATIONS
 from mlpfusion.stages.validate.judge import bounds, excuses
-from mlpfusion.stages.validate.judge.diagnose import against_functions, diagnose
+from mlpfusion.stages.validate.judge.diagnose import against, diagnose
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError, UndecidableError
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class Sweeps:
 
     def fitting(self, dtype: Dtype) -> list[Activation]:
         """The functions that all of the target's values with up = 1 are, but for what eager gives as wrongly."""
-        parted = against_functions(*self.of(dtype)[0], dtype, self._eager_of(dtype, 0))
-        return [name for name, each in parted.items() if not bool(each.wrong.any())]
+        swept, eager = self.of(dtype)[0], self._eager_of(dtype, 0)
+        return [name for name in ACTIVATIONS if not bool(against(*swept, name, dtype=dtype, eager=eager).wrong.any())]
 
     def unexcused(self, dtype: Dtype) -> list[Swept]:
         """The target's values without those that are excused."""

@@ -20,7 +20,7 @@ from mlpfusion import backend as registry
 from mlpfusion.backends.eager import activation_function
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
-from mlpfusion.spec import MLPSpec
+from mlpfusion.spec import ROWS, MLPSpec
 from mlpfusion.stages.validate.worker import autotuners, hub_targets
 from mlpfusion.stages.validate.worker.leftovers import TARGET
 from mlpfusion.stages.validate.worker.signatures import operands, required, takes_activation
@@ -328,7 +328,7 @@ def _has_projections(found: type[nn.Module]) -> bool:
 def _construct(found: type[nn.Module], given: tuple[Tensor, ...], activation: Activation) -> nn.Module:
     """An instance by one of the two usual constructors: of a config, or of (hidden_size, intermediate_size)."""
     x, wg = given[:2]
-    act = {"gelu_tanh": "gelu_pytorch_tanh"}.get(activation, activation)
+    act = ROWS[activation].hidden_act
     sizes = {"hidden_size": wg.shape[1], "intermediate_size": wg.shape[0]}
     config = types.SimpleNamespace(**sizes, hidden_act=act, hidden_activation=act, mlp_bias=False)
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from mlpfusion.spec import ACTIVATIONS, ROWS
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
 from mlpfusion.stages.validate.judge.checks.values import BIASED, LARGEST_ON_GPU, MOST_BIAS_ULP, SCALES, how
@@ -146,7 +147,7 @@ def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tens
     gates = bounds.every_value(dtype)
     size = gates.double().abs()
     kept = (size <= LARGEST_GATE) & (size >= SMALLEST_GATE)
-    if exam.activation != "relu":  # whose slope at 0 may be anything from 0 to 1
+    if ROWS[exam.activation].smoothness >= 1:  # else the slope at 0 may be anything between those beside it
         kept |= size == 0
     gates = gates[kept]
     order = torch.randperm(given["gate"].numel(), generator=exam.generator("gates"))
@@ -160,20 +161,26 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
     gate, up, dy = (float(given[each].reshape(-1)[index]) for each in ("gate", "up", "dy"))
     count = int((scores > bounds.LIMIT).sum())
     which = ""
-    if exam.activation in {"gelu", "gelu_tanh"} and name == "gate":
-        other: Activation = "gelu" if exam.activation == "gelu_tanh" else "gelu_tanh"
-        score = _score(exam, given, name, dtype, other)
-        parted = excuses.part(
-            lambda grad: score(grad) > bounds.LIMIT,
-            results["d:gate"],
-            lambda: excuses.of_eager(exam, "backward", given, "d:gate", activation=other),
-        )
-        which = "" if bool(parted.wrong.any()) else "; it is the derivative of the other GELU"
+    if name == "gate":
+        others = (each for each in ACTIVATIONS if each != exam.activation)
+        found_of = next((each for each in others if _is_derivative(exam, given, results, each, dtype)), None)
+        which = f"; it is the derivative of {ROWS[found_of].label}" if found_of else ""
     return (
         f"{count} of {scores.numel()} elements of d_{name} are beyond the bound{which}; the worst has a score of "
         f"{float(scores[index]):.3g}: gate {gate:.6g}, up {up:.6g}, dy {dy:.6g} give {found:.6g}, "
         f"where {right:.6g} is right"
     )
+
+
+def _is_derivative(exam: Exam, given: Tensors, results: Tensors, other: Activation, dtype: Dtype) -> bool:
+    """Whether d_gate is that of another activation."""
+    score = _score(exam, given, "gate", dtype, other)
+    parted = excuses.part(
+        lambda grad: score(grad) > bounds.LIMIT,
+        results["d:gate"],
+        lambda: excuses.of_eager(exam, "backward", given, "d:gate", activation=other),
+    )
+    return not bool(parted.wrong.any())
 
 
 def partial(exam: Exam, dtype: Dtype) -> Found:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from mlpfusion.reference import activate
+from mlpfusion.spec import ROWS
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
-from mlpfusion.stages.validate.judge.diagnose import NAMES, rounding_place
+from mlpfusion.stages.validate.judge.diagnose import rounding_place
 from mlpfusion.stages.validate.judge.exam import (
     Found,
     failed,
@@ -47,12 +48,12 @@ MOST_BIAS_ULP: Final = 0.25  # a truncating store is at -0.5, a right tanh-GELU 
 
 
 def function(exam: Exam, dtype: Dtype) -> Found:
-    """Which of the four functions it is, by every gate value of a 16-bit dtype."""
+    """Which function it is, by every gate value of a 16-bit dtype."""
     found = exam.sweeps.diagnosis(dtype)
     exam.sweeps.note(dtype)
     n = exam.sweeps.of(dtype)[0].gate.numel()
     if found is None:
-        return passed(f"{NAMES[exam.activation]}: none of {n} gate values is beyond the bound")
+        return passed(f"{ROWS[exam.activation].label}: none of {n} gate values is beyond the bound")
     if exam.finest == "float32" and dtype != "float32":
         finer = exam.sweeps.diagnosis("float32")
         if finer is not None and finer.where != "function":
@@ -269,7 +270,7 @@ def _finite(value: float) -> float | None:
 
 
 CHECKS: Final = (
-    Check("function", "every gate value of a 16-bit dtype, against four functions", BOTH, function, dtypes="each"),
+    Check("function", "every gate value of a 16-bit dtype, against all functions", BOTH, function, dtypes="each"),
     Check("constants", "65,280 gate values in float32, and a fit of the constants", BOTH, constants),
     Check("precision", "whether errors in float32 are the noise of a smaller dtype", BOTH, precision),
     Check("ulps", "the distance of every gate value's result to fp64, in ulp", BOTH, ulps, dtypes="each"),
