@@ -49,7 +49,7 @@ test test-all: $(DEV_READY)
 
 # By name: to collect the others would take longer than to run these.
 test-isa: $(DEV_READY)
-	PYTHONDONTWRITEBYTECODE= ONEDNN_MAX_CPU_ISA=AVX2 $(PY) -m pytest -n auto --dist loadfile -m values $$(grep -lE '^(pytestmark = |@)pytest.mark.values' tests/test_*.py) $(ARGS)
+	PYTHONDONTWRITEBYTECODE= ONEDNN_MAX_CPU_ISA=AVX2 $(PY) -m pytest -n auto --dist loadfile -m values $$(grep -rlE '^(pytestmark = |@)pytest.mark.values' tests --include='test_*.py') $(ARGS)
 
 test-range: $(DEV_READY)
 	$(PY) bench/version_range.py $(ARGS)

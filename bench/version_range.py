@@ -2,7 +2,7 @@
 
 python bench/version_range.py               all of `RANGE`, each in an environment of its own below build/range; hours
 python bench/version_range.py --only 3.13   one Python
-python bench/version_range.py --only 3.13 --files tests/test_cli.py    once more, after a repair, what had failed
+python bench/version_range.py --only 3.13 --files tests/cli/test_main.py    once more, after a repair, what had failed
 
 pip fetches some 5 GB for each version of torch that has no CPU build. `--venvs` names a folder of environments that are
 there already, named as here, and `--log` and `--commit` record a run from what pytest printed.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from support import liger_trees
 
 from mlpfusion.backends.eager import Eager
 from mlpfusion.backends.hub import REPO, Hub
@@ -18,7 +18,7 @@ from mlpfusion.reference import Case, error, judge, make_case, oracle, step
 from mlpfusion.spec import MLPSpec, Workload
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -33,21 +33,11 @@ CUDA = torch.device("cuda")
 SOURCES = ("liger", "hub v1", "hub v2")
 
 
-def tree_builder() -> ModuleType:
-    path = Path(__file__).parents[1] / "liger_trees.py"
-    found = importlib.util.spec_from_file_location("mlpfusion_tests_liger_trees", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(params=SOURCES)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Backend:
     if request.param == "liger":
         return Liger()
-    tree_builder().build(tmp_path, style=request.param.removeprefix("hub "))
+    liger_trees.build(tmp_path, style=request.param.removeprefix("hub "))
     monkeypatch.setenv("LOCAL_KERNELS", f"{REPO}={tmp_path}")
     return Hub()
 

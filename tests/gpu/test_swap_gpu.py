@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support.tiny_models import build, inputs
 
 from mlpfusion.models.swap import swap
 from mlpfusion.stages.prove.run import prove
 
 pytest.importorskip("transformers")
-TINY_MODELS = runpy.run_path(str(Path(__file__).parents[1] / "tiny_models.py"))
-build, inputs = (TINY_MODELS[name] for name in ("build", "inputs"))
 WIDE: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "head_dim": 64}
 
 

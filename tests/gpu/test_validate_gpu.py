@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 import torch
+from support.paths import ROOT
 
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge import self_test
 from mlpfusion.stages.validate.judge.exam import Asked
 
-ROOT = Path(__file__).parents[2]
 TABLE = {control.name: control for control in self_test.controls()}
 ON_A_GPU = [name for name, control in TABLE.items() if control.device == "cuda"]
 # Some of each kind; all of them are judged by `mlpfusion validate --self-test`.

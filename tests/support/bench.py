@@ -1,22 +1,30 @@
-"""Imports modules of `bench/`, which import each other by their bare names."""
+"""Imports the scripts of `bench/` and `tools/`, which import each other by their bare names."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from support.paths import ROOT
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-BENCH = str(Path(__file__).parents[2] / "bench")
-
 
 def bench(name: str) -> ModuleType:
     """The module of a file in `bench/`."""
-    sys.path.insert(0, BENCH)
+    return _script("bench", name)
+
+
+def tool(name: str) -> ModuleType:
+    """The module of a file in `tools/`."""
+    return _script("tools", name)
+
+
+def _script(folder: str, name: str) -> ModuleType:
+    sys.path.insert(0, str(ROOT / folder))
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(BENCH)
+        sys.path.remove(str(ROOT / folder))

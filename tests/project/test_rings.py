@@ -1,0 +1,94 @@
+"""The first ring of the suite has each case of each argument, and what is exhaustive is left to the second."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support import rings
+from support.paths import TESTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUITE = """
+import pytest
+
+@pytest.fixture(params=["x", "y", "z"])
+def way(request):
+    return request.param
+
+@pytest.mark.parametrize("b", [1, 2, 3])
+@pytest.mark.parametrize(("a", "c"), [(1, 1), (1, 2)])
+def test_combinations(a, b, c): ...
+
+@pytest.mark.parametrize("a", [1, 2])
+def test_a_fixture(a, way): ...
+
+@pytest.mark.parametrize("a", range(5))
+def test_one_list(a): ...
+
+@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.full), 2])
+@pytest.mark.parametrize("b", [[], {}])
+def test_marked(a, b): ...
+
+def test_plain(): ...
+
+@pytest.mark.full
+def test_long(): ...
+"""
+FIRST = [
+    *("test_combinations[1-1-1]", "test_combinations[1-2-2]", "test_combinations[1-1-3]"),
+    *("test_a_fixture[x-1]", "test_a_fixture[y-2]", "test_a_fixture[z-1]"),
+    *(f"test_one_list[{a}]" for a in range(5)),
+    *("test_marked[b0-2]", "test_marked[b1-2]", "test_plain"),
+]
+
+
+def collected(folder: Path, *arguments: str) -> set[str]:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(
+        [*command, "-c", str(folder / "pytest.ini"), str(folder)], capture_output=True, text=True, check=True
+    )
+    return {line.rpartition("::")[2] for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_which_tests_are_in_the_first_ring(tmp_path: Path) -> None:
+    (tmp_path / "test_them.py").write_text(SUITE)
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS}\nmarkers = full\n")
+    every = collected(tmp_path)
+    assert len(every) == 6 + 6 + 5 + 4 + 2
+    first = collected(tmp_path, "-m", "not full")
+    assert first == set(FIRST)
+    assert collected(tmp_path, "-m", "full") == every - first
+
+
+CASES = st.lists(st.frozensets(st.integers(0, 12), max_size=4), min_size=1, max_size=20)
+
+
+@given(CASES)
+def test_a_covering_has_everything_and_nothing_for_nothing(cases: list[frozenset[int]]) -> None:
+    seen: set[int] = set()
+    for place in rings.covering(cases):
+        assert cases[place] - seen
+        seen |= cases[place]
+    assert seen == set().union(*cases)
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 5))))
+def test_the_first_of_each_stays(values: list[int | None]) -> None:
+    found = rings.first_of_each(values, lambda value: value)
+    stay = [case for case in found if isinstance(case, int)]
+    assert stay == list(dict.fromkeys(value for value in values if value is not None))
+    assert [case if isinstance(case, int) else case.values[0] for case in found] == values
+    rows = rings.first_of_each([(value, "more") for value in values], lambda row: row[0])
+    assert [row if type(row) is tuple else row.values for row in rows] == [(value, "more") for value in values]
+
+
+def test_the_marker_is_the_one_that_make_asks_for() -> None:
+    recipe = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
+    assert f'test: RING := -m "not {rings.FULL.name}"\ntest test-all:' in recipe

@@ -1,0 +1,108 @@
+"""report.reading: what a page says where a trace is incomplete, long, of a few calls, or on a CPU."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from support.paths import DATA
+
+from mlpfusion.errors import UsageError
+from mlpfusion.records.trace import Damage, Integrity, Reading, Region, Spread, StreamUse, Tally
+from mlpfusion.report.grid import printable
+from mlpfusion.report.trace import render, spread_meaning, spread_text
+from mlpfusion.trace.analysis.summary import read
+
+replace = msgspec.structs.replace
+
+
+@pytest.fixture(scope="module")
+def eager() -> Reading:
+    return read(DATA / "h200_eager.json.gz")
+
+
+def page(reading: Reading, fmt: str = "text") -> str:
+    return render([(reading, ())], fmt)
+
+
+def test_an_incomplete_trace_shows_no_averages(eager: Reading) -> None:
+    text = page(replace(eager, incomplete="2 launches inside calls have no device event"))
+    assert "incomplete  2 launches inside calls have no device event; no averages are shown" in text
+    assert "234.1" not in text
+    kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(kernels) == 7
+    assert all(line.endswith(" –") for line in kernels)
+    for line in page(replace(eager, incomplete="so"), "csv").splitlines()[1:]:
+        assert ",,,,,,so" in line.replace('"', "")
+
+
+def test_many_kernels_are_shown_by_name(eager: Reading) -> None:
+    many = replace(eager.analysis, kernels=eager.analysis.kernels * 20)
+    text = page(replace(eager, analysis=many, kernel_spread=eager.kernel_spread * 20))
+    assert "Kernels by name (140 a call)" in text
+    assert [line.split()[0] for line in text.split("in all, of medians\n")[1].splitlines()[1:6]] == ["40"] + [
+        "20"
+    ] * 3 + ["40"]
+    assert page(replace(eager, analysis=many), "csv").count("\n") == 141
+
+
+def test_spread_of_many_few_and_one() -> None:
+    assert spread_text(Spread(n=20, median=2.0, low=1.0, high=9.0, p20=1.9, p80=2.2)) == "2.00 [1.90–2.20]"
+    assert spread_text(Spread(n=3, median=2.0, low=1.0, high=9.0)) == "2.0 [1.0–9.0]"
+    assert spread_text(Spread(n=1, median=2.0, low=2.0, high=2.0)) == "2.00 (one call)"
+    assert spread_text(None) == "–"
+    assert [spread_meaning(n) for n in (1, 2, 20)] == [
+        "of the only call",
+        "medians of 2 calls [lowest to highest]",
+        "medians of 20 calls [20th to 80th percentile]",
+    ]
+
+
+def test_a_time_of_one_call_is_marked(eager: Reading) -> None:
+    one = Spread(n=1, median=7.0, low=7.0, high=7.0)
+    spreads = (one,) * len(eager.kernel_spread)
+    text = page(replace(eager, host_spread=one, device_spread=one, kernel_spread=spreads))
+    assert "host        7.00 µs in one call\n" in text
+    assert "device      7.00 µs in one call in which anything ran; idle for" in text
+    kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
+    assert all(line.endswith("  7.00 (one call)") for line in kernels)
+
+
+def test_a_time_without_its_spread_is_not_shown(eager: Reading) -> None:
+    bare = tuple(replace(kernel, p20_us=None, p80_us=None) for kernel in eager.analysis.kernels)
+    text = page(replace(eager, kernel_spread=(), analysis=replace(eager.analysis, kernels=bare)))
+    kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
+    assert all(line.endswith(" –") for line in kernels)
+
+
+def test_what_is_seldom_is_said(eager: Reading) -> None:
+    odd = replace(
+        eager,
+        pre_ops_reason="no operators were recorded",
+        streams=(*eager.streams, StreamUse(device="0", stream="9", events=1, busy_us=3.0)),
+        regions=tuple(Region(id=f"0/{n}", calls=10, first=10 * n, last=10 * n + 9) for n in (0, 1)),
+        compiling=(Tally(name="entire_frame_compile", count=1, total_us=5e6, longest_us=5e6),),
+        integrity=Integrity(events=9, damage=(Damage(offset=17, what="dropped", reason="no JSON"),)),
+        notes=("a note",),
+        gpu=None,
+    )
+    text = page(odd)
+    for line in (
+        "time before the first launch: not known: no operators were recorded",
+        "compiled region 0/1: 10 calls, from number 10 to 19",
+        "compiling, in calls: 1x entire_frame_compile (5000000 µs)",
+        "damage at byte 17: dropped: no JSON",
+        "note: a note",
+        "device      a GPU that the trace does not name",
+    ):
+        assert line in text.splitlines()
+    assert "\nStreams\n" in text
+    assert "dynamo" not in text
+
+
+def test_a_format_that_is_none(eager: Reading) -> None:
+    with pytest.raises(UsageError, match="unknown format 'xml'; valid: text, github, csv, json"):
+        page(eager, "xml")
+
+
+def test_printable_leaves_lines_alone() -> None:
+    assert printable("a\x1b[0m\tb\r\n\u202eµ → –") == "a�[0m�b�\n�µ → –"

@@ -1,0 +1,298 @@
+"""The search for configurations: what it tries, what it measures and what it keeps."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from mlpfusion_kernels.gate_up import search, tuned
+from mlpfusion_kernels.gate_up.configs import choose, choose_backward
+from mlpfusion_kernels.gate_up.decode import StreamTile
+from mlpfusion_kernels.gate_up.limits import DIRECTIONS, decode_refusal, refusal
+from support import tunings_made
+from support.tunings_made import (
+    BF16,
+    CARDS,
+    EVEN,
+    FAST,
+    GPU,
+    HERE,
+    OTHER,
+    SHAPE,
+    SHIPPED,
+    SLOW,
+    SPEC,
+    STREAM,
+    WRONG,
+    Fake,
+    entry,
+    forward,
+    searched,
+    warned,
+    write,
+)
+
+from mlpfusion.errors import MeasurementError, UsageError
+from mlpfusion.measure import clocks
+from mlpfusion.records import tuning
+from mlpfusion.stages.tune import measure, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+file = tunings_made.file  # a fixture
+
+
+# ---- what is tried ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_candidates_can_run_and_the_shipped_one_is_first(card: str, direction: str, dtype: torch.dtype) -> None:
+    here = CARDS[card]
+    for m in (1, 16) if direction == "decode" else (17, 64, 100, 256, 8192):
+        found = search.candidates(here, dtype, direction, m, *SHAPE[1:])
+        assert len(found) == len(set(found))
+        assert 10 <= len(found) <= 100
+        if direction == "decode":
+            assert found[0] == tuned.shipped_decode(here, dtype, m, *SHAPE[1:])
+            assert all(decode_refusal(each, here, dtype, m) is None for each in found)
+            continue
+        if direction == "backward":
+            assert found[0] == choose_backward(here, dtype, m, *SHAPE[1:])
+        else:
+            assert found[0] == choose(here, dtype, m, *SHAPE[1:], training=direction == "training")
+        assert [refusal(each, here, dtype, direction, 768) for each in found] == [None] * len(found)
+
+
+def test_the_best_tiles_of_both_kernels_are_put_together() -> None:
+    first = STREAM._replace(gate_up=StreamTile(64, 128, 4, 4))
+    gate_up, down = STREAM._replace(gate_up=StreamTile(128, 64, 4, 4)), first._replace(down=StreamTile(16, 128, 6, 4))
+    assert search.crossed([gate_up, down, first]) == gate_up._replace(down=down.down)
+    assert search.crossed([OTHER]) is None
+
+
+# ---- the search, with times that are known ---------------------------------------------------------------------------
+
+
+def test_what_is_faster_is_kept_and_in_use_at_once(file: Path) -> None:
+    assert forward() == SHIPPED
+    bench = Fake({SHIPPED: 100.0, SLOW: 120.0, FAST: 90.0, WRONG: 1.0}, {WRONG: "wrong"})
+    said: list[str] = []
+    (answer,) = searched(file, bench, on_event=said.append)
+    assert (answer.kept, answer.best, answer.shipped) == (True, run.describe(FAST), run.describe(SHIPPED))
+    assert answer.ratio.median == pytest.approx(0.9)
+    assert answer.ratio.high < 1
+    assert [(one.config, one.reason) for one in answer.left_out] == [(run.describe(WRONG), "wrong")]
+    assert f"left out: {run.describe(WRONG)}: wrong" in said
+    assert warned() == (FAST, [])
+    assert all(WRONG not in configs for configs in bench.raced)
+    assert bench.raced[-1] == (SHIPPED, FAST)  # fresh rounds for these two alone
+
+
+def test_what_is_within_the_noise_is_not(file: Path) -> None:
+    (answer,) = searched(file, Fake({SHIPPED: 100.0, EVEN: 99.5}, noise=0.03))
+    assert (answer.best, answer.kept) == (run.describe(EVEN), False)
+    assert answer.ratio.low < 1 < answer.ratio.high
+    assert not file.exists()
+
+
+def test_where_the_shipped_one_is_fastest_its_earlier_rival_leaves_the_file(file: Path) -> None:
+    others = entry(device="NVIDIA A40", capability=(8, 6))
+    write(file, others, entry(), entry(tokens=256))
+    (answer,) = searched(file, Fake({SHIPPED: 100.0, SLOW: 120.0}))
+    assert (answer.best, answer.kept, answer.ratio) == (None, False, None)
+    assert answer.shipped_us.median == pytest.approx(100.0)
+    assert tuned.parse(file.read_bytes()) == [others, entry(tokens=256)]
+    assert forward() == SHIPPED
+
+
+def test_what_fits_one_activation_alone_is_not_kept(file: Path) -> None:
+    bench = Fake({SHIPPED: 100.0, FAST: 80.0, EVEN: 90.0})
+    bench.fits_no_other_activation = {FAST}
+    (answer,) = searched(file, bench)
+    assert answer.best == run.describe(EVEN)
+    assert forward() == EVEN
+
+
+def test_without_time_the_rest_is_not_tried_and_counted(file: Path) -> None:
+    times = {SHIPPED: 100.0} | {OTHER._replace(group=group): 90.0 + group for group in range(1, 41)}
+    bench = Fake(times)
+    (answer,) = searched(file, bench, limit_s=10.0, now=lambda: bench.seconds)
+    assert answer.untried == 40 - 7
+    assert answer.kept
+
+
+def test_time_that_one_search_leaves_is_the_next_ones(file: Path) -> None:
+    asked = run.questions(SPEC, [256, 8192], "inference")
+    first = Fake({SHIPPED: 100.0, FAST: 90.0})
+    second = Fake({SHIPPED: 100.0} | {OTHER._replace(group=group): 90.0 + group for group in range(1, 41)})
+    _, answer = searched(file, first, second, asked=asked, limit_s=40, now=lambda: first.seconds + second.seconds)
+    assert answer.untried == 40 - 27  # seven tenths of 38 s
+
+
+def test_a_search_that_fails_says_so_and_the_next_goes_on(file: Path) -> None:
+    asked = run.questions(SPEC, [256, 8192], "inference")
+    broken = Fake({SHIPPED: 100.0, FAST: 90.0})
+    broken.interrupt = MeasurementError("no graph")
+    failed, answer = searched(file, broken, Fake({SHIPPED: 100.0, FAST: 90.0}), asked=asked)
+    assert (failed.reason, failed.kept) == ("no graph", False)
+    assert answer.kept
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"), "OutOfMemoryError: CUDA out of memory."),
+        (
+            RuntimeError("Triton Error [CUDA]: an illegal address"),
+            "RuntimeError: Triton Error [CUDA]: an illegal address",
+        ),
+        (OSError(28, "No space left on device"), "OSError: [Errno 28] No space left on device"),
+        (KeyError("graph"), "KeyError: 'graph'"),
+        (MemoryError(), "MemoryError: MemoryError"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("when", ["made", "raced"])
+def test_whatever_a_search_fails_with_the_next_goes_on(file: Path, error: Exception, reason: str, when: str) -> None:
+    broken, fine = Fake({SHIPPED: 100.0, FAST: 90.0}), Fake({SHIPPED: 100.0, FAST: 90.0})
+    broken.interrupt = error
+
+    def bench(question: tuning.Question, device: object) -> Any:
+        if question.tokens == 8192:
+            return fine
+        if when == "made":
+            raise error
+        return broken
+
+    file.parent.mkdir()
+    asked = run.questions(SPEC, [256, 8192], "inference")
+    failed, answer = run.search(asked, GPU, file, bench=bench)
+    assert (failed.reason, failed.kept) == (reason, False)
+    assert answer.kept
+
+
+def test_the_memory_of_one_search_is_free_for_the_next(file: Path) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def bench(question: tuning.Question, device: object) -> Any:
+        gc.collect()
+        assert [each() for each in alive] == [None] * len(alive)
+        made = Fake({SHIPPED: 100.0, FAST: 90.0})
+        made.interrupt = torch.OutOfMemoryError("CUDA out of memory") if question.tokens == 64 else None
+        alive.append(weakref.ref(made))
+        return made
+
+    file.parent.mkdir()
+    answers = list(run.search(run.questions(SPEC, [32, 64, 256], "inference"), GPU, file, bench=bench))
+    assert [answer.kept for answer in answers] == [True, False, True]
+
+
+def test_an_interrupt_leaves_what_is_finished(file: Path) -> None:
+    asked = run.questions(SPEC, [256, 8192], "inference")
+    late = Fake({SHIPPED: 100.0, FAST: 90.0})
+    late.interrupt = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        searched(file, Fake({SHIPPED: 100.0, FAST: 90.0}), late, asked=asked)
+    assert forward(m=256) == FAST
+    assert forward() == SHIPPED
+
+
+def test_a_few_tokens_get_the_best_of_both_kernels(file: Path) -> None:
+    gate_up, down = STREAM._replace(gate_up=StreamTile(64, 64, 3, 4)), STREAM._replace(down=StreamTile(16, 256, 4, 4))
+    both = gate_up._replace(down=down.down)
+    bench = Fake({STREAM: 10.0, gate_up: 9.0, down: 9.5, both: 8.0})
+    bench.candidates.remove(both)
+    (answer,) = searched(file, bench, asked=run.questions(SPEC, [4], "inference"))
+    assert answer.best == run.describe(both)
+    assert tuned.decode_config(HERE, BF16, 4, *SHAPE[1:]) == both
+
+
+def test_what_is_asked_for_which_tokens_and_mode() -> None:
+    def asked(*tokens: int, mode: Any) -> list[tuple[str, int]]:
+        return [(one.direction, one.tokens) for one in run.questions(SPEC, tokens, mode)]
+
+    assert asked(1, 256, mode="inference") == [("decode", 1), ("forward", 256)]
+    assert asked(16, 17, mode="training") == [("decode", 16), ("backward", 16), ("training", 17), ("backward", 17)]
+    with pytest.raises(UsageError, match="tokens 200 and 256 share one configuration, that of 129 to 256"):
+        asked(200, 256, mode="inference")
+    assert tuning.DIRECTIONS == DIRECTIONS
+
+
+# ---- what is measured ------------------------------------------------------------------------------------------------
+
+
+def products(dtype: torch.dtype, *, seed: int = 0, order: Any = lambda parts: parts.sum(0)) -> tuple[torch.Tensor, ...]:
+    """(product, gate, up) of random operands, with sums over 512 terms in eight parts that `order` adds up."""
+    generator = torch.Generator().manual_seed(seed)
+    x, gate, up = (torch.randn(shape, generator=generator).to(dtype) for shape in ((64, 512), (96, 512), (96, 512)))
+    sums = [
+        order(torch.stack([a @ b.T for a, b in zip(x.float().chunk(8, 1), weight.float().chunk(8, 1), strict=True)]))
+        for weight in (gate, up)
+    ]
+    g, u = (total.mul(512**-0.5).to(dtype) for total in sums)
+    return (torch.nn.functional.gelu(g.float(), approximate="tanh") * u.float()).to(dtype), g, u
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("seed", range(5))
+def test_sums_in_another_order_are_no_fault(dtype: torch.dtype, seed: int) -> None:
+    right = products(dtype, seed=seed)
+    other = products(dtype, seed=seed, order=lambda parts: parts.flip(0).cumsum(0)[-1])
+    assert measure.difference(other, right, 512) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda product, gate, up: (product, up, gate),
+        lambda product, gate, up: (product * 1.05, gate, up),
+        lambda product, gate, up: (product, gate, torch.where(torch.arange(96) == 95, 0, up)),
+        lambda product, gate, up: (product.index_fill(0, torch.tensor(63), float("nan")), gate, up),
+        lambda product, gate, up: ((torch.nn.functional.silu(gate.float()) * up.float()).to(gate.dtype), gate, up),
+    ],
+    ids=["swapped", "scaled", "last column", "nan", "activation"],
+)
+def test_other_values_are(dtype: torch.dtype, fault: Any) -> None:
+    right = products(dtype)
+    assert str(measure.difference(fault(*right), right, 512)).startswith("wrong: off by ")
+
+
+def test_a_sum_without_its_last_terms_is_a_fault() -> None:
+    right = products(torch.bfloat16)
+    assert measure.difference(products(torch.bfloat16, order=lambda parts: parts[:-1].sum(0)), right, 512) is not None
+
+
+def test_a_kernel_that_could_not_be_loaded_spills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, refused = SimpleNamespace(function=7, n_spills=3), SimpleNamespace(function=None)
+    kernel = SimpleNamespace(device_caches={0: ({"one": loaded, "other": refused},)})
+    module = SimpleNamespace(gate_up_kernel=kernel, unrelated=1)
+    monkeypatch.setitem(sys.modules, "mlpfusion_kernels.gate_up_of_this_test", module)
+    assert measure._spills(0)[7] == 3
+    assert None not in measure._spills(0)
+    assert 7 not in measure._spills(1)
+
+
+def test_replays_alone_are_sampled_in_new_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    monkeypatch.setattr(clocks, "L2Flush", lambda device: "flush")
+    monkeypatch.setattr(clocks, "_last_of_a_row", lambda replay, flush: (replay(flush), 0.0))
+    contenders = [
+        clocks.Contender(name, lambda: None, lambda flush, name=name: log.append(f"{name} {flush}") or 7.0, None)
+        for name in "abc"
+    ]
+    found = clocks.race_replays(contenders, GPU, rounds=20, seed=0)
+    rounds = [log[place : place + 3] for place in range(0, 60, 3)]
+    assert all(sorted(one) == ["a flush", "b flush", "c flush"] for one in rounds)
+    assert len(set(map(tuple, rounds))) > 3
+    assert [(one.backend, one.clock, one.l2, one.values) for one in found] == [
+        (name, "graph_us", "cold", (7.0,) * 20) for name in "abc"
+    ]

@@ -1,0 +1,404 @@
+"""A validation from end to end, on the CPU: verdicts, their words, and what a target may do to its process."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+from support import forked
+from support.paths import ROOT
+
+from mlpfusion.cli.main import main
+from mlpfusion.errors import UsageError
+from mlpfusion.stages.validate.judge import examine as examine_judge
+from mlpfusion.stages.validate.judge import self_test
+from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.run import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mlpfusion.records.validation import Checked, Verdict
+
+EXAMPLE = ROOT / "examples" / "gelu_mul.py"
+CONTROLS = self_test.folder()
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[examine_judge.Bench]:
+    """One for all: whole validations get it too, instead of starting workers of their own."""
+    with forked.workers(), examine_judge.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examine_judge, "Bench", lambda device: contextlib.nullcontext(made))
+        yield made
+
+
+def examine(bench: examine_judge.Bench, target: str, activation: str | None = "gelu_tanh", **asked: object) -> Verdict:
+    order = examine_judge.Order(target, activation)  # type: ignore[arg-type]
+    return examine_judge.examine(
+        bench,
+        order,
+        Asked(**asked),  # type: ignore[arg-type]
+        seed=examine_judge.new_seed(),
+        sources=lambda name, text: None,
+        tell=lambda name, text: None,
+    )
+
+
+def check(verdict: Verdict, name: str, dtype: str | None = None) -> Checked:
+    return next(each for each in verdict.checks if each.name == name and dtype in {None, each.dtype})
+
+
+def written(folder: Path, text: str, name: str = "mine.py") -> str:
+    path = folder / name
+    path.write_text("import torch\nimport torch.nn.functional as F\n\n\n" + textwrap.dedent(text), encoding="utf-8")
+    return str(path)
+
+
+# ---- the example -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full  # all checks, in an interpreter: half a minute
+def test_the_example_is_valid(bench: examine_judge.Bench) -> None:
+    verdict = examine(bench, f"{EXAMPLE}:gelu_mul")
+    assert (verdict.word, verdict.headline, verdict.kind) == ("valid", "every check passed", "act_mul")
+    assert {each.status for each in verdict.checks} == {"pass", "reported", "not decidable here"}
+    assert check(verdict, "compile").status == "not decidable here"
+    assert "rounds once" in check(verdict, "rounding", "bfloat16").sentence
+
+
+EDITS = {
+    "0.5": (
+        "0.5 *",
+        "0.6 *",
+        "constants (float32): every value is 1.2 times",
+        "the factor 0.5 in front of g·(1 + tanh) were 0.6",
+    ),
+    "0.0447": ("0.0447", "0.0547", "constants (float32): the cubic coefficient is 0.0547", "where 0.044715 belongs"),
+    "mask": ("offsets < n", "offsets > n", "written (float32): the mask is inverted", "elements behind its end are"),
+}
+
+
+@pytest.mark.parametrize("count", [1, -1], ids=["first", "all"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_of_the_example_is_named(bench: examine_judge.Bench, tmp_path: Path, edit: str, count: int) -> None:
+    old, new, *words = EDITS[edit]
+    text = EXAMPLE.read_text(encoding="utf-8")
+    if edit != "mask":  # larger blocks, because an interpreter takes as long for small ones
+        text = text.replace("\nBLOCK = 1024\n", "\nBLOCK = 8192\n")
+    start = text.index("def gelu_mul_kernel")  # the docstring and tanh above have numbers of their own
+    (tmp_path / "edited.py").write_text(text[:start] + text[start:].replace(old, new, count), encoding="utf-8")
+    verdict = examine(bench, f"{tmp_path / 'edited.py'}:gelu_mul", until_failure=True)
+    assert verdict.word == "not valid"
+    for each in words:
+        assert each in verdict.headline
+
+
+# ---- what a target may be --------------------------------------------------------------------------------------------
+
+BRIEF = ("function", "elementwise", "mlp-values", "differentiable")
+
+
+def test_every_kind_of_target(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def act_mul(gate, up):
+            return F.gelu(gate, approximate="tanh") * up
+
+        def named(gate, up, activation):
+            assert activation == "gelu_tanh"
+            return act_mul(gate, up)
+
+        def mlp(x, wg, wu, wd):
+            return F.linear(act_mul(F.linear(x, wg), F.linear(x, wu)), wd)
+
+        class Mine:
+            name = "mine"
+
+            def unsupported(self, spec, device):
+                return None
+
+            def bind(self, module):
+                return lambda x: module.down_proj(act_mul(module.gate_proj(x), module.up_proj(x)))
+
+        class Product(torch.nn.Module):
+            def forward(self, gate, up):
+                return act_mul(gate, up)
+
+        class Sized(torch.nn.Module):
+            def __init__(self, hidden_size, intermediate_size):
+                super().__init__()
+                self.gate_proj = torch.nn.Linear(hidden_size, intermediate_size, bias=False)
+                self.up_proj = torch.nn.Linear(hidden_size, intermediate_size, bias=False)
+                self.down_proj = torch.nn.Linear(intermediate_size, hidden_size, bias=False)
+
+            def forward(self, x):
+                return self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x)))
+
+        class Borrowing(torch.nn.Module):
+            def forward(self, x):
+                return self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x)))
+        """,
+    )
+    kinds = {
+        "act_mul": "act_mul",
+        "named": "act_mul",
+        "Product": "act_mul",
+        "mlp": "mlp",
+        "Mine": "mlp",
+        "Sized": "mlp",
+        "Borrowing": "mlp",
+    }
+    for name, kind in kinds.items():
+        verdict = examine(bench, f"{path}:{name}", only=BRIEF, dtypes=("float32",))
+        assert (name, verdict.word, verdict.kind) == (name, "valid", kind)
+
+
+def test_a_hub_directory_is_its_functions_and_layers(bench: examine_judge.Bench) -> None:
+    orders = examine_judge.expand(bench, [str(ROOT / "kernels")], None, time_limit_s=900)
+    names = [order.target.rpartition(":")[2] for order in orders]
+    assert "act_mul" in names
+    assert "layers.MlpfusionSwigluMLP" in names
+    order = next(order for order in orders if order.target.endswith("SwigluMLP"))
+    verdict = examine(bench, order.target, None, only=("function",), dtypes=("float32",))
+    assert (verdict.word, verdict.activation) == ("valid", "silu")  # what it turns out to be
+
+
+REFUSALS = [
+    ("{example}:gelu_mul_kernel", "is a bare @triton.jit kernel; validate a function that launches it, such as: def"),
+    ("{example}:nope", "there is no 'nope'; valid: "),
+    ("{example}:BLOCK", "is a int; a target is"),
+    ("nowhere.py:x", "'nowhere.py' does not exist"),
+    ("no_such_module:x", "module 'no_such_module' of target"),
+    ("no-such-backend", "registered backends: eager, compile"),
+    ("{mine}:one", "takes (x); a target is"),
+]
+
+
+@pytest.mark.parametrize(("target", "words"), REFUSALS, ids=[words[:30] for _, words in REFUSALS])
+def test_what_is_no_target_is_refused_in_words(
+    bench: examine_judge.Bench, tmp_path: Path, target: str, words: str
+) -> None:
+    mine = written(tmp_path, "def one(x):\n    return x\n")
+    with pytest.raises(UsageError) as refused:
+        examine_judge.expand(bench, [target.format(example=EXAMPLE, mine=mine)], None, time_limit_s=900)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+# ---- what a target may do --------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_dies_costs_one_verdict(bench: examine_judge.Bench) -> None:
+    """What is said of other ends than this one, the self-test shows."""
+    verdict = examine(bench, f"{CONTROLS / 'broken.py'}:crashes", until_failure=True)
+    assert verdict.word == "not valid"
+    assert "was killed by SIGSEGV" in verdict.headline
+    started = bench.worker.started
+    for _ in range(2):
+        assert examine(bench, f"{CONTROLS / 'good.py'}:eager", only=BRIEF).word == "valid"
+    assert bench.worker.started == started + 1  # one warm worker serves them all
+
+
+def test_what_one_target_does_to_torch_does_not_reach_the_next(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def meddles(gate, up):
+            torch.set_default_dtype(torch.float64)
+            torch.set_grad_enabled(False)
+            torch.set_float32_matmul_precision("medium")
+            return F.gelu(gate, approximate="tanh") * up
+        """,
+    )
+    examine(bench, f"{path}:meddles", only=BRIEF)
+    assert examine(bench, f"{CONTROLS / 'good.py'}:mlp", only=BRIEF).word == "valid"
+
+
+def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def wide(gate, up):
+            if gate.dtype is not torch.float32:
+                raise TypeError("only float32 is written")
+            return F.gelu(gate, approximate="tanh") * up
+        """,
+    )
+    verdict = examine(bench, f"{path}:wide", only=BRIEF)
+    assert verdict.word == "valid"
+    assert check(verdict, "runs", "bfloat16").sentence == "refused: TypeError: only float32 is written"
+    asked = examine(bench, f"{path}:wide", only=BRIEF, dtypes=("bfloat16",))
+    assert (asked.word, "only float32 is written" in asked.headline) == ("not valid", True)
+
+
+def test_a_backward_may_refuse_a_shape_or_a_dtype(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        class Picky(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, gate, up):
+                ctx.save_for_backward(gate, up)
+                return F.gelu(gate, approximate="tanh") * up
+
+            @staticmethod
+            def backward(ctx, dy):
+                gate, up = ctx.saved_tensors
+                if gate.shape[-1] % 8 or gate.dtype is torch.float32:
+                    raise ValueError("16 bits and columns of a multiple of 8")
+                dgate = torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh")
+                return dgate, dy * F.gelu(gate, approximate="tanh")
+
+        def picky(gate, up):
+            return Picky.apply(gate, up)
+
+        def never(gate, up):
+            return Picky.apply(gate.float(), up.float()).to(gate.dtype)
+        """,
+    )
+    only = ("differentiable", "backward", "layouts", "saved-kept")
+    found = examine(bench, f"{path}:picky", only=only)
+    assert found.word == "valid"
+    assert check(found, "differentiable", "bfloat16").status == check(found, "backward", "bfloat16").status == "pass"
+    assert "no gradient in float32" in check(found, "differentiable", "float32").sentence
+    assert check(found, "backward", "float32").status == "not decidable here"
+    never = examine(bench, f"{path}:never", only=only)
+    assert "no gradient can be had: its backward raises ValueError: 16 bits" in never.headline
+
+
+def test_the_shape_that_is_named_is_one_whose_gradients_are_wrong(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    text = """
+    def wrong_in_one_shape(gate, up):
+        y = F.gelu(gate, approximate="tanh") * up
+        return y + (gate - gate.detach()) if gate.shape == (33, 97) else y
+    """
+    found = examine(bench, written(tmp_path, text) + ":wrong_in_one_shape", only=("backward",), dtypes=("float32",))
+    assert check(found, "backward").shape == (33, 97)  # smaller ones are right
+
+
+def test_a_shape_may_be_refused_unless_it_is_asked_for(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def wide(gate, up):
+            if gate.dim() < 2 or gate.shape[-1] % 16:
+                raise ValueError("rows of a multiple of 16")
+            return F.gelu(gate, approximate="tanh") * up
+        """,
+    )
+    verdict = examine(bench, f"{path}:wide", only=("elementwise", "written", "function", "specials", "positions"))
+    assert verdict.word == "valid"
+    assert "refused: scalar, 1, 0" in check(verdict, "elementwise", "float32").sentence
+    assert check(verdict, "written").status == check(verdict, "positions").status == "pass"
+    asked = examine(bench, f"{path}:wide", only=("elementwise",), shapes=((4, 64), (7, 127)), dtypes=("float32",))
+    assert (asked.word, "multiple of 16" in asked.headline) == ("not valid", True)
+
+
+def test_constants_are_not_called_right_where_they_cannot_be_seen(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        def narrow(gate, up):
+            if gate.dtype is not torch.bfloat16:
+                raise TypeError("bfloat16 only")
+            g = gate.float()
+            return (0.5 * g * (1 + torch.tanh(0.7978 * (g + 0.044715 * g**3))) * up.float()).bfloat16()
+        """,
+    )
+    found = check(examine(bench, f"{path}:narrow", only=("constants", "function")), "constants")
+    assert (found.status, "cannot be determined in bfloat16" in found.sentence) == ("not decidable here", True)
+
+
+def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").replace(
+        "(gelu * u).to(out.dtype.element_ty)", "gelu.to(out.dtype.element_ty) * u.to(out.dtype.element_ty)"
+    )
+    (tmp_path / "narrow.py").write_text(text, encoding="utf-8")
+    verdict = examine(bench, f"{tmp_path / 'narrow.py'}:gelu_mul", only=("function", "elementwise"))
+    assert check(verdict, "runs", "bfloat16").status == "not decidable here"
+    assert "arithmetic on bfloat16" in check(verdict, "runs", "bfloat16").sentence
+    assert check(verdict, "elementwise", "float16").status == "pass"
+
+
+@pytest.mark.full  # products in an interpreter are slow
+def test_products_of_bfloat16_are_not_judged_in_the_interpreter(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    text = """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def kernel(a, b, out, m, n, k, BLOCK: tl.constexpr):
+            rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+            total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+            for start in range(0, k, BLOCK):
+                inner = start + tl.arange(0, BLOCK)
+                left = (rows[:, None] < m) & (inner[None, :] < k)
+                right = (inner[:, None] < k) & (columns[None, :] < n)
+                one = tl.load(a + rows[:, None] * k + inner[None, :], mask=left, other=0.0)
+                other = tl.load(b + columns[None, :] * k + inner[:, None], mask=right, other=0.0)
+                total = tl.dot(one, other, total, input_precision="ieee")
+            kept = (rows[:, None] < m) & (columns[None, :] < n)
+            tl.store(out + rows[:, None] * n + columns[None, :], total.to(out.dtype.element_ty), mask=kept)
+
+        def linear(x, w):
+            rows = x.reshape(-1, x.shape[-1]).contiguous()
+            (m, k), n = rows.shape, w.shape[0]
+            out = torch.empty(m, n, dtype=x.dtype)
+            if m:
+                kernel[(triton.cdiv(m, 64), triton.cdiv(n, 64))](rows, w.contiguous(), out, m, n, k, BLOCK=64)
+            return out.view(*x.shape[:-1], n)
+
+        def mlp(x, wg, wu, wd):
+            return linear(F.gelu(linear(x, wg), approximate="tanh") * linear(x, wu), wd)
+        """
+    verdict = examine(bench, written(tmp_path, text) + ":mlp", only=("mlp-values",))
+    assert check(verdict, "runs", "bfloat16").status == "not decidable here"
+    assert check(verdict, "mlp-values", "float16").status == "pass"
+    assert check(verdict, "mlp-values", "float32").status == "pass"
+
+
+def test_products_of_fewer_bits_in_one_layout_are_no_fault_of_the_layout(
+    bench: examine_judge.Bench, tmp_path: Path
+) -> None:
+    text = """
+import torch
+from torch.nn.functional import gelu, linear
+
+def mlp(x, wg, wu, wd):
+    return linear(gelu(linear(x, wg), approximate="tanh") * linear(x, wu), wd)
+
+def tf32(x, wg, wu, wd):  # as a library that has fast products for dense operands alone
+    if x.is_contiguous():
+        x = (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+    return mlp(x, wg, wu, wd)
+
+def dense(x, wg, wu, wd):  # reads whatever lies behind the first element
+    return mlp(torch.as_strided(x, x.shape, torch.empty(x.shape).stride()), wg, wu, wd)
+"""
+    asked = {"dtypes": ("float32",), "only": ("layouts", "mlp-values"), "until_failure": False}
+    few = examine(bench, written(tmp_path, text, "products.py") + ":tf32", **asked)
+    assert [one.name for one in few.failed] == ["mlp-values"]
+    wrong = examine(bench, str(tmp_path / "products.py") + ":dense", **asked)
+    assert [one.name for one in wrong.failed] == ["layouts"]
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_repro_line_runs_the_same_check_on_the_same_inputs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "my kernels"
+    shutil.copytree(CONTROLS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    target = f"{folder / 'numeric.py'}:erf_for_tanh"
+    found = validate([target], device="cpu", against=(), only=["elementwise"], dtypes=["float32"]).verdicts[0]
+    wrong = check(found, "elementwise")
+    command = shlex.split(wrong.repro)
+    assert command[:2] == ["mlpfusion", "validate"]
+    assert main([*command[1:], "--against", "none", "--format", "csv"]) == 1
+    assert wrong.sentence.split(";")[1].strip() in capsys.readouterr().out

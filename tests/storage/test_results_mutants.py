@@ -1,0 +1,156 @@
+"""Damaged result files, choice files and folders of `choose`: every verb answers well or refuses in one line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import mutants, rings
+
+from mlpfusion.cli.main import main
+from mlpfusion.errors import UsageError
+from mlpfusion.storage import results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("device", "l2_bytes"), 10**59), (("device", "memory_bytes"), -1), (("rows", 0, "clocks"), None)],
+)
+def test_a_profile_with_one_damaged_value(tmp_path: Path, place: tuple[str | int, ...], value: object) -> None:
+    whole = mutants.RESULTS / "h200-choose-article" / "inference-1.json"
+    changed = _with(json.loads(whole.read_text()), place, value)
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(changed))
+    mutants.read_profile(path, whole, [row["backend"] for row in changed["rows"]])
+
+
+@pytest.mark.parametrize(("place", "value", "taken"), [(("holds", "versions"), {"": ""}, 1), (("points",), [], 0)])
+def test_a_choice_with_one_damaged_value(
+    tmp_path: Path, place: tuple[str | int, ...], value: object, taken: int
+) -> None:
+    path = tmp_path / "choice.json"
+    whole = json.loads((mutants.RESULTS / "h200-choose-article" / "choice.json").read_text())
+    path.write_text(json.dumps(_with(whole, place, value)))
+    assert mutants.read_choice(path) == taken
+
+
+def _with(document: Any, place: tuple[str | int, ...], value: object) -> Any:
+    inside = document
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = value
+    return document
+
+
+def test_every_recorded_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "whole.json"
+    found = list(mutants.profiles())
+    assert len(found) > 10
+    for _, document in found:
+        path.write_text(json.dumps(document))
+        assert mutants.read_profile(path, path, [row["backend"] for row in document["rows"] if row["kernels"]]) == 1
+    for choice in mutants.RESULTS.glob("*/choice.json"):
+        assert mutants.read_choice(choice) == 1
+
+
+@pytest.mark.parametrize("part", rings.only_first(range(4)))
+def test_a_damaged_profile(tmp_path: Path, part: int) -> None:
+    assert mutants.attack_profiles(tmp_path, 25, part) > 1
+
+
+def test_a_damaged_choice(tmp_path: Path) -> None:
+    assert mutants.attack_choices(tmp_path, 60, 1) > 3
+
+
+def test_a_damaged_folder_of_choose(tmp_path: Path) -> None:
+    assert mutants.attack_folders(tmp_path, 15, 1) > 0
+
+
+def first(document: dict[str, Any]) -> dict[str, Any]:
+    """The first row that was timed."""
+    return next(row for row in document["rows"] if row["clocks"] and row["clocks"]["event_us"])
+
+
+CLOCKS = ["wall_us", "event_us", "kernel_us", "graph_us"]
+CHANGES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    *[
+        (lambda found, c=clock, f=field, v=value: first(found)["clocks"][c].update({f: v}), f".clocks.{clock}")
+        for clock in CLOCKS
+        for field in ("median", "p20", "p80")
+        for value in (0, -1, -1e-9, 1e300)
+    ],
+    *[(lambda found, c=clock: first(found)["clocks"][c].update(n=0), f".clocks.{clock}.n") for clock in CLOCKS],
+    (lambda found: first(found)["clocks"]["event_us"].update(p20=9e9), "p20 9000000000.0 is above median"),
+    (lambda found: first(found)["clocks"]["event_us"].update(p80=1e-3), "is above p80 0.001"),
+    (lambda found: first(found)["clocks"]["event_us"]["ratio_to_eager"].update(low=9e9), "low 9000000000.0 is above"),
+    (lambda found: first(found)["clocks"]["event_us"]["ratio_to_eager"].update(median=0), ".ratio_to_eager.median"),
+    (lambda found: first(found)["traffic"]["intermediates"][0].update(read_by=[]), ".intermediates[0].read_by"),
+    (lambda found: first(found)["kernels"][0].update(time_us=-1), ".kernels[0].time_us"),
+    (lambda found: first(found)["launches"].update(kernels=-1), ".launches.kernels"),
+    (lambda found: first(found)["accuracy"].update(elements=0), ".accuracy.elements"),
+    (lambda found: first(found)["bound"].update(margin=0), ".bound.margin"),
+    (lambda found: first(found)["memory"].update(peak_bytes=10**400), ""),
+    (lambda found: found["rows"].append(first(found)), "there are two rows "),
+    (lambda found: found["ceilings"].update(copies=[]), ".ceilings.copies"),
+    (lambda found: found["ceilings"].update(products=[]), ".ceilings.products"),
+    (lambda found: found["ceilings"]["copies"].reverse(), "not in the order of their sizes"),
+    (lambda found: found["ceilings"]["copies"][0].update(bytes_per_second=0), ".bytes_per_second"),
+    (lambda found: found["workload"].update(batch=2**20, seq=2**20), "batch x seq must be an integer from 1"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), CHANGES)
+def test_what_nothing_could_have_measured_is_refused_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], Any], says: str
+) -> None:
+    document = next(found for name, found in mutants.profiles() if name == "h200-choose-article/inference-8192.json")
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    assert results.load(path).rows
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError) as raised:
+        results.load(path)
+    assert says in str(raised.value)
+    assert main(["table", str(path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_kernel_of_no_time_is_no_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A kernel may be shorter than the tick of the device's clock."""
+    _, document = next(mutants.profiles())
+    for row in document["rows"]:
+        for kernel in row["kernels"]:
+            kernel.update(time_us=0.0, p20_us=0.0, p80_us=0.0)
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    for fmt in mutants.FORMATS:
+        assert main(["table", str(path), "--format", fmt]) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda found: found["points"].append(found["points"][0]), "there are two points 'inference"),
+        (lambda found: found["points"][0].update(winner="nobody"), "'nobody' is none of its contenders"),
+        (lambda found: found["points"][0].update(tied=["nobody"]), "'nobody' is none of its contenders"),
+        (lambda found: found["points"][0].update(tokens=0), ".points[0].tokens"),
+        (lambda found: found["points"][0]["contenders"].append(found["points"][0]["contenders"][0]), "two contenders"),
+    ],
+)
+def test_a_choice_that_contradicts_itself_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], Any], says: str
+) -> None:
+    document = json.loads((mutants.RESULTS / "h200-choose-article" / "choice.json").read_text())
+    change(document)
+    path = tmp_path / "choice.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError) as raised:
+        results.load_choice(path)
+    assert says in str(raised.value)

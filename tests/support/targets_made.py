@@ -1,0 +1,35 @@
+"""Files with targets, and one pair of workers for all tests of a file."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mlpfusion.stages.validate.judge import examine
+from support import forked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OWN = examine.Bench  # whatever stands in its place when another bench is made
+HEAD = "import os\nimport sys\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
+
+
+def written(folder: Path, text: str, name: str = "mine.py") -> str:
+    """The path of a file with this text, below the usual imports."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HEAD + textwrap.dedent(text), encoding="utf-8")
+    return str(path)
+
+
+@contextlib.contextmanager
+def one_bench() -> Iterator[examine.Bench]:
+    """Workers, which are forks, that whole validations get too instead of starting some of their own."""
+    with forked.workers(), OWN("cpu") as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examine, "Bench", lambda device: contextlib.nullcontext(made))
+        yield made

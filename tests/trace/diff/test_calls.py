@@ -1,0 +1,303 @@
+"""Differences of two calls: kernels paired by their place, operators and launches counted, times with bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.paths import DATA
+from support.timeline import GELU, GEMM, MUL, SPLIT_K, Timeline
+
+from mlpfusion.records.profile import Clock, Clocks, Kernel, Launches, Row
+from mlpfusion.report import diff as diff_report
+from mlpfusion.trace.analysis.summary import read
+from mlpfusion.trace.diff.calls import diff
+from mlpfusion.trace.diff.pairs import pair
+from mlpfusion.trace.names.decode import decode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlpfusion.records.trace import Difference, KernelPair, Reading
+
+OTHER_GEMM = "nvjet_sm90_tst_192x128_64x5_1x2_v_bz_coopB_NNT"
+FUSED = "triton_poi_fused__unsafe_view_gelu_mul_0"
+GATE, UP, DOWN = "gate_gemm", "up_gemm", "down_gemm"
+EAGER = [(GEMM, GATE), (GELU, "activation"), (GEMM, UP), (MUL, "mul"), (GEMM, DOWN)]
+COMPILED = [(GEMM, GATE), (GEMM, UP), (FUSED, "act_mul"), (GEMM, DOWN)]
+CHAIN = (
+    "aten::linear → aten::t → aten::transpose → aten::as_strided → aten::matmul → aten::reshape → aten::view → "
+    "aten::mm → aten::_unsafe_view"
+)
+
+
+def kernels(given: list[tuple[str, str]], time_us: float = 10.0) -> list[Kernel]:
+    return [Kernel(name=name, role=role, decoded=decode(name), time_us=time_us) for name, role in given]  # type: ignore[arg-type]
+
+
+def changes(pairs: tuple[KernelPair, ...]) -> list[tuple[str, str]]:
+    return [(each.change, each.role) for each in pairs]
+
+
+def recorded(name: str) -> Reading:
+    return read(DATA / f"{name}.json.gz")
+
+
+def between(a: str, b: str) -> Difference:
+    return diff(recorded(a), recorded(b), labels=(a, b))
+
+
+# ---- recorded traces -------------------------------------------------------------------------------------------------
+
+
+def test_eager_and_compile() -> None:
+    """Three GEMMs the same, GELU and mul gone, one fused kernel new."""
+    found = between("h200_eager", "h200_compile")
+    assert changes(found.kernels) == [
+        ("same", "memset"),
+        ("same", GATE),
+        ("gone", "activation"),
+        ("same", "memset"),
+        ("same", UP),
+        ("new", "act_mul"),
+        ("gone", "mul"),
+        ("same", DOWN),
+    ]
+    assert found.summary[0] == "the same, name for name: three GEMMs, two memsets"
+    assert found.summary[1] == "gone: activation (gelu), mul"
+    assert found.summary[2] == f"new: one fused kernel {FUSED} (inductor)"
+    assert found.summary[3].startswith(f"operators gone: 3x {CHAIN}; 1x aten::gelu; 1x aten::mul")
+    assert "Torch-Compiled Region → Pregraph bytecode" in found.summary[4]
+    assert {(change.name, change.a, change.b) for change in found.launches} == {
+        ("kernels", 5, 4), ("cudaLaunchKernel", 2, 0), ("cuLaunchKernel", 0, 1),
+    }  # fmt: skip
+    gone = {change.name for change in found.ops if not change.b}
+    assert {"aten::linear", "aten::t", "aten::transpose", "aten::matmul", "aten::gelu", "aten::mul"} <= gone
+    assert "aten::mm" not in {change.name for change in found.ops}
+    assert next((change.name, change.a, change.b) for change in found.chains) == (CHAIN, 3, 0)
+
+
+def test_eager_and_compile_take_other_times() -> None:
+    host, device = between("h200_eager", "h200_compile").times
+    assert (host.clock, device.clock) == ("host_us", "kernel_us")
+    assert host.clear
+    assert host.difference_us > 0
+    assert device.clear
+    assert device.low_us is not None
+    assert device.high_us is not None
+    assert device.low_us <= device.difference_us <= device.high_us < 0
+    assert device.a.n == device.b.n == 20
+    parts = {change.part: change for change in between("h200_eager", "h200_compile").pre_ops}
+    assert parts["dynamo_cache_lookup"].a_us is None
+    assert parts["dynamo_cache_lookup"].b_us
+
+
+def test_the_other_way_round_new_is_gone() -> None:
+    there, back = between("h200_eager", "h200_compile"), between("h200_compile", "h200_eager")
+    opposite = {"same": "same", "gone": "new", "new": "gone"}
+    assert sorted((opposite[each.change], each.role) for each in there.kernels) == sorted(changes(back.kernels))
+    assert [-change.difference_us for change in there.times] == [change.difference_us for change in back.times]
+
+
+@pytest.mark.parametrize("name", ["h200_eager", "h200_compile", "h200_eager_training", "cpu_compile"])
+def test_a_trace_and_itself(name: str) -> None:
+    found = between(name, name)
+    assert {each.change for each in found.kernels} == {"same"}
+    assert found.ops == found.chains == found.launches == ()
+    assert not any(change.clear for change in found.times)
+    assert "no clear difference" in found.summary[-1]
+
+
+def test_other_shapes_change_the_products() -> None:
+    found = between("h200_eager", "h200_eager_one_token")
+    changed = {each.role: {change.field: (change.a, change.b) for change in each.changes}
+               for each in found.kernels if each.change == "changed"}  # fmt: skip
+    assert set(changed) == {GATE, UP, DOWN}
+    assert changed[GATE]["tile"] == ("128x256x64", "8x64x64")
+    assert changed[GATE]["stages"] == ("4", "16")
+    assert changed[DOWN]["split_k"] == (None, "True")
+    assert [each.role for each in found.kernels if each.change == "new"] == [DOWN]  # its split-K reduction
+    assert all(change.low_us is None and not change.clear for change in found.times)  # three calls
+
+
+def test_packed_joins_gate_and_up() -> None:
+    found = changes(between("h200_eager", "h200_packed").kernels)
+    assert ("new", "gate_up_gemm") in found
+    assert ("gone", GATE) in found
+    assert ("gone", UP) in found
+    assert ("same", DOWN) in found
+
+
+# ---- made by hand ----------------------------------------------------------------------------------------------------
+
+
+def test_roles_pair_before_the_order() -> None:
+    reordered = [(GEMM, GATE), (OTHER_GEMM, UP), (GELU, "activation"), (MUL, "mul"), (GEMM, DOWN)]
+    found = pair(kernels(EAGER), kernels(reordered))
+    assert {each.role: each.change for each in found} == {
+        GATE: "same", "activation": "same", UP: "changed", "mul": "same", DOWN: "same",
+    }  # fmt: skip
+    what = {change.field: (change.a, change.b) for each in found for change in each.changes}
+    assert what == {
+        "tile": ("128x256x64", "128x192x64"),
+        "layout": ("tn", "nn"),
+        "stages": ("4", "5"),
+        "not established": ("h coopA", "v coopB"),
+    }
+
+
+def test_a_name_with_equal_fields_is_still_changed() -> None:
+    found = pair(kernels([("my_kernel_a", "act_mul")]), kernels([("my_kernel_b", "act_mul")]))
+    assert [(each.change, [change.field for change in each.changes]) for each in found] == [("changed", ["name"])]
+
+
+def test_a_split_k_reduction_is_not_a_product() -> None:
+    found = pair(kernels([(GEMM, DOWN)]), kernels([(OTHER_GEMM, DOWN), (SPLIT_K, DOWN)]))
+    assert changes(found) == [("changed", DOWN), ("new", DOWN)]
+
+
+def test_kernels_without_a_role_pair_by_name_then_by_work() -> None:
+    unrolled = MUL.replace("vectorized", "unrolled")
+    found = pair(
+        kernels([(GELU, "other"), (MUL, "other"), ("a", "other")]), kernels([(unrolled, "other"), (GELU, "other")])
+    )
+    assert {(each.a.name if each.a else None, each.b.name if each.b else None) for each in found} >= {(GELU, GELU)}
+    assert sum(each.change == "same" for each in found) == 1
+
+
+def test_time_differences_of_kernels() -> None:
+    found = pair(kernels(EAGER, 10.0), kernels(EAGER, 12.5))
+    assert {each.difference_us for each in found} == {2.5}
+    untimed = pair(kernels(EAGER), [Kernel(name=GEMM, role=GATE, decoded=decode(GEMM), time_us=None)])  # type: ignore[arg-type]
+    assert untimed[0].difference_us is None
+
+
+NAMES = st.sampled_from([(GEMM, GATE), (GEMM, "other"), (GELU, "activation"), (MUL, "other"), (FUSED, "act_mul"),
+                         (SPLIT_K, DOWN), ("Memset (Device)", "memset"), ("x", "other")])  # fmt: skip
+
+
+@given(st.lists(NAMES, max_size=12), st.lists(NAMES, max_size=12))
+def test_every_kernel_is_in_one_pair(a: list[tuple[str, str]], b: list[tuple[str, str]]) -> None:
+    ours, theirs = kernels(a), kernels(b)
+    found = pair(ours, theirs)
+    assert sorted(id(each.a) for each in found if each.a) == sorted(map(id, ours))
+    assert sorted(id(each.b) for each in found if each.b) == sorted(map(id, theirs))
+    for each in found:
+        names = (each.a and each.a.name, each.b and each.b.name)
+        assert (each.change == "same") == (names[0] == names[1])
+        assert (each.change == "gone") == (each.b is None)
+        assert (each.change == "new") == (each.a is None)
+        assert bool(each.changes) == (each.change == "changed")
+
+
+def test_thousands_of_kernels_are_paired_in_time() -> None:
+    layers = kernels(EAGER * 1000)
+    found = pair(layers, kernels(EAGER * 1000))
+    assert {each.change for each in found} == {"same"}
+    shifted = pair(layers, kernels([("first", "other"), *EAGER * 1000]))
+    assert sum(each.change == "new" for each in shifted) == 1
+    nameless = kernels([(f"k{number % 7}", "other") for number in range(20_000)])
+    moved = pair(nameless, [*kernels([("first", "other")]), *nameless])
+    assert sum(each.change == "same" for each in moved) == 20_000
+
+
+# ---- what cannot be compared -----------------------------------------------------------------------------------------
+
+
+def test_an_incomplete_side_has_no_times() -> None:
+    whole = recorded("h200_eager")
+    broken = msgspec.structs.replace(recorded("h200_compile"), incomplete="2 launches have no device event")
+    said = "b: its times are not compared, since it is incomplete: 2 launches have no device event"
+    found = diff(whole, broken)
+    assert found.times == found.pre_ops == ()
+    assert found.summary[0] == found.reasons[0] == said
+    assert {pair.difference_us for pair in found.kernels} == {None}
+    assert {pair.b.time_us for pair in found.kernels if pair.b} == {None}
+    assert all(pair.a.time_us for pair in found.kernels if pair.a)
+    page = diff_report.render(found)
+    assert page.splitlines()[3] == said
+    assert page.count(said) == 1
+    assert diff(broken, whole).summary[0] == "a" + said[1:]
+
+
+def test_a_cpu_and_a_gpu() -> None:
+    found = between("cpu_eager", "h200_eager")
+    said = "a ran on CPU, b on GPU: kernel times, launches and the time before the first one are not compared"
+    assert found.summary[0] == found.reasons[0] == said
+    assert [change.clock for change in found.times] == ["host_us"]
+    assert found.launches == found.pre_ops == ()
+    assert {pair.difference_us for pair in found.kernels} == {None}
+    assert between("h200_eager", "cpu_eager").summary[0].startswith("a ran on GPU, b on CPU: ")
+    assert not any("ran on" in line for line in between("cpu_eager", "cpu_compile").summary)
+
+
+def test_a_row_of_a_cpu() -> None:
+    row_of_cpu = row("eager", [("aten::mm", GATE), ("cpp_fused_gelu_0", "activation")], (1.0, 2.0))
+    assert diff(row_of_cpu, recorded("h200_eager")).summary[0].startswith("a ran on CPU, b on GPU: ")
+    assert not any("ran on" in line for line in diff(row_of_cpu, recorded("cpu_eager")).summary)
+
+
+def test_kernel_times_come_with_their_spread(tmp_path: Path) -> None:
+    made: Any = Timeline()
+    one = read(made.mlp(1000).write(tmp_path))
+    found = diff_report.render(diff(one, one))
+    assert found.count("5.00 (one call)") == 2 * 5
+    made.mlp(2000)
+    assert "5.00 [5.00–5.00]" in diff_report.render(diff(one, read(made.write(tmp_path))))
+    few = diff_report.render(diff(row("a", EAGER, (1.0,)), row("b", EAGER, (2.0,))))
+    assert "10.0" not in few.split("Kernels")[1].split("Times")[0]
+
+
+# ---- rows of a result file -------------------------------------------------------------------------------------------
+
+
+def row(name: str, given: list[tuple[str, str]], samples: tuple[float, ...]) -> Row:
+    clock = Clock(
+        n=len(samples), median=sorted(samples)[len(samples) // 2], p20=None, p80=None, l2="cold", samples=samples
+    )
+    launches = Launches(kernels=len(given), memcpys=0, memsets=0, runtime_launches={}, occupancy_queries=0, syncs=0)
+    return Row(
+        backend=name, status="ok", kernels=tuple(kernels(given)), launches=launches, clocks=Clocks(event_us=clock)
+    )
+
+
+def test_rows_of_a_result_file() -> None:
+    steady = tuple(100.0 + number % 5 for number in range(20))
+    found = diff(row("eager", EAGER, steady), row("compile", COMPILED, tuple(value - 20 for value in steady)))
+    assert (found.a, found.b) == ("eager", "compile")
+    assert changes(found.kernels) == [
+        ("same", GATE), ("gone", "activation"), ("same", UP), ("new", "act_mul"), ("gone", "mul"), ("same", DOWN),
+    ]  # fmt: skip
+    (time,) = found.times
+    assert (time.clock, time.difference_us, time.clear) == ("event_us", -20, True)
+    assert found.reasons == ("operators are not compared: eager and compile have no timeline of host events",)
+    assert found.ops == found.chains == ()
+
+
+def test_few_samples_have_no_bounds() -> None:
+    (time,) = diff(row("a", EAGER, (1.0, 2.0, 3.0)), row("b", EAGER, (7.0, 8.0, 9.0))).times
+    assert (time.low_us, time.high_us, time.clear) == (None, None, False)
+
+
+def test_bounds_that_touch_zero_are_not_clear() -> None:
+    low, high = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (6.0, 7.0, 8.0, 9.0, 10.0, 11.0)
+    for a, b, bounds in ((low, high, (0, 10)), (high, low, (-10, 0))):
+        (time,) = diff(row("a", EAGER, a), row("b", EAGER, b)).times
+        assert (time.low_us, time.high_us, time.clear) == (*bounds, False)
+    apart = tuple(value + 0.5 for value in high)
+    assert [diff(row("a", EAGER, low), row("b", EAGER, apart)).times[0].clear] == [True]
+    assert [diff(row("a", EAGER, apart), row("b", EAGER, low)).times[0].clear] == [True]
+
+
+def test_a_trace_and_a_row(tmp_path: Path) -> None:
+    made: Any = Timeline()
+    for index in range(3):
+        made.mlp(1000 * (index + 1))
+    found = diff(read(made.write(tmp_path)), row("compile", COMPILED, (1.0,)), labels=("before", "after"))
+    assert (found.a, found.b) == ("before", "after")
+    assert found.times == ()  # host_us is the profiler's, event_us is not
+    assert len(found.reasons) == 1
+    assert ("new", "act_mul") in changes(found.kernels)

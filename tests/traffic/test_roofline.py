@@ -1,0 +1,156 @@
+"""Limits by measured rates: which ceiling sets them, what may pass it, and that the rates are measured."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import in_this_process
+
+from mlpfusion import device
+from mlpfusion.records.profile import Clock, Clocks, Decoded, Kernel, Row, Traffic
+from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Step
+from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.roofline import ceilings_line
+from mlpfusion.report.profile.roofline import roofline as table
+from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.traffic import annotate, roofline
+
+L2 = 50 * 2**20
+CARD = Ceilings(
+    dtype="bfloat16",
+    copies=(
+        CopyRate(bytes=10**6, bytes_per_second=1e12, n=20),
+        CopyRate(bytes=10**8, bytes_per_second=4e12, n=20),
+    ),
+    products=(
+        ProductRate(m=8192, n=8192, k=8192, flops_per_second=8e14, samples=20),
+        ProductRate(m=8192, n=3072, k=768, flops_per_second=7e14, samples=20),
+    ),
+)
+
+
+def step(time_us, *, read=10**8, flops=None, **changes):
+    return Step(op="k", source="triton", read_bytes=read, write_bytes=0, flops=flops, time_us=time_us, **changes)
+
+
+def traffic(*steps, values=()):
+    return Traffic(minimum_bytes=1, derived_bytes=1, round_trips=len(values), steps=steps, intermediates=values)
+
+
+@pytest.mark.parametrize(("size", "rate"), [(1, 1e12), (10**6, 1e12), (10**7, 2e12), (10**8, 4e12), (10**12, 4e12)])
+def test_between_two_copies_the_rate_goes_by_the_logarithm_of_the_size(size, rate):
+    assert roofline.copy_rate(CARD, size) == pytest.approx(rate)
+
+
+@given(st.integers(1, 10**10), st.integers(1, 10**10))
+def test_more_bytes_never_take_less_time(a, b):
+    low, high = sorted((a, b))
+    assert low / roofline.copy_rate(CARD, low) <= high / roofline.copy_rate(CARD, high) * (1 + 1e-9)
+
+
+def test_the_larger_of_two_times_is_the_limit():
+    found = roofline.weighed(traffic(step(50.0), step(60.0, flops=4 * 10**10)), CARD, L2)
+    assert [(one.limit_us, one.bound) for one in found.steps] == [
+        (pytest.approx(25), "memory"),
+        (pytest.approx(50), "compute"),
+    ]
+    assert found.limit_us == pytest.approx(75)
+    assert [one.above for one in found.steps] == [None, None]
+    assert roofline.faults(found) == ()
+
+
+def test_a_time_above_a_ceiling_is_a_measurement_fault():
+    found = roofline.weighed(traffic(step(20.0), step(40.0, flops=4 * 10**10, role="gate_gemm")), CARD, L2)
+    assert [one.above.split(":")[0] for one in found.steps] == ["measurement fault"] * 2
+    assert roofline.faults(found)[1] == (
+        "gate_gemm: measurement fault: faster than any matrix product measured on this card (40 µs, at least 50)"
+    )
+
+
+def test_noise_is_none():
+    assert roofline.weighed(traffic(step(24.0)), CARD, L2).steps[0].above is None
+
+
+def test_bytes_out_of_the_l2_may_come_faster_than_a_copy():
+    value = Intermediate(role="gate", bytes=5 * 10**7, moved_bytes=10**8, written_by="1", read_by=("2",))
+    (found,) = roofline.weighed(traffic(step(20.0, values_read=(0,)), values=(value,)), CARD, L2).steps
+    assert found.above == "the L2 (50 MiB) may hold what a kernel before wrote (50 MB)"
+    large = msgspec.structs.replace(value, bytes=10**9)
+    (found,) = roofline.weighed(traffic(step(20.0, values_read=(0,)), values=(large,)), CARD, L2).steps
+    assert found.above.startswith("measurement fault")
+
+
+def test_counters_decide_whether_it_was_the_l2():
+    value = Intermediate(role="gate", bytes=5 * 10**7, moved_bytes=10**8, written_by="1", read_by=("2",))
+    some = {"measured_read_bytes": 6 * 10**7, "measured_write_bytes": 0, "values_read": (0,)}
+    (found,) = roofline.weighed(traffic(step(20.0, **some), values=(value,)), CARD, L2).steps
+    assert found.above == "the L2: only 60 MB crossed the memory's bus"
+    every = {**some, "measured_read_bytes": 10**8}
+    (found,) = roofline.weighed(traffic(step(20.0, **every), values=(value,)), CARD, L2).steps
+    assert found.above.startswith("measurement fault")
+
+
+def test_a_step_that_moves_and_computes_nothing_has_no_limit():
+    found = roofline.weighed(traffic(step(1.0, read=0)), CARD, L2)
+    assert (found.steps[0].limit_us, found.limit_us) == (None, None)
+
+
+def made_row():
+    clock = Clock(n=20, median=50.0, p20=49.0, p80=51.0, l2="cold")
+    made = Row(
+        backend="triton",
+        status="ok",
+        kernels=(Kernel(name="k", role="act_mul", decoded=Decoded(), time_us=50.0),),
+        clocks=Clocks(kernel_us=clock),
+        traffic=traffic(step(50.0, role="act_mul", kernels=(0,))),
+    )
+    return annotate.limited(made, CARD, device.Device(kind="cuda", name="a card", l2_bytes=L2))
+
+
+def test_the_tables_say_how_near_the_limit_a_launch_and_a_call_are():
+    row = made_row()
+    text = " ".join(table([row], github=False).splitlines()[2].split())
+    assert text == "triton 1 act_mul 100 50.0 25.0 50% memory 2000 –"
+    shown = {column.key: column.text(row) for column in all_columns()}
+    assert shown["of_roofline"] == "50%"
+    assert table([Row(backend="a", status="ok")], github=False) is None
+    assert "4000 GB/s at 95.4 MiB; matrix product 8192x8192x8192 800 TFLOP/s (bfloat16" in ceilings_line(CARD)
+
+
+def test_ceilings_are_measured_on_the_device_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setattr(annotate.supervise, "run", in_this_process.run)
+    here = device.detect("cpu")
+    found = annotate.ceilings(
+        "float32", [(64, 32, 16)], here, folder=tmp_path, time_limit_s=900, copies=[2**12, 2**16], calls=20
+    )
+    assert [one.bytes for one in found.copies] == [2**12, 2**16]
+    assert all(one.bytes_per_second > 0 and one.n == 20 for one in found.copies)
+    (product,) = found.products
+    assert (product.m, product.n, product.k, product.samples) == (64, 32, 16, 20)
+    assert list(tmp_path.glob("*.trace.json")) == []
+
+
+def test_what_does_not_fit_into_memory_is_not_copied(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        annotate.supervise,
+        "run",
+        lambda task, **_: asked.append(task) or annotate.tasks.Broken(kind="failed", reason="no"),
+    )
+    here = device.Device(kind="cuda", name="a card", free_bytes=2**25)
+    found = annotate.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
+    assert asked[0].copies == (2**20, 2**22)
+    assert found == "the card's ceilings could not be measured: no"
+
+
+def test_without_memory_for_a_copy_there_are_no_ceilings(tmp_path, monkeypatch):
+    monkeypatch.setattr(annotate.supervise, "run", lambda task, **_: annotate.tasks.Done())
+    here = device.Device(kind="cuda", name="a card", free_bytes=0)
+    assert "no memory for a copy" in annotate.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
+
+
+def test_the_shapes_are_those_of_the_mlp_and_a_large_square():
+    work = Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128)
+    assert roofline.products(work) == ((8192,) * 3, (8192, 3072, 768), (8192, 6144, 768), (8192, 768, 3072))
