@@ -12,7 +12,7 @@ import msgspec
 
 from mlpfusion.device import Device
 from mlpfusion.records.base import Record
-from mlpfusion.records.traffic import Ceilings, Intermediate, Role, ScheduledGraph, Step
+from mlpfusion.records.traffic import Ceilings, Intermediate, Role, ScheduledGraph, Step, WorkKind
 from mlpfusion.spec import Workload
 from mlpfusion.units import Count, Error, Factor, PositiveTime, Share, Some, Time
 
@@ -31,11 +31,13 @@ class Decoded(Record, frozen=True, kw_only=True):
 
     `tile` is torch's M x N (x K) of one block, `instruction` M x N x K of one tensor-core instruction, `cluster` the
     blocks of a cluster as the library writes them, `alignment` the elements of one aligned access to an operand and
-    `vector` those of an elementwise kernel. `epilogue` is what a matrix product applies to its result.
+    `vector` those of an elementwise kernel. `epilogue` is what a matrix product applies to its result, `head_dim` what
+    one head of an attention holds, and `form` which form of its operator a kernel is: `tanh` or `erf` of gelu, the
+    algorithm and the protocol of a collective.
     """
 
     library: str | None = None
-    kind: Literal["gemm", "elementwise", "reduction", "memcpy", "memset", "other"] = "other"
+    kind: WorkKind = "other"
     arch: str | None = None
     dtype: str | None = None
     tile: str | None = None
@@ -48,6 +50,8 @@ class Decoded(Record, frozen=True, kw_only=True):
     vector: Count | None = None
     split_k: bool | None = None
     epilogue: tuple[str, ...] = ()
+    head_dim: Count | None = None
+    form: str | None = None
 
 
 class Token(Record, frozen=True, kw_only=True):

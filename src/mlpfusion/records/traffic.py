@@ -24,6 +24,8 @@ Role = Literal[
     "other",
 ]
 BoundBy = Literal["memory", "compute"]
+# What a kernel does, as far as its name says.
+WorkKind = Literal["gemm", "attention", "elementwise", "reduction", "communication", "memcpy", "memset", "other"]
 Source = Literal["operator", "triton", "inductor", "interpreter", "declared"]
 IntermediateRole = Literal["gate", "up", "gate_up", "act", "product", "other"]
 # Operators that bring the input of a CUDA graph's replay and take its output away.
@@ -192,7 +194,7 @@ class DeviceWork(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kernel: int
-    kind: Literal["gemm", "elementwise", "reduction", "memcpy", "memset", "other"]
+    kind: WorkKind
     ops: tuple[tuple[str, int], ...] = ()
     replayed: bool = False
 

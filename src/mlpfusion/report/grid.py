@@ -73,6 +73,12 @@ def decoded_text(decoded: Decoded) -> str:
         parts.append(f"{decoded.stages} stages")
     if decoded.fused_ops:
         parts.append("+".join(decoded.fused_ops))
+    elif decoded.kind == "gemm" and decoded.tile is None:
+        parts.append("gemm")
+    if decoded.form:
+        parts.append(decoded.form)
+    if decoded.head_dim is not None:
+        parts.append(f"head {decoded.head_dim}")
     return " ".join(part for part in parts if part)
 
 

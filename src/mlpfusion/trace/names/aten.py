@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from mlpfusion.records.profile import Decoded, Token
 from mlpfusion.trace.names import ops
+from mlpfusion.trace.names.computed import operand_type
 from mlpfusion.trace.names.parsed import DTYPES, Parsed, established, likely, unknown
 
-Kind = Literal["gemm", "elementwise", "reduction", "memcpy", "memset", "other"]
+if TYPE_CHECKING:
+    from mlpfusion.records.traffic import WorkKind
+    from mlpfusion.trace.names.cpp import Cpp
 
 _MORE: Final = {"long long": "int64", "unsigned int": "uint32", "unsigned long": "uint64"}
 # How a kernel walks over its tensors.
@@ -25,9 +30,16 @@ _WALKS: Final = {
     "unrolled_elementwise_kernel_for_multi_outputs": "an elementwise kernel with several results",
     "reduce_kernel": "a reduction",
     "multi_tensor_apply_kernel": "one launch for a list of tensors (foreach)",
+    "VectorizedElementwiseKernel": "an elementwise kernel on contiguous tensors, with vector loads and stores (XPU)",
+    "UnrolledElementwiseKernel": "an elementwise kernel, unrolled without vector accesses (XPU)",
+    "ElementwiseKernel": "an elementwise kernel for strided or broadcast tensors (XPU)",
+    "ReduceKernel": "a reduction (XPU)",
 }
+# PyTorch's functions in a namespace without a name, or in none, that nobody else has under this name.
+_ALONE: Final = frozenset({"softmax_warp_forward", "softmax_warp_backward", "elementwise_kernel_with_index",
+                           "cunn_SoftMaxForward", "cunn_SoftMaxForwardSmem", "cunn_SoftMaxBackward"})  # fmt: skip
 # Kernels of their own: the operator that they are, and its kind. The first one whose text the name has.
-_NAMED: Final[tuple[tuple[str, str, Kind], ...]] = (
+_NAMED: Final[tuple[tuple[str, str, WorkKind], ...]] = (
     ("CatArrayBatchedCopy", "cat", "elementwise"),
     ("LogSoftMaxForward", "log_softmax", "reduction"),
     ("LogSoftMaxBackward", "log_softmax_backward", "reduction"),
@@ -110,8 +122,10 @@ _FUNCTOR: Final = re.compile(
 )
 _CAMEL: Final = {
     "arg_max": "argmax", "arg_min": "argmin", "norm_two": "norm", "norm_one": "norm", "max_nan": "max",
-    "min_nan": "min", "fused_adam_math": "adam", "fused_sgd_math": "fused_sgd", "fused_adagrad_math": "fused_adagrad",
-    "compare_eq": "eq", "compare": "compare", "welford": "var",
+    "min_nan": "min", "fused_adam_math": "adam", "lamb_stage1": "lamb",
+    "lamb_stage2": "lamb", "fused_sgd_math": "fused_sgd", "fused_adagrad_math": "fused_adagrad",
+    "compare_eq": "eq", "compare": "compare", "welford": "var", "gelu_tanh": "gelu", "gelu_erf": "gelu",
+    "gelu_tanh_backward": "gelu_backward", "gelu_erf_backward": "gelu_backward",
 }  # fmt: skip
 _WRAPPERS: Final = frozenset(
     {"AUnary", "BUnary", "Binary", "Unary", "Reduce", "UnaryOp", "BinaryOp", "PointwiseOp", "BinaryOpScalar"}
@@ -119,15 +133,26 @@ _WRAPPERS: Final = frozenset(
 _NUMERIC_CAST: Final = re.compile(r"\((?:unsigned )?(?:int|long|bool|short|char)\)(?=\d)")
 
 
-def aten(name: str, match: re.Match[str]) -> Parsed:
+def is_own(name: str, cpp: Cpp) -> bool:
+    """Whether a function is PyTorch's: by its namespace, or without one by what it works on or by its own name."""
+    if any("cuda_detail" in part for part in cpp.scope):  # PyTorch's own copy of CUB
+        return True
+    if cpp.named_scope:
+        return cpp.scope[0] in ("at", "c10", "c10d", "torch")
+    return cpp.function in _ALONE or "at::native::" in name
+
+
+def aten(name: str, cpp: Cpp) -> Parsed:
     """`void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(…)::…{lambda(float)#1}>(…)`."""
-    walk = match[1]
-    body = _NUMERIC_CAST.sub("", name[match.end() :])
+    walk = cpp.function
+    body = _NUMERIC_CAST.sub("", name[name.find(walk) + len(walk) + 1 :])
     named = next(((op, kind) for text, op, kind in _NAMED if text in walk or text in body[:200]), None)
-    kind: Kind = "other"
-    if "elementwise" in walk:
+    if named and named[0].startswith("layer_norm") and _is_rms(walk, cpp.arguments):
+        named = named[0].replace("layer_norm", "rms_norm"), named[1]
+    kind: WorkKind = "other"
+    if "elementwise" in walk.lower():
         kind = "elementwise"
-    elif walk == "reduce_kernel":
+    elif walk in ("reduce_kernel", "ReduceKernel"):
         kind = "reduction"
     elif named:
         kind = named[1]
@@ -135,8 +160,10 @@ def aten(name: str, match: re.Match[str]) -> Parsed:
     functor = None if named and walk not in _WALKS else _functor(body)
     spelled, operator = argument or functor or (walk, named[0] if named else None)
     dtype = _dtype(body, indexed="int" if walk not in _BY_VALUE else None)
+    if dtype is None and (named or walk == "multi_tensor_apply_kernel"):
+        dtype = _listed_type(walk, body, cpp)
     lead = re.match(r"(\d{1,4})(?:, ?(\d{1,4}))?", body)
-    vector = int(lead[1]) if lead and walk == "vectorized_elementwise_kernel" else None
+    vector = int(lead[1]) if lead and walk in ("vectorized_elementwise_kernel", "VectorizedElementwiseKernel") else None
     if kind == "other" and walk == "multi_tensor_apply_kernel" and operator in ops.ELEMENTWISE | {"copy"}:
         kind = "elementwise"
     tokens = [established("at::native", "PyTorch's own kernel")] if "at::" in name else []
@@ -146,6 +173,9 @@ def aten(name: str, match: re.Match[str]) -> Parsed:
     tokens += _sizes(walk, lead)
     if (functor or argument) and operator:
         tokens.append(established(spelled, f"computes {operator}"))
+    form = _gelu_form(body) if operator in ("gelu", "gelu_backward") else None
+    if form:
+        tokens.append(likely(form[0], f"GELU in its {form[1]} form: seen in traces of both"))
     if "LoadWithCast" in body or "StoreWithCast" in body:
         tokens.append(
             established("LoadWithCast" if "LoadWithCast" in body else "StoreWithCast", "converts types on the way")
@@ -154,8 +184,55 @@ def aten(name: str, match: re.Match[str]) -> Parsed:
         tokens.append(established("nocast", "all tensors have the functor's types"))
     if dtype:
         tokens.append(likely(_spelled(body, dtype), f"{dtype} tensors"))
-    fused = (operator,) if operator else ()
-    return Parsed(Decoded(library="aten", kind=kind, dtype=dtype, fused_ops=fused, vector=vector), tuple(tokens))
+    return Parsed(
+        Decoded(
+            library="aten",
+            kind=kind,
+            dtype=dtype,
+            fused_ops=(operator,) if operator else (),
+            vector=vector,
+            form=form[1] if form else None,
+        ),
+        tuple(tokens),
+    )
+
+
+def foreach(name: str, cpp: Cpp, library: str) -> Parsed:
+    """`multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float, …>, …>`, from which PyTorch's comes."""
+    decoded, tokens = aten(name, cpp)
+    told = likely(cpp.function, "one launch for a list of tensors, by Apex or a copy of it")
+    return Parsed(msgspec.structs.replace(decoded, library=library), (told, *tokens[1:]))
+
+
+def _is_rms(walk: str, arguments: tuple[str, ...]) -> bool:
+    """Whether a layer norm's kernel runs as RMS norm: since torch 2.8 the last of its template's arguments says so."""
+    return len(arguments) > 2 and arguments[-1] in ("true", "1", "(bool)1")
+
+
+def _listed_type(walk: str, body: str, cpp: Cpp) -> str | None:
+    """The type of what a kernel of its own works on: its template's first type, or that of a list's functor."""
+    functor = re.search(r"Functor<([\w:]+),", body) if walk == "multi_tensor_apply_kernel" else None
+    if functor:
+        return _type(functor[1])
+    found = operand_type("", cpp.arguments) if walk != "multi_tensor_apply_kernel" else None
+    return found[1] if found else None
+
+
+# The two lambdas of `GeluCUDAKernelImpl`, of which each dispatches over types: the first is the tanh form.
+_GELU: Final = re.compile(
+    r"Gelu(?:Backward)?CUDAKernelImpl[^{\[]{0,200}[{\[](lambda\(\)#?\d?)|Gelu(Tanh|Erf)(?:Backward)?Functor"
+)
+
+
+def _gelu_form(body: str) -> tuple[str, str] | None:
+    """The text that tells GELU's form, and the form."""
+    found = _GELU.search(body)
+    if found is None:
+        return None
+    if found[2]:
+        return found[2], found[2].lower()
+    forms = {"lambda()#1": "tanh", "lambda()#2": "erf"}
+    return (found[1], forms[found[1]]) if found[1] in forms else None
 
 
 def _by_argument(walk: str, body: str) -> tuple[str, str | None] | None:
@@ -169,7 +246,7 @@ def _by_argument(walk: str, body: str) -> tuple[str, str | None] | None:
     return None
 
 
-def _named_token(walk: str, named: tuple[str, Kind] | None) -> Token:
+def _named_token(walk: str, named: tuple[str, WorkKind] | None) -> Token:
     return likely(walk, f"the kernel of {named[0]}") if named else unknown(walk)
 
 

@@ -22,8 +22,10 @@ _PAIR: Final = re.compile(r"(\d{1,5})x(\d{1,5})$")
 
 # ---- nvjet -----------------------------------------------------------------------------------------------------------
 
-# Seen on an H200 with torch 2.11: `tst` for bf16 operands, `hsh` for fp16. Other letters are not established.
-_JET_TYPES: Final = {"tst": "bfloat16", "hsh": "float16"}
+# Seen with torch 2.11 on an H200: `tst` for bf16 operands, `hsh` for fp16. Five letters are two operands, what is
+# added, the sums, the result; `q` is an 8-bit float, of which form is not known.
+_JET_LETTERS: Final = {"t": "bfloat16", "h": "float16", "s": "float32", "q": "float8"}
+_JET_TYPES: Final = re.compile(r"(?:tst|hsh|(?P<operand>[qth])(?P=operand)[tsh]s(?P<result>[tshq]))$")
 
 
 def nvjet(name: str, match: re.Match[str]) -> Parsed:
@@ -45,7 +47,7 @@ def nvjet(name: str, match: re.Match[str]) -> Parsed:
             library="cublas",
             kind="gemm",
             arch=next((word for word in words if re.match(r"sm\d{2,3}$", word)), None),
-            dtype=next((_JET_TYPES[word] for word in words[1:3] if word in _JET_TYPES), None) if plain else None,
+            dtype=next((types[0] for word in words[1:3] if (types := _jet_types(word))), None) if plain else None,
             tile=tile,
             layout=layout[1].lower() if layout and plain else None,
             stages=int(second[1]) if plain else None,
@@ -56,6 +58,12 @@ def nvjet(name: str, match: re.Match[str]) -> Parsed:
         ),
         tokens,
     )
+
+
+def _jet_types(word: str) -> tuple[str, str] | None:
+    """The operands' type and the result's, where a word of letters tells both and the operands have one type."""
+    found = _JET_TYPES.match(word)
+    return found and (_JET_LETTERS[found["operand"] or word[0]], _JET_LETTERS[found["result"] or word[-1]])
 
 
 _JET_WORDS: Final = {
@@ -83,8 +91,11 @@ class _Jet:
             return [_JET_WORDS[word]]
         if re.match(r"sm\d{2,3}$", word):
             return [established(word, f"compiled for compute capability {word[2:-1]}.{word[-1]}")]
-        if word in _JET_TYPES:
-            return [likely(word, f"{_JET_TYPES[word]} operands: observed on an H200, letters not documented")]
+        types = _jet_types(word)
+        if types:
+            result = "" if types[0] == types[1] else f", a result of {types[1]}"
+            which = " (8 bits; which form, is not established)" if types[0] == "float8" else ""
+            return [likely(word, f"{types[0]} operands{which}{result}: observed, letters not documented")]
         if self.pairs and _PAIR.match(word):
             self.seen += 1
             return [self.pair(word)]
@@ -114,20 +125,23 @@ _MAKERS: Final = {"trt": "tensorrt", "cudnn": "cudnn"}
 def xmma(name: str, match: re.Match[str]) -> Parsed:
     """`sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize96x128x32_stage4_warpsize2x2x1_tensor16x8x16_kernel`.
 
-    The first type of each of the first two groups is an operand's; what the others are is not established.
+    The types: an operand's, the result's; what is multiplied, what sums have; the epilogue's arithmetic.
     """
     types = _XMMA_TYPES.search(name)
-    dtype = DTYPES.get(types[1]) if types and types[1] == types[3] else None
+    dtype = DTYPES.get(types[1]) if types and DTYPES.get(types[1]) == DTYPES.get(types[3]) else None
     tokens = [
         established(match[1], f"compiled for compute capability {match[1][2:-1]}.{match[1][-1]}"),
         established("xmma", "NVIDIA's precompiled matrix kernels, in cuBLAS and TensorRT"),
     ]
     rest = name[match.end() :]
     if types:
-        tokens.append(likely(types[1], f"the first operand's type, {DTYPES.get(types[1], types[1])}"))
-        tokens.append(unknown(types[2], "which type this is, is not established"))
-        tokens.append(likely(types[3], f"the second operand's type, {DTYPES.get(types[3], types[3])}"))
-        tokens.append(unknown(f"{types[4]}_{types[5]}", "which types these are, is not established"))
+        told = [DTYPES.get(types[number], types[number]) for number in range(1, 6)]
+        tokens.append(likely(types[1], f"the operands' type, {told[0]}"))
+        tokens.append(likely(types[2], f"the result's type, {told[1]}"))
+        through = "" if types[1] == types[3] else f", which the operands become ({types[3]})"
+        tokens.append(likely(types[3], f"what is multiplied, {told[2]}{through}"))
+        tokens.append(likely(types[4], f"what is summed in, {told[3]}"))
+        tokens.append(unknown(types[5], "the epilogue's arithmetic, by its place"))
         rest = name[types.end() :]
     numbers: dict[str, str] = {}
     for word in rest.strip("_").split("_"):

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from mlpfusion.records.profile import Decoded, Token
+from mlpfusion.trace.names.computed import computed
 from mlpfusion.trace.names.cublas import CORE, INSTRUCTIONS, core_token, split_token
 from mlpfusion.trace.names.parsed import (
     DTYPES,
@@ -218,6 +219,7 @@ def template(name: str, match: re.Match[str]) -> Parsed:
 
 
 _DSL_MAKERS: Final = (("quack", "quack"), ("flashinfer", "flashinfer"), ("flash_attn", "flash-attention"))
+_DSL_OBJECT: Final = re.compile(r"_object_at_.*", re.DOTALL)
 _DSL_ARCH: Final = re.compile(r"Sm(\d{2,3})(?!\d)")
 # quack names a class after its epilogue: `GemmGatedSm90`, `GemmDActSm100`; since 0.6 after a function, a digest of it,
 # and whether it takes the columns of a product by twos, gate and up (g), or a saved pair packed in one word (p).
@@ -233,7 +235,7 @@ def dsl(name: str, match: re.Match[str]) -> Parsed:
     maker = next((library for word, library in _DSL_MAKERS if word in name), "cutlass")
     arch = _dsl_arch(name)
     is_gemm = re.search(r"gemm(?!align)", name[len("kernel_cutlass_") :].replace("gmem", ""), re.IGNORECASE) is not None
-    reduces = re.search(r"norm|softmax|cross_entropy|reduce", name, re.IGNORECASE) is not None
+    work = None if is_gemm else computed(_DSL_OBJECT.sub("", name[len("kernel_cutlass_") :]))
     tokens = [established("kernel_cutlass", "compiled by CUTLASS's Python DSL")]
     if maker != "cutlass":
         tokens.append(likely(next(word for word, library in _DSL_MAKERS if library == maker), f"from {maker}"))
@@ -242,14 +244,16 @@ def dsl(name: str, match: re.Match[str]) -> Parsed:
         tokens.append(likely(token, f"a matrix product with the {epilogue[0].replace('_', ' ')} in its epilogue"))
     elif is_gemm:
         tokens.append(likely("gemm", "a matrix product"))
+    elif work:
+        tokens.append(likely(work.word, f"computes {' and '.join(work.ops)}"))
     if arch:
         tokens.append(likely(arch[0], f"written for {arch[1]}"))
     return Parsed(
         Decoded(
             library=maker,
-            kind="gemm" if is_gemm else "reduction" if reduces else "other",
+            kind="gemm" if is_gemm else work.kind if work else "other",
             arch=arch and arch[1],
-            fused_ops=epilogue,
+            fused_ops=work.ops if work else epilogue,
             epilogue=epilogue,
         ),
         tuple(tokens),

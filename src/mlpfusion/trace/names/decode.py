@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.profile import Decoded
-from mlpfusion.trace.names import amd, aten, cublas, cutlass, ops, triton
+from mlpfusion.trace.names import amd, aten, collectives, cublas, cutlass, ops, triton, trtllm_gen
+from mlpfusion.trace.names.cpp import split
 from mlpfusion.trace.names.demangle import demangle
-from mlpfusion.trace.names.parsed import Parsed, established, likely
+from mlpfusion.trace.names.makers import described, library_of
+from mlpfusion.trace.names.parsed import DTYPES, Parsed, established
 
-Kind = Literal["gemm", "elementwise", "reduction", "memcpy", "memset", "other"]
+if TYPE_CHECKING:
+    from mlpfusion.records.traffic import WorkKind
 
 # The longest names of kernels in real traces have a few thousand characters.
 _LIMIT: Final = 8_000
@@ -35,7 +38,7 @@ def parse(name: str) -> Parsed:
         match = pattern.search(text)
         if match:
             return parser(text, match)
-    return Parsed(Decoded())
+    return _function(text)
 
 
 def readable(name: str) -> str:
@@ -50,7 +53,7 @@ def readable(name: str) -> str:
 
 def _memory(name: str, match: re.Match[str]) -> Parsed:
     """`Memset (Device)`, `Memcpy DtoD (Device -> Device)`: fills and copies that the driver makes."""
-    kind: Kind = "memset" if match[1] == "Memset" else "memcpy"
+    kind: WorkKind = "memset" if match[1] == "Memset" else "memcpy"
     what = "fills memory" if kind == "memset" else "copies memory"
     tokens = [established(match[1], f"the driver {what}, no kernel of a library")]
     ways = {"DtoD": "within the device", "HtoD": "from host to device", "DtoH": "from device to host",
@@ -68,7 +71,7 @@ def _memory(name: str, match: re.Match[str]) -> Parsed:
 def _operator(name: str, match: re.Match[str]) -> Parsed:
     """A leaf operator of a CPU run: `aten::mm`, `mkldnn::_linear_pointwise`."""
     space, op = match[1], match[2]
-    kind: Kind = "other"
+    kind: WorkKind = "other"
     if op in ops.GEMMS:
         kind = "gemm"
     elif op in ops.ELEMENTWISE:
@@ -79,33 +82,65 @@ def _operator(name: str, match: re.Match[str]) -> Parsed:
     return Parsed(Decoded(library=space, kind=kind, fused_ops=() if kind == "gemm" else (op.rstrip("_"),)), tokens)
 
 
-def _plain(library: str | None, meaning: str, kind: Kind = "other") -> Callable[[str, re.Match[str]], Parsed]:
+def _plain(library: str | None, meaning: str, kind: WorkKind = "other") -> Callable[[str, re.Match[str]], Parsed]:
     """A family of which only the library is known."""
     return lambda name, match: Parsed(
         Decoded(library=library, kind=kind), (established(match[0].strip(" :<("), meaning),)
     )
 
 
-def _nccl(name: str, match: re.Match[str]) -> Parsed:
-    """`ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)`."""
-    tokens = [established("nccl", "communication between devices")]
-    words = re.split(r"[_(]", name)[1:]
-    meanings = {"RING": "around a ring", "TREE": "along a tree", "NVLS": "through NVLink's switch",
-                "LL": "the low-latency protocol", "LL128": "the 128-byte low-latency protocol",
-                "SIMPLE": "the protocol for large messages"}  # fmt: skip
-    if words and words[0]:
-        tokens.append(established(words[0], f"the collective {words[0]}"))
-    tokens += [likely(word, meanings[word]) for word in words[1:] if word in meanings]
-    return Parsed(Decoded(library="nccl", kind="other"), tuple(tokens))
+def _flash(name: str, match: re.Match[str]) -> Parsed:
+    """`void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, …>, …>(…)` and the helpers beside it."""
+    return described(name, split(name), "flash-attention")
+
+
+def _efficient(name: str, match: re.Match[str]) -> Parsed:
+    """`fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<…>::Params)`."""
+    ours = "PyTorchMemEffAttention" in name
+    told = established(match[0].removeprefix("void ").strip("_"), _EFFICIENT if ours else f"{_EFFICIENT}: PyTorch and "
+                       "xformers both have it")  # fmt: skip
+    words = re.match(r"(?:void )?fmha_cutlass([FB])_(bf16|f16|f32)_\w*?_sm(\d{2,3})", name)
+    if words is None:
+        return Parsed(Decoded(library="aten" if ours else None, kind="attention", fused_ops=("attention",)), (told,))
+    backward = words[1] == "B"
+    tokens = (
+        told,
+        established(f"cutlass{words[1]}", "backward" if backward else "forward"),
+        established(words[2], f"{DTYPES[words[2]]} tensors"),
+        established(f"sm{words[3]}", f"written for sm{words[3]}"),
+    )
+    fused = ("attention_backward",) if backward else ("attention",)
+    arch = f"sm{words[3]}"
+    found = Decoded(
+        library="aten" if ours else None, kind="attention", arch=arch, dtype=DTYPES[words[2]], fused_ops=fused
+    )
+    return Parsed(found, tokens)
+
+
+def _cudnn(name: str, match: re.Match[str]) -> Parsed:
+    """cuDNN's kernels: its attention, its norms and convolutions by their words."""
+    cpp = split(name)
+    found = described(name, cpp, "cudnn")
+    return found if found.decoded.fused_ops else _plain("cudnn", "cuDNN")(name, match)
+
+
+def _function(name: str) -> Parsed:
+    """Any other function: of a maker whose namespace or name it has, of PyTorch, or of nobody known."""
+    cpp = split(name)
+    if aten.is_own(name, cpp):
+        return aten.aten(name, cpp)
+    library = library_of(cpp)
+    if library == "apex" and cpp.function == "multi_tensor_apply_kernel":
+        return aten.foreach(name, cpp, library)
+    return described(name, cpp, library)
 
 
 _Parser = Callable[[str, re.Match[str]], Parsed]
-_ATEN_NAMED: Final = (
-    r"^(?:void )?(?:at::native::|\(anonymous namespace\)::|at::|\w*cuda_detail::cub::|cub::|<unnamed>::){1,6}"
-    r"(?:\w+::){0,3}(\w+)[<(]"
-)
 _GENERATIONS: Final = "maxwell|pascal|volta|turing|ampere|hopper|blackwell"
-_FLASH: Final = r"(?<!\w)(?:pytorch_)?flash(?:_attn)?::|^(?:void )?flash_(?:fwd|bwd)|(?<!\w)fmha_"
+_FLASH: Final = (
+    r"^(?:void )?(?:cutlass::device_kernel<)?(?:pytorch_)?flash(?:_attn)?(?:_\d)?::|^(?:void )?flash_(?:fwd|bwd)"
+    r"|^(?:void )?cutlass::device_kernel<(?:\w{1,40}::)?enable_sm\w{1,20}<flash::"
+)
 _EFFICIENT: Final = "memory-efficient attention, built from CUTLASS"
 # The first pattern that is found decides, so the more specific ones stand first.
 _FAMILIES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = tuple(
@@ -124,21 +159,17 @@ _FAMILIES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = tuple(
         (r"^(?:\S.{0,80}? )?(?:internal::)?gemvx::kernel<", cublas.gemv),
         (r"^(?:void )?rocblas_(\w{0,20}gemv\w*|dot_\w*)", amd.rocblas),
         (r"^(?:void )?cublas(?:Lt)?::", _plain("cublas", "a kernel of cuBLAS beside its products")),
-        (r"cudnn|^(?:void )?(?:fft2d_|(?:im|ex|pre)plicit_|precomputed_conv|implicit_conv)", _plain("cudnn", "cuDNN")),
+        (r"cudnn|^(?:void )?(?:fft2d_|(?:im|ex|pre)plicit_|precomputed_conv|implicit_conv)", _cudnn),
         (r"cutlass_(\d{2,3})_(?:\w{1,200})", cutlass.cutlass2),
         (r"(?:^|[ <:])cutlass3x_", cutlass.cutlass3),
         (r"^kernel_cutlass_", cutlass.dsl),
-        (r"(?<!\w)aiter::", _plain("aiter", "AMD's AITER library")),
-        (r"^(?:void )?fmha_cutlass[FB]_(?=.*PyTorchMemEffAttention)", _plain("aten", _EFFICIENT)),
-        (r"^(?:void )?fmha_cutlass[FB]_", _plain(None, f"{_EFFICIENT}: PyTorch and xformers both have it")),
-        (_FLASH, _plain("flash-attention", "attention")),
+        (r"^(?:void )?fmha_cutlass[FB]_", _efficient),
+        (_FLASH, _flash),
         (r"^(?:void )?cutlass::(?:Kernel2?|device_kernel)<", cutlass.template),
-        (r"^nccl(?:DevKernel|Kernel|Dev)", _nccl),
+        (collectives.NAME, collectives.collective),
+        (trtllm_gen.NAME, trtllm_gen.generated),
         (r"^(?:Custom_)?Cijk_(A\w{3})_(B\w{3})_([A-Z0-9]{1,8})", amd.tensile),
         (r"^(?:void )?(ck|ck_tile)::", amd.composable),
-        (r"(?<!\w)flashinfer::", _plain("flashinfer", "FlashInfer")),
-        (r"(?<!\w)vllm::", _plain("vllm", "vLLM's own kernel")),
-        (_ATEN_NAMED, aten.aten),
         (r"^triton_(poi|red|per|tem|for|spl|mix|unk)_fused(?:_(\w*?))?_?(\d{1,4})(?:_(?:\d{1,2}[dce]{1,2})+\d{0,2})?$",
          triton.inductor),
         (r"^triton__?(?:\d{1,2}[dce]|unk|\d+$)", triton.inductor_old),

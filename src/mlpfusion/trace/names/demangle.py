@@ -26,6 +26,11 @@ _STANDARD: Final = {
 }  # fmt: skip
 _QUALIFIED: Final = {"P": "*", "R": "&", "O": "&&", "K": " const", "V": " volatile", "r": " __restrict"}
 _LITERAL_SUFFIX: Final = {"j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
+_UNARY: Final = {"ad": "&", "de": "*", "ng": "-", "nt": "!", "co": "~", "ps": "+"}
+_BINARY: Final = {
+    "aa": "&&", "oo": "||", "gt": ">", "lt": "<", "ge": ">=", "le": "<=", "eq": "==", "ne": "!=", "pl": "+", "mi": "-",
+    "ml": "*", "dv": "/", "rm": "%", "an": "&", "or": "|", "eo": "^", "ls": "<<", "rs": ">>",
+}  # fmt: skip
 _OPERATORS: Final = {"cl": "operator()", "pl": "operator+", "mi": "operator-", "ml": "operator*", "ix": "operator[]"}
 _NUMBER: Final = re.compile(r"\d+")
 _SEQUENCE: Final = re.compile(r"S([0-9A-Z]*)_")
@@ -45,7 +50,8 @@ def demangle(name: str) -> str | None:
         return None
     reader = _Reader(name)
     try:
-        return reader.encoding()
+        # SYCL names a kernel after the type of its functor: `_ZTS` is the name of a type.
+        return reader.type() if reader.take("TS") or reader.take("TI") else reader.encoding()
     except _UnreadableError:
         return f"{reader.best}…" if reader.best else None
 
@@ -211,7 +217,41 @@ class _Reader:
             return ", ".join(pack)
         if self.take("L"):
             return self.literal()
+        if self.take("X"):
+            text = self.expression()
+            if not self.take("E"):
+                raise _UnreadableError
+            return text
         return self.type()
+
+    def expression(self) -> str:
+        self.deeper()
+        text = self._expression()
+        self.depth -= 1
+        self.produce(text)
+        return text
+
+    def _expression(self) -> str:
+        code = self.text[self.at : self.at + 2]
+        if code in _UNARY:
+            self.at += 2
+            return f"{_UNARY[code]}({self.expression()})"
+        if code in _BINARY:
+            self.at += 2
+            return f"({self.expression()} {_BINARY[code]} {self.expression()})"
+        if self.take("sr"):
+            of = self.type()
+            name = self.unqualified()
+            return f"{of}::{name}{self.template('', keep=False) if self.text.startswith('I', self.at) else ''}"
+        if self.take("cv"):
+            return f"({self.type()}){self.expression()}"
+        if self.take("st"):
+            return f"sizeof({self.type()})"
+        if self.take("L"):
+            return self.literal().removeprefix("&")
+        if code[:1] == "T":
+            return self.parameter()
+        raise _UnreadableError
 
     def literal(self) -> str:
         if self.take("_Z"):
@@ -231,10 +271,13 @@ class _Reader:
         self.deeper()
         text = self._type()
         self.depth -= 1
+        self.produce(text)
+        return text
+
+    def produce(self, text: str) -> None:
         self.produced += len(text)
         if self.produced > _PRODUCED:
             raise _UnreadableError
-        return text
 
     def _type(self) -> str:
         code = self.text[self.at : self.at + 1]
@@ -246,9 +289,10 @@ class _Reader:
                 return text
         if code in _QUALIFIED:
             self.at += 1
-            return self.remember(self.type() + _QUALIFIED[code])
-        if self.take("Dp"):
-            return self.type()
+            return self.remember(_pointed(self.type(), _QUALIFIED[code]))
+        extended = self.extended()
+        if extended is not None:
+            return extended
         if code == "S" and not self.text.startswith("St", self.at):
             return self.maybe_template(self.substitution())
         if code == "T":
@@ -265,6 +309,15 @@ class _Reader:
             return self.remember(self.name())
         raise _UnreadableError
 
+    def extended(self) -> str | None:
+        """A pack, a vector of elements, or a type that a vendor added."""
+        if self.take("Dp"):
+            return self.type()
+        if self.take("Dv"):
+            length = self.matched(re.compile(r"(\d{1,5})_"))[1]
+            return self.remember(f"{self.type()} __vector({length})")
+        return self.remember(self.unqualified()) if self.take("u") else None
+
     def maybe_template(self, text: str) -> str:
         return self.remember(text + self.template("", keep=False)) if self.text.startswith("I", self.at) else text
 
@@ -275,11 +328,17 @@ class _Reader:
             return _STANDARD[pair]
         text = self.matched(_SEQUENCE)[1]
         index = int(text, 36) + 1 if text and len(text) < 6 else 0
-        if index >= len(self.seen):
-            raise _UnreadableError
-        return self.seen[index]
+        # A name that was shortened on its way refers to what is no longer in it.
+        return self.seen[index] if index < len(self.seen) else "?"
 
     def parameter(self) -> str:
         text = self.matched(_PARAMETER)[1][:6]
         index = int(text) + 1 if text else 0
         return self.arguments[index] if index < len(self.arguments) else f"T{index}"
+
+
+def _pointed(text: str, mark: str) -> str:
+    """`void (*)(int)` of a function's type `void (int)`, else the type with its mark behind."""
+    opens = text.find(" (")
+    is_function = text.endswith(")") and opens > 0 and not text.startswith("(", opens + 2) and "<" not in text[:opens]
+    return f"{text[:opens]} ({mark}){text[opens + 1 :]}" if is_function and mark in "*&&" else text + mark

@@ -33,6 +33,22 @@ _MAKERS: Final = {
     "flashinfer": "FlashInfer",
     "flash-attention": "FlashAttention",
     "vllm": "vLLM",
+    "sglang": "SGLang",
+    "marlin": "Marlin (vLLM, SGLang)",
+    "machete": "Machete (vLLM)",
+    "tensorrt-llm": "TensorRT-LLM",
+    "deepgemm": "DeepGEMM",
+    "deepep": "DeepEP",
+    "transformer-engine": "Transformer Engine",
+    "rocblas": "rocBLAS",
+    "rocprim": "rocPRIM (whoever calls it)",
+    "cub": "CUB (whoever calls it)",
+    "apex": "Apex",
+    "mamba": "Mamba",
+    "fla": "flash-linear-attention",
+    "aotriton": "AOTriton",
+    "miopen": "MIOpen",
+    "onednn": "oneDNN",
     "runtime": "the driver",
     "mkldnn": "oneDNN",
 }
@@ -61,9 +77,11 @@ def explain(name: str) -> Explanation:
 
 def _sentence(parsed: Parsed) -> str:
     decoded = parsed.decoded
-    if decoded.library is None:
+    if decoded.library is None and not parsed.tokens:
         return "The name follows no convention known here, so this kernel is not explained"
-    maker = _MAKERS.get(decoded.library, decoded.library)
+    maker = "a maker that the name does not tell"
+    if decoded.library is not None:
+        maker = _MAKERS.get(decoded.library, decoded.library)
     if decoded.kind in ("memset", "memcpy"):
         way = "".join(f" {token.meaning}" for token in parsed.tokens if token.text in _WAYS)
         what = "fill" if decoded.kind == "memset" else "copy"
@@ -115,7 +133,12 @@ def _product(what: str, maker: str, decoded: Decoded) -> str:
 
 def _other(maker: str, decoded: Decoded) -> str:
     """A sentence for everything else: what it computes, and on which elements."""
-    kinds = {"elementwise": "An elementwise kernel", "reduction": "A reduction"}
+    kinds = {
+        "elementwise": "An elementwise kernel",
+        "reduction": "A reduction",
+        "attention": "An attention kernel",
+        "communication": "A kernel that communicates between devices",
+    }
     text = f"{kinds.get(decoded.kind, 'A kernel')} by {maker}"
     work = [op for op in decoded.fused_ops if op not in ops.VIEWS]
     views = [op for op in decoded.fused_ops if op in ops.VIEWS]
@@ -123,8 +146,12 @@ def _other(maker: str, decoded: Decoded) -> str:
         text += f" that {'fuses' if len(work) > 1 else 'computes'} {_listed(work)}"
     if views:
         text += f" ({_listed(views)} {'moves' if len(views) == 1 else 'move'} no data)"
+    if decoded.form:
+        text += f", in its {decoded.form} form"
     if decoded.dtype:
         text += f", on {decoded.dtype} tensors"
+    if decoded.head_dim:
+        text += f", with {decoded.head_dim} elements a head"
     if decoded.vector:
         text += f", {decoded.vector} elements per access"
     return text

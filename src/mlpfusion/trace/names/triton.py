@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.profile import Decoded, Token
 from mlpfusion.trace.names import ops
 from mlpfusion.trace.names.parsed import Parsed, established, likely, unknown
 
-Kind = Literal["gemm", "elementwise", "reduction", "memcpy", "memset", "other"]
+if TYPE_CHECKING:
+    from mlpfusion.records.traffic import WorkKind
 
-_TEMPLATES: Final[dict[str, tuple[Kind, str]]] = {
+_TEMPLATES: Final[dict[str, tuple[WorkKind, str]]] = {
     "poi": ("elementwise", "a pointwise kernel"),
     "red": ("reduction", "a reduction that loops over the reduced dimension"),
     "per": ("reduction", "a reduction that keeps its row in registers (persistent)"),
@@ -82,7 +83,7 @@ def inductor_cpp(name: str, match: re.Match[str]) -> Parsed:
     """`graph_0_cpp_fused_gelu_mul_0`: a C++ kernel of a CPU run."""
     joined = match[1] or ""
     fused = ops.split_fused(joined)
-    kind: Kind = "other"
+    kind: WorkKind = "other"
     if ops.GEMMS.intersection(fused):
         kind = "gemm"
     elif fused and all(op in ops.ELEMENTWISE or op in ops.VIEWS for op in fused):
@@ -97,7 +98,7 @@ def inductor_cpp(name: str, match: re.Match[str]) -> Parsed:
 # ---- Liger, ours -----------------------------------------------------------------------------------------------------
 
 # What Liger's kernels compute, by the beginning of their names.
-_LIGER: Final[dict[str, tuple[Kind, tuple[str, ...]]]] = {
+_LIGER: Final[dict[str, tuple[WorkKind, tuple[str, ...]]]] = {
     "_geglu_tanh": ("elementwise", ("gelu", "mul")),
     "_geglu": ("elementwise", ("gelu", "mul")),
     "_swiglu": ("elementwise", ("silu", "mul")),
@@ -136,7 +137,8 @@ def liger(name: str, match: re.Match[str]) -> Parsed:
         tokens.append(established("tanh", "GELU in its tanh form"))
     if backward or "forward" in name:
         tokens.append(established("backward" if backward else "forward", "the direction"))
-    return Parsed(Decoded(library="liger", kind=kind, fused_ops=fused), tuple(tokens))
+    form = "tanh" if match[1] == "_geglu_tanh" else None
+    return Parsed(Decoded(library="liger", kind=kind, fused_ops=fused, form=form), tuple(tokens))
 
 
 def ours(name: str, match: re.Match[str]) -> Parsed:
