@@ -17,7 +17,7 @@ from mlpfusion.backends.eager import forward_of
 from mlpfusion.device import Device
 from mlpfusion.errors import BackendUnavailableError, first_line
 from mlpfusion.measure import clocks
-from mlpfusion.measure.recorder import WARMUPS, record
+from mlpfusion.measure.tracer import WARMUPS, record_scheduled
 from mlpfusion.records.base import Record
 from mlpfusion.records.profile import Clock
 from mlpfusion.records.trace import Reading
@@ -270,7 +270,7 @@ def _measured(
 
 def _traced(variant: Variant, call: Callable[[], object], here: Device, folder: Path, keep: Path | None) -> Rung:
     path = folder / f"{variant.name}.json"
-    record(call, path, calls=CALLS, warmups=variant.warmups)
+    record_scheduled(call, path, calls=CALLS, warmups=variant.warmups)
     reading = msgspec.structs.replace(read(path, device=here.kind), source=variant.name)
     footprints = _footprints(path)
     if keep is not None:

@@ -19,7 +19,7 @@ from support.paths import DATA, RESULTS
 from mlpfusion.cli import main
 from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
-from mlpfusion.measure import recorder
+from mlpfusion.measure import tracer
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import SelfTest, Validation, Verdict
 from mlpfusion.report.profile import table
@@ -101,10 +101,10 @@ def test_a_trace_that_the_profiler_could_not_write(
 
     monkeypatch.setattr("torch.profiler.profile.export_chrome_trace", torn)
     with pytest.raises(MeasurementError, match="its trace cannot be written: the profiler wrote none"):
-        recorder.record(lambda: None, tmp_path / "t.json", calls=1)
+        tracer.record_scheduled(lambda: None, tmp_path / "t.json", calls=1)
     monkeypatch.setattr(files, "refusal", lambda folder: os.strerror(errno.ENOSPC))
     with pytest.raises(MeasurementError, match="its trace cannot be written: No space left on device"):
-        recorder.record(lambda: None, tmp_path / "t.json", calls=1)
+        tracer.record_scheduled(lambda: None, tmp_path / "t.json", calls=1)
     assert list(tmp_path.iterdir()) == []
 
 

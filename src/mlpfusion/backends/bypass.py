@@ -1,9 +1,10 @@
-"""Detects hooks and wrappers that are lost when a backend uses a layer's weights instead of calling it."""
+"""Finds what is lost when a backend uses a layer's weights instead of calling it: hooks, wrappers, autocast's casts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch.nn import Linear
 
 # Never replaced by other dicts: the handle of a hook removes it from the one that it was put into.
@@ -19,7 +20,7 @@ from mlpfusion.errors import BackendUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from mlpfusion.backend import GatedLayers
 
@@ -103,8 +104,6 @@ def plain_linears(mlp: GatedLayers, backend: str) -> None:
     Raises:
         BackendUnavailableError: names the projection and what it carries.
     """
-    import torch
-
     parts: dict[str, Any] = mlp.projections
     for name, linear in parts.items():
         reason = not_plain(linear) or bypassed(linear)
@@ -127,8 +126,6 @@ def plain_linears(mlp: GatedLayers, backend: str) -> None:
 
 def not_plain(linear: object) -> str | None:
     """What a projection is beyond `torch.nn.Linear` on a strided tensor, or None; `bypassed` is for hooks."""
-    import torch
-
     if type(linear) is not torch.nn.Linear:
         name = type(linear).__name__
         shown = f"{type(linear).__module__}.{name}" if name == "Linear" else name  # adapters like that name as well
@@ -137,3 +134,12 @@ def not_plain(linear: object) -> str | None:
     if type(weight.data) is not torch.Tensor or weight.layout != torch.strided:
         return f"has a weight of type {type(weight.data).__name__} (sharded or quantised?)"
     return None
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """The dtype that autocast casts x to, or None where it leaves x as it is: it is off, or x no float or float64."""
+    kind = x.device.type
+    # Of "meta" `is_autocast_enabled` raises.
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind) if x.is_floating_point() and x.dtype != torch.float64 else None

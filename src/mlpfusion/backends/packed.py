@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
-from mlpfusion.backends.autocast import autocast_dtype
-from mlpfusion.backends.bypass import plain_linears, refuse_bypassed
+from mlpfusion.backends.bypass import autocast_dtype, plain_linears, refuse_bypassed
 from mlpfusion.backends.triton import Triton, act_mul_unsupported
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.module import PackedGatedMLP

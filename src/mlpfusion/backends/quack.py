@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from mlpfusion.backend import both
 from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
-from mlpfusion.backends.autocast import autocast_dtype
-from mlpfusion.backends.bypass import plain_linears, refuse_bypassed
+from mlpfusion.backends.bypass import autocast_dtype, plain_linears, refuse_bypassed
 from mlpfusion.errors import BackendUnavailableError, first_line
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlpfusion import limits
-from mlpfusion.cli import saved as saved_cli
 from mlpfusion.cli import streams
 from mlpfusion.cli.renamed import with_old_names
 from mlpfusion.cli.text import (
@@ -32,7 +31,7 @@ from mlpfusion.cli.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from mlpfusion.device import Device
     from mlpfusion.records.profile import Profile
@@ -98,7 +97,7 @@ def _profile(
 
     workload = _changed(run.default_workload(found), sizes, spec_changes, asked_mode)
     saved = [path for path in (json_file, out_folder and out_folder / results.RESULT_NAME) if path is not None]
-    before = saved_cli.stamps(saved)
+    before = _stamps(saved)
     try:
         with _progress() as on_event:
             result = run.profile(
@@ -114,9 +113,9 @@ def _profile(
                 on_event=on_event,
             )
     except KeyboardInterrupt:
-        raise InterruptedRunError(saved_cli.what_was_saved(saved, before)) from None
+        raise InterruptedRunError(_what_was_saved(saved, before)) from None
     if saved:
-        say(f"saved in {saved_cli.joined(saved)}", sys.stderr)
+        say(f"saved in {_joined(saved)}", sys.stderr)
     streams.write_out(table.render(result, fmt, full=full, source=str(saved[0]) if saved else None))
     return _judge(result)
 
@@ -273,3 +272,35 @@ def _judge(result: Profile) -> int:
 
     words = {verdict(row)[0] for row in result.rows}
     return FAILED if "failed" in words or not words & {"ok", "emulated"} else OK
+
+
+# ---- saying what is left of an interrupted run ---------------------------------------------------------------------
+
+
+def _stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    """Inode and time of change in ns of each file that is there: another one: the file was written since."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            found[path] = (status.st_ino, status.st_mtime_ns)
+    return found
+
+
+def _what_was_saved(paths: Sequence[Path], before: dict[Path, tuple[int, int]]) -> str:
+    """One phrase on the result files that this run wrote; one left from an earlier run does not count."""
+    from mlpfusion.storage import results
+
+    if not paths:
+        return "nothing was saved: neither --json nor --out was given"
+    now = _stamps(paths)
+    written = [path for path in paths if path in now and now[path] != before.get(path)]
+    if not written:
+        return "nothing was saved: no backend had finished"
+    rows = len(results.load(written[0]).rows)
+    return f"{rows} finished row{'' if rows == 1 else 's'} saved in {_joined(written)}"
+
+
+def _joined(paths: Sequence[Path]) -> str:
+    """The paths, one after the other."""
+    return " and ".join(map(str, paths))

@@ -23,9 +23,9 @@ def trace(task: tasks.Trace) -> tasks.Traced:
         function = load(Path(task.script), task.function)
     except UsageError as error:
         return tasks.Traced(misused=str(error))
-    from mlpfusion.measure import recorder
+    from mlpfusion.measure import tracer
 
-    recorder.record(function, Path(task.trace), calls=task.calls)
+    tracer.record_scheduled(function, Path(task.trace), calls=task.calls)
     return tasks.Traced()
 
 

@@ -1,11 +1,11 @@
-"""Records a trace of one call with torch.profiler, never while a clock runs."""
+"""Records a trace of a call with torch.profiler, never while a clock runs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from mlpfusion.errors import MeasurementError
 from mlpfusion.storage import files
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 # The annotations that delimit a call, and the calls before them that are wider than the rest.
 CALL: Final = "mlpfusion.call"
 WARMUP: Final = "mlpfusion.warmup"
+WARMUPS: Final = 3
+# Calls that the profiler makes room for: one that it leaves alone, one that it watches without writing it down.
+WAIT: Final = 1
+WATCHED: Final = 1
 _END: Final = 16  # bytes in which a whole trace has its last brace
 
 
@@ -40,6 +44,33 @@ def record(
             if flush is not None:
                 torch.cuda.synchronize()
             del held
+    export(profiler, path)
+
+
+def record_scheduled(call: Callable[[], object], path: Path, *, calls: int, warmups: int = WARMUPS) -> None:
+    """Write a Chrome trace of exactly `calls` annotated calls to `path`, after `warmups` calls without a profiler.
+
+    Each call starts with an idle GPU where there is one, and keeps its result until the GPU is done with it. What
+    `call` raises is raised, and nothing is written.
+    """
+    cuda = torch.cuda.is_available()
+    for _ in range(warmups):
+        call()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(
+        activities=activities,
+        schedule=schedule(wait=WAIT, warmup=WATCHED, active=calls, repeat=1),
+        record_shapes=True,
+    ) as profiler:
+        for _ in range(WAIT + WATCHED + calls):
+            if cuda:
+                torch.cuda.synchronize()
+            with record_function(CALL):
+                held = call()
+            if cuda:
+                torch.cuda.synchronize()
+            del held
+            profiler.step()
     export(profiler, path)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from mlpfusion import backend as registry
 from mlpfusion import stats
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.measure import clocks, recorder, tracer
+from mlpfusion.measure import clocks, tracer
 from mlpfusion.measure.memory import peak_bytes
 from mlpfusion.records.proof import KernelCount, Peaks, Speed
 from mlpfusion.storage import files
@@ -123,7 +123,7 @@ def kernels(handle: Handle, call: Callable[[], object], is_emulated: bool) -> tu
 def _traced(call: Callable[[], object]) -> Counter[str]:
     with files.scratch() as folder:
         path = folder / "trace.json"
-        recorder.record(call, path, calls=_TRACED, warmups=1)
+        tracer.record_scheduled(call, path, calls=_TRACED, warmups=1)
         return Counter(kernel.name for kernel in read(path, call=tracer.CALL).analysis.kernels)
 
 

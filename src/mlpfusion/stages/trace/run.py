@@ -51,11 +51,11 @@ def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: st
         raise UsageError(f"fn must be callable, got {fn!r}")
     limits.whole("calls", calls, limits.CALLS)
     target = _check_trace(Path(out))
-    from mlpfusion.measure import recorder
+    from mlpfusion.measure import tracer
 
     with files.scratch() as scratch:
         raw = scratch / "raw.json"
-        recorder.record(lambda: fn(*args), raw, calls=calls)
+        tracer.record_scheduled(lambda: fn(*args), raw, calls=calls)
         kineto.scrub(raw, target)
     return Path(out)
 
