@@ -8,7 +8,7 @@ from support import ledgers_made
 from support.paths import DATA
 
 from mlpfusion.records.traffic import Launch, Ledger
-from mlpfusion.trace.analysis.sequence import analyse_work
+from mlpfusion.trace.analysis.kernels import analyse_work
 from mlpfusion.trace.read import kineto
 from mlpfusion.traffic.alignment import align
 from mlpfusion.traffic.recording import collect

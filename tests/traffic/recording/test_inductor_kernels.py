@@ -16,7 +16,7 @@ from torch._inductor.utils import fresh_cache
 from mlpfusion import backend, reference
 from mlpfusion.backends.eager import forward_of
 from mlpfusion.measure import tracer
-from mlpfusion.trace.analysis.sequence import analyse_work
+from mlpfusion.trace.analysis.kernels import analyse_work
 from mlpfusion.trace.read import kineto
 from mlpfusion.traffic.alignment import align
 from mlpfusion.traffic.recording import collect, inductor_kernels, operators

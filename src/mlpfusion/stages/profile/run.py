@@ -22,7 +22,7 @@ from mlpfusion.stages.profile import race
 from mlpfusion.stages.profile.plan import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone, scratch
-from mlpfusion.trace.analysis.sequence import analyse_work
+from mlpfusion.trace.analysis.kernels import analyse_work
 from mlpfusion.trace.read import kineto
 from mlpfusion.traffic import annotate
 from mlpfusion.traffic import row as row_traffic

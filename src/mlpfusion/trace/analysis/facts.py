@@ -1,4 +1,4 @@
-"""Collects the facts of a trace's calls beside their kernels: API calls, streams, graphs, regions, overhead."""
+"""Collects facts of a trace's calls beside their kernels: API calls, streams, graphs, regions, overhead, odd calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records.trace import FirstCall, GraphReplay, HostEvent, Region, Spread, StreamUse, Tally
+from mlpfusion.records.trace import FirstCall, GraphReplay, HostEvent, OddCall, Region, Spread, StreamUse, Tally
 from mlpfusion.stats import fifths
 from mlpfusion.trace.calls.busy import busy_ns, stream_busy_ns
 from mlpfusion.trace.calls.link import by_call, rows_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # A call that takes this many times as long as the median of the others, and longer than each of them, is wider.
 WIDER: Final = 1.1
+_ODD_SHOWN: Final = 20
 _REGION: Final = re.compile(r"Torch-Compiled Region:?\s+(!?\w+/\w+)")
 
 
@@ -153,3 +154,34 @@ def timeline(call: Call, limit: int) -> tuple[HostEvent, ...]:
         )
         for index, event in enumerate(events)
     )
+
+
+def odd_calls(calls: Calls, used: Sequence[int]) -> tuple[OddCall, ...]:
+    """The first calls that are not among those `used`, each with the kernel that it ran most above the usual number."""
+    usual = _work(calls, used[0]) if used else Counter()
+    rest = sorted(set(range(len(calls.windows))) - set(used))
+    found = []
+    for index in rest[:_ODD_SHOWN]:
+        names = _work(calls, index)
+        if not names:
+            continue
+        most = max(names, key=lambda name: (names[name] - usual[name], name))
+        found.append(
+            OddCall(
+                index=index,
+                work=names.total(),
+                usual_work=usual.total(),
+                most=most,
+                times=names[most],
+                usual_times=usual[most],
+            )
+        )
+    return tuple(found)
+
+
+def _work(calls: Calls, index: int) -> Counter[str]:
+    trace = calls.trace
+    counts: Counter[str] = Counter()
+    for kind, times in Counter(trace.kind[calls.work.of(index)].tolist()).items():
+        counts[trace.kinds[kind].name] += times
+    return counts

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from mlpfusion.records.profile import Analysis, Kernel, Launches
+from mlpfusion.records.traffic import DeviceWork
 from mlpfusion.stats import fifths
 from mlpfusion.trace.analysis.pre_ops import pre_ops
 from mlpfusion.trace.analysis.roles import roles
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mlpfusion.trace.read.columns import Kind
     from mlpfusion.trace.read.kineto import Trace
 
-__all__ = ["CALL", "Analysed", "analyse", "analyse_calls", "union_ns"]
+__all__ = ["CALL", "Analysed", "analyse", "analyse_calls", "analyse_work", "union_ns"]
 
 # Events of a compilation; inside a call they mean that it was compiled while it was measured.
 COMPILING: Final = frozenset({"entire_frame_compile", "_compile.compile_inner", "compile_attempt_0"})
@@ -60,6 +61,13 @@ def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
         MeasurementError: no annotation is named `call`, or a GPU trace has no GPU event.
     """
     return analyse_calls(find_calls(trace, annotated(trace, call), device), device).analysis
+
+
+def analyse_work(trace: Trace, *, call: str = CALL, device: DeviceKind) -> tuple[Analysis, tuple[DeviceWork, ...]]:
+    """The analysis of a trace, and the device work of one of its calls in launch order."""
+    calls = find_calls(trace, annotated(trace, call), device)
+    analysed = analyse_calls(calls, device)
+    return analysed.analysis, _device_work(calls, analysed)
 
 
 def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
@@ -167,6 +175,26 @@ def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tup
     found.sort(key=lambda entry: entry[:2])
     kernels, times = tuple(kernel for *_, kernel, _ in found), tuple(times for *_, times in found)
     return kernels, times, tuple(position for _, position, *_ in found)
+
+
+def _device_work(calls: Calls, analysed: Analysed) -> tuple[DeviceWork, ...]:
+    """Every piece of work of a call like those that were analysed."""
+    place = {position: index for index, position in enumerate(analysed.order)}
+    numbers: dict[tuple[object, int, str], int] = {}
+    found = []
+    for position, item in enumerate(calls.call(analysed.used[0]).work):
+        own = (item.event,) if item.event is item.launch else ()  # on a CPU the work is an operator itself
+        ops = [(event.name, (event.tid, event.start_ns, event.name)) for event in (*own, *item.owners)]
+        found.append(
+            DeviceWork(
+                name=item.event.name,
+                kernel=place[position],
+                kind=decode(item.event.name).kind,
+                ops=tuple((name, numbers.setdefault(key, len(numbers))) for name, key in ops),
+                replayed="GraphLaunch" in item.launch.name,
+            )
+        )
+    return tuple(found)
 
 
 def _launches(calls: Calls, used: Sequence[int], notes: list[str], device: DeviceKind) -> Launches:

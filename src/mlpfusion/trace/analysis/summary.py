@@ -12,7 +12,6 @@ from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records.trace import Reading
 from mlpfusion.trace.analysis import facts
 from mlpfusion.trace.analysis.kernels import COMPILING, analyse_calls, lost
-from mlpfusion.trace.analysis.odd import odd_calls
 from mlpfusion.trace.analysis.pre_ops import median_call, without
 from mlpfusion.trace.calls import select
 from mlpfusion.trace.calls.busy import idle_shares
@@ -96,7 +95,7 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         overhead_outside=outside,
         compiling=facts.tallies(trace, by_call(trace, compiling, calls.windows, whole=True).rows),
         regions=facts.regions(calls),
-        odd_calls=odd_calls(calls, used),
+        odd_calls=facts.odd_calls(calls, used),
         between_calls=facts.tallies(trace, calls.between, most=_SHOWN_BETWEEN),
         notes=(*analysis.notes, *_notes(trace, calls, device)),
     )
