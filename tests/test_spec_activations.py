@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mlpfusion_kernels
@@ -11,6 +10,7 @@ import msgspec
 import pytest
 import torch
 from mlpfusion_kernels.layers import LAYERS
+from support.paths import ROOT
 
 from mlpfusion import reference
 from mlpfusion.backends import eager, liger_shared, quack
@@ -21,7 +21,6 @@ from mlpfusion.spec import ACTIVATION_ALIASES, ACTIVATIONS, TABLE, MLPSpec, pars
 if TYPE_CHECKING:
     from mlpfusion.spec import ActivationRow
 
-ROOT = Path(__file__).parents[1]
 EACH = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 # The places that an activation has, and those that know third parties' names.
 OURS = {

@@ -1,0 +1,204 @@
+"""Tests mirror the sources: each module has a test file of its name, and each test file the name of a module."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT, TESTS
+
+# Where sources lie, and where below `tests` their mirror is.
+MIRRORED = {"src/mlpfusion": "", "kernels/torch-ext/mlpfusion_kernels": "kernels"}
+# What mirrors nothing: it judges the project, its scripts and many modules on a GPU, or is what tests share.
+APART = ("project", "bench", "gpu", "support")
+# Targets of `validate --self-test`, each of which that test judges.
+CONTROLS = "src/mlpfusion/stages/validate/controls"
+# Modules that have no test of their name yet. This list only shrinks.
+UNTESTED = [
+    "kernels/torch-ext/mlpfusion_kernels/activations.py",
+    "kernels/torch-ext/mlpfusion_kernels/elementwise/launch.py",
+    "kernels/torch-ext/mlpfusion_kernels/gate_up/backward_hopper.py",
+    "kernels/torch-ext/mlpfusion_kernels/gate_up/backward_kernels.py",
+    "kernels/torch-ext/mlpfusion_kernels/gate_up/decode_kernels.py",
+    "kernels/torch-ext/mlpfusion_kernels/gate_up/gluon_names.py",
+    "kernels/torch-ext/mlpfusion_kernels/gate_up/hopper.py",
+    "kernels/torch-ext/mlpfusion_kernels/gate_up/layouts.py",
+    "kernels/torch-ext/mlpfusion_kernels/gate_up/search.py",
+    "kernels/torch-ext/mlpfusion_kernels/gate_up/weights.py",
+    "kernels/torch-ext/mlpfusion_kernels/layers.py",
+    "src/mlpfusion/__main__.py",
+    "src/mlpfusion/backends/adjacent_weights.py",
+    "src/mlpfusion/backends/autocast.py",
+    "src/mlpfusion/backends/eager.py",
+    "src/mlpfusion/backends/liger_shared.py",
+    "src/mlpfusion/cli/needs.py",
+    "src/mlpfusion/cli/profile.py",
+    "src/mlpfusion/cli/saved.py",
+    "src/mlpfusion/cli/text.py",
+    "src/mlpfusion/environment/conditions.py",
+    "src/mlpfusion/environment/machine.py",
+    "src/mlpfusion/errors.py",
+    "src/mlpfusion/measure/recorder.py",
+    "src/mlpfusion/measure/script.py",
+    "src/mlpfusion/models/families.py",
+    "src/mlpfusion/models/known.py",
+    "src/mlpfusion/models/load.py",
+    "src/mlpfusion/records/base.py",
+    "src/mlpfusion/records/choice.py",
+    "src/mlpfusion/records/invariants.py",
+    "src/mlpfusion/records/prediction.py",
+    "src/mlpfusion/records/profile.py",
+    "src/mlpfusion/records/proof.py",
+    "src/mlpfusion/records/trace.py",
+    "src/mlpfusion/records/traffic.py",
+    "src/mlpfusion/records/tuning.py",
+    "src/mlpfusion/records/validation.py",
+    "src/mlpfusion/report/choice.py",
+    "src/mlpfusion/report/explain.py",
+    "src/mlpfusion/report/foresight.py",
+    "src/mlpfusion/report/grid.py",
+    "src/mlpfusion/report/host_load.py",
+    "src/mlpfusion/report/prediction.py",
+    "src/mlpfusion/report/profile/brief.py",
+    "src/mlpfusion/report/profile/data_flow.py",
+    "src/mlpfusion/report/profile/legend.py",
+    "src/mlpfusion/report/profile/notes.py",
+    "src/mlpfusion/report/profile/rates.py",
+    "src/mlpfusion/report/profile/roofline.py",
+    "src/mlpfusion/report/proof.py",
+    "src/mlpfusion/report/self_test.py",
+    "src/mlpfusion/report/tuning.py",
+    "src/mlpfusion/report/validation.py",
+    "src/mlpfusion/stages/choose/eta.py",
+    "src/mlpfusion/stages/choose/run.py",
+    "src/mlpfusion/stages/profile/forkserver.py",
+    "src/mlpfusion/stages/profile/worker.py",
+    "src/mlpfusion/stages/prove/compare.py",
+    "src/mlpfusion/stages/prove/cost.py",
+    "src/mlpfusion/stages/tune/measure.py",
+    "src/mlpfusion/stages/validate/judge/baselines.py",
+    "src/mlpfusion/stages/validate/judge/checks/basic.py",
+    "src/mlpfusion/stages/validate/judge/checks/check.py",
+    "src/mlpfusion/stages/validate/judge/checks/gradients.py",
+    "src/mlpfusion/stages/validate/judge/checks/layouts.py",
+    "src/mlpfusion/stages/validate/judge/checks/mlp.py",
+    "src/mlpfusion/stages/validate/judge/checks/registry.py",
+    "src/mlpfusion/stages/validate/judge/checks/values.py",
+    "src/mlpfusion/stages/validate/judge/diagnose.py",
+    "src/mlpfusion/stages/validate/judge/exam.py",
+    "src/mlpfusion/stages/validate/judge/examine.py",
+    "src/mlpfusion/stages/validate/judge/sweeps.py",
+    "src/mlpfusion/stages/validate/layouts.py",
+    "src/mlpfusion/stages/validate/worker/emulation.py",
+    "src/mlpfusion/stages/validate/worker/guard.py",
+    "src/mlpfusion/stages/validate/worker/hub_targets.py",
+    "src/mlpfusion/stages/validate/worker/leftovers.py",
+    "src/mlpfusion/stages/validate/worker/main.py",
+    "src/mlpfusion/stages/validate/worker/probes.py",
+    "src/mlpfusion/stages/validate/worker/signatures.py",
+    "src/mlpfusion/stages/validate/worker/speed_probes.py",
+    "src/mlpfusion/storage/files.py",
+    "src/mlpfusion/testing.py",
+    "src/mlpfusion/trace/analysis/facts.py",
+    "src/mlpfusion/trace/analysis/odd.py",
+    "src/mlpfusion/trace/analysis/sequence.py",
+    "src/mlpfusion/trace/calls/busy.py",
+    "src/mlpfusion/trace/calls/call.py",
+    "src/mlpfusion/trace/calls/ranks.py",
+    "src/mlpfusion/trace/diff/pairs.py",
+    "src/mlpfusion/trace/findings/device.py",
+    "src/mlpfusion/trace/names/amd.py",
+    "src/mlpfusion/trace/names/aten.py",
+    "src/mlpfusion/trace/names/cublas.py",
+    "src/mlpfusion/trace/names/cutlass.py",
+    "src/mlpfusion/trace/names/demangle.py",
+    "src/mlpfusion/trace/names/ops.py",
+    "src/mlpfusion/trace/names/parsed.py",
+    "src/mlpfusion/trace/names/triton.py",
+    "src/mlpfusion/trace/read/chrome.py",
+    "src/mlpfusion/trace/read/columns.py",
+    "src/mlpfusion/trace/read/entry.py",
+    "src/mlpfusion/trace/read/header.py",
+    "src/mlpfusion/trace/read/redact.py",
+    "src/mlpfusion/traffic/annotate.py",
+    "src/mlpfusion/traffic/nsight_compute.py",
+    "src/mlpfusion/traffic/recording/ceilings.py",
+    "src/mlpfusion/traffic/recording/collect.py",
+    "src/mlpfusion/traffic/recording/generated_code.py",
+    "src/mlpfusion/traffic/recording/host_memory.py",
+    "src/mlpfusion/traffic/recording/interpreter_launches.py",
+    "src/mlpfusion/traffic/recording/operators.py",
+    "src/mlpfusion/traffic/recording/scheduler.py",
+    "src/mlpfusion/workers/lifetime.py",
+    "src/mlpfusion/workers/tasks.py",
+]
+
+
+def mirror(sources: list[str]) -> dict[str, str]:
+    """The test of each module's name: `storage/test_files.py` of `src/mlpfusion/storage/files.py`."""
+    found = {}
+    for source in sources:
+        (base,) = (base for base in MIRRORED if source.startswith(f"{base}/"))
+        place = Path(MIRRORED[base]) / Path(source).relative_to(base)
+        found[source] = place.with_name(f"test_{place.stem.strip('_')}.py").as_posix()
+    return found
+
+
+def strays(tests: list[str], mirrored: dict[str, str]) -> list[str]:
+    """Tests whose names are neither a module's nor a module's with an aspect."""
+    names = [name.removesuffix(".py") for name in mirrored.values()]
+    return [
+        test
+        for test in tests
+        if not any(
+            test == f"{name}.py" or (test.startswith(f"{name}_") and "/" not in test[len(name) :]) for name in names
+        )
+    ]
+
+
+SOURCES = [
+    path.relative_to(ROOT).as_posix()
+    for base in MIRRORED
+    for path in sorted((ROOT / base).rglob("*.py"))
+    if path.name != "__init__.py" and not path.is_relative_to(ROOT / CONTROLS)
+]
+HERE = [
+    path.relative_to(TESTS).as_posix()
+    for path in sorted(TESTS.rglob("test_*.py"))
+    if path.relative_to(TESTS).parts[0] not in APART
+]
+
+
+def test_every_module_has_a_test_of_its_name() -> None:
+    assert sorted(source for source, test in mirror(SOURCES).items() if test not in HERE) == sorted(UNTESTED)
+
+
+def test_every_test_has_the_name_of_a_module() -> None:
+    assert strays(HERE, mirror(SOURCES)) == []
+
+
+def test_a_package_only_exports() -> None:
+    """What a package does besides would have no test of its name."""
+    for base in MIRRORED:
+        for path in (ROOT / base).rglob("__init__.py"):
+            assert not re.search(r"^def (?!__)|^class ", path.read_text(encoding="utf-8"), re.MULTILINE), path
+
+
+@pytest.mark.parametrize(
+    ("test", "stray"),
+    [
+        ("storage/test_files.py", False),
+        ("storage/test_files_full_disk.py", False),
+        ("storage/test_file.py", True),
+        ("storage/test_filesystem.py", True),
+        ("test_files.py", True),
+        ("kernels/gate_up/test_launch.py", False),
+        ("kernels/test_launch.py", True),
+        ("test_main.py", False),
+    ],
+)
+def test_what_is_a_stray(test: str, stray: bool) -> None:
+    kernel = "kernels/torch-ext/mlpfusion_kernels/gate_up/launch.py"
+    mirrored = mirror(["src/mlpfusion/storage/files.py", "src/mlpfusion/__main__.py", kernel])
+    assert (strays([test], mirrored) == [test]) is stray
