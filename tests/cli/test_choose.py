@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import csv
-import io
 import json
 from pathlib import Path
 
@@ -12,34 +10,14 @@ import pytest
 import torch
 from msgspec.structs import replace
 from support import in_this_process
-from support.choices_made import SPEC, Bench, a_choice, part
+from support.choices_made import SPEC, Bench
 
 from mlpfusion import GatedMLP
 from mlpfusion.__main__ import main as run_main
-from mlpfusion.errors import UsageError
-from mlpfusion.report import choice as report
 from mlpfusion.storage import results
 from mlpfusion.workers import supervise
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
-
-
-def test_reports_say_it_in_four_formats():
-    made = a_choice(part("eager", 1, 8), part("compile", 9))
-    text = report.render(made)
-    for said in ("1 to 8", "9 and more", "130", "0.769x", "slower with no more kernels or bytes", "16x32-gelu_tanh"):
-        assert said in text
-    markdown = report.render(made, "github")
-    assert "| inference |" in markdown
-    assert "**Ranges**" in markdown
-    assert json.loads(report.render(made, "json"))["kind"] == "choice"
-    lines = list(csv.DictReader(io.StringIO(report.render(made, "csv"))))
-    assert [(line["backend"], line["chosen"], line["verdict"]) for line in lines] == [
-        ("eager", "True", "won"),
-        ("compile", "False", "slower"),
-    ]
-    with pytest.raises(UsageError, match="unknown format 'html'"):
-        report.render(made, "html")
 
 
 def cli(monkeypatch, *arguments):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from mlpfusion.measure import host_load
 from mlpfusion.measure.host_load import Reading
-from mlpfusion.report.host_load import DISTURBING, disturbed
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import worker
 from mlpfusion.workers import tasks
@@ -119,9 +118,3 @@ def test_the_share_is_what_others_worked_of_all_there_was(passed, mine, others, 
     found = host_load.share(Reading(5.0, 9.0, 3.0, cpus), Reading(5.0 + passed, 9.0 + mine + others, 3.0 + mine, cpus))
     assert found is not None
     assert found == pytest.approx(others / (passed * cpus), abs=1e-6)
-
-
-def test_only_what_disturbs_is_told():
-    assert disturbed(None) is None
-    assert disturbed(DISTURBING / 2) is None
-    assert "background load was 37% of the CPU" in (disturbed(0.37) or "")

@@ -8,7 +8,6 @@ from support.paths import DATA
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.trace import Damage, Integrity, Reading, Region, Spread, StreamUse, Tally
-from mlpfusion.report.grid import printable
 from mlpfusion.report.trace import render, spread_meaning, spread_text
 from mlpfusion.trace.analysis.summary import read
 
@@ -102,7 +101,3 @@ def test_what_is_seldom_is_said(eager: Reading) -> None:
 def test_a_format_that_is_none(eager: Reading) -> None:
     with pytest.raises(UsageError, match="unknown format 'xml'; valid: text, github, csv, json"):
         page(eager, "xml")
-
-
-def test_printable_leaves_lines_alone() -> None:
-    assert printable("a\x1b[0m\tb\r\n\u202eµ → –") == "a�[0m�b�\n�µ → –"

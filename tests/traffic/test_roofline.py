@@ -7,36 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import in_this_process
+from support.steps_made import CARD, L2, step, traffic
 
 from mlpfusion import device
-from mlpfusion.records.profile import Clock, Clocks, Decoded, Kernel, Row, Traffic
-from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Step
-from mlpfusion.report.profile.columns import all_columns
-from mlpfusion.report.profile.roofline import ceilings_line
-from mlpfusion.report.profile.roofline import roofline as table
+from mlpfusion.records.traffic import Intermediate
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.traffic import annotate, roofline
-
-L2 = 50 * 2**20
-CARD = Ceilings(
-    dtype="bfloat16",
-    copies=(
-        CopyRate(bytes=10**6, bytes_per_second=1e12, n=20),
-        CopyRate(bytes=10**8, bytes_per_second=4e12, n=20),
-    ),
-    products=(
-        ProductRate(m=8192, n=8192, k=8192, flops_per_second=8e14, samples=20),
-        ProductRate(m=8192, n=3072, k=768, flops_per_second=7e14, samples=20),
-    ),
-)
-
-
-def step(time_us, *, read=10**8, flops=None, **changes):
-    return Step(op="k", source="triton", read_bytes=read, write_bytes=0, flops=flops, time_us=time_us, **changes)
-
-
-def traffic(*steps, values=()):
-    return Traffic(minimum_bytes=1, derived_bytes=1, round_trips=len(values), steps=steps, intermediates=values)
 
 
 @pytest.mark.parametrize(("size", "rate"), [(1, 1e12), (10**6, 1e12), (10**7, 2e12), (10**8, 4e12), (10**12, 4e12)])
@@ -95,28 +71,6 @@ def test_counters_decide_whether_it_was_the_l2():
 def test_a_step_that_moves_and_computes_nothing_has_no_limit():
     found = roofline.weighed(traffic(step(1.0, read=0)), CARD, L2)
     assert (found.steps[0].limit_us, found.limit_us) == (None, None)
-
-
-def made_row():
-    clock = Clock(n=20, median=50.0, p20=49.0, p80=51.0, l2="cold")
-    made = Row(
-        backend="triton",
-        status="ok",
-        kernels=(Kernel(name="k", role="act_mul", decoded=Decoded(), time_us=50.0),),
-        clocks=Clocks(kernel_us=clock),
-        traffic=traffic(step(50.0, role="act_mul", kernels=(0,))),
-    )
-    return annotate.limited(made, CARD, device.Device(kind="cuda", name="a card", l2_bytes=L2))
-
-
-def test_the_tables_say_how_near_the_limit_a_launch_and_a_call_are():
-    row = made_row()
-    text = " ".join(table([row], github=False).splitlines()[2].split())
-    assert text == "triton 1 act_mul 100 50.0 25.0 50% memory 2000 –"
-    shown = {column.key: column.text(row) for column in all_columns()}
-    assert shown["of_roofline"] == "50%"
-    assert table([Row(backend="a", status="ok")], github=False) is None
-    assert "4000 GB/s at 95.4 MiB; matrix product 8192x8192x8192 800 TFLOP/s (bfloat16" in ceilings_line(CARD)
 
 
 def test_ceilings_are_measured_on_the_device_at_hand(tmp_path, monkeypatch):

@@ -4,41 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from support.paths import ROOT
+from support.liger_traffic import KERNELS, LIGER, OPS, ROLES, WORK, WORKS, D, H, M, g, p, u, wg, whole, x
 
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
-from mlpfusion.records.traffic import Access, Buffer, DeviceWork, Launch, Ledger, Run
+from mlpfusion.records.traffic import Buffer, DeviceWork, Launch, Ledger
 from mlpfusion.report.profile.columns import all_columns
-from mlpfusion.report.profile.data_flow import pictures
-from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.traffic import row as row_traffic
-
-WORK = Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128)
-M, D, H = WORK.tokens, 768, 3072
-ROLES = ("gate_gemm", "up_gemm", "act_mul", "down_gemm")
-OPS = ("aten::mm", "aten::mm", "_geglu_tanh_forward_kernel", "aten::mm")
-
-
-def whole(buffer, size):
-    return Access(buffer=buffer, runs=(Run(0, size, size, 1),))
-
-
-x, wg, wu, wd = whole(0, 2 * M * D), whole(1, 2 * D * H), whole(2, 2 * D * H), whole(3, 2 * D * H)
-g, u, p, y = whole(4, 2 * M * H), whole(5, 2 * M * H), whole(6, 2 * M * H), whole(7, 2 * M * D)
-LIGER = Ledger(
-    launches=(
-        Launch(op=OPS[0], source="operator", reads=(x, wg), writes=(g,), flops=2 * M * D * H),
-        Launch(op=OPS[1], source="operator", reads=(x, wu), writes=(u,), flops=2 * M * D * H),
-        Launch(op=OPS[2], source="triton", kernel=OPS[2], reads=(g, u), writes=(p,)),
-        Launch(op=OPS[3], source="operator", reads=(p, wd), writes=(y,)),
-    ),
-    buffers=(Buffer(bytes=1),) * 8,
-)
-KERNELS = [Kernel(name=f"k{i}", role=role, decoded=Decoded(), time_us=10.0 + i) for i, role in enumerate(ROLES)]
-WORKS = [
-    DeviceWork(name=op if "_kernel" in op else f"nvjet{i}", kernel=i, kind="gemm", ops=((op, i),))
-    for i, op in enumerate(OPS)
-]
 
 
 def test_a_ledger_that_the_trace_bears_out_gives_counts_and_bytes():
@@ -185,38 +156,3 @@ def test_the_table_shows_count_bytes_and_what_is_unknown():
     assert (shown["round_trips"], shown["hbm_bytes"]) == ("unknown, ≥ 0", "39.3 / – / –")
     assert cells(Traffic(minimum_bytes=1))["round_trips"] == "–"
     assert cells(None)["hbm_bytes"] == "–"
-
-
-def picture(traffic):
-    (found,) = pictures([Row(backend="liger", status="ok", traffic=traffic)], github=False)
-    return [" ".join(line.split()) for line in found.splitlines()]
-
-
-def test_the_picture_shows_what_goes_through_memory_and_comes_back():
-    lines = picture(row_traffic.traffic(WORK, LIGER, KERNELS, WORKS))
-    assert lines[0] == "liger: 3 round-trips, 302 of 354 MB"
-    assert lines[3:] == [
-        "1 gate_gemm 17.3 MB ──► gate 50.3 MB",
-        "2 up_gemm 17.3 MB ──► up 50.3 MB",
-        "3 act_mul gate ──►, up ──► ──► product 50.3 MB",
-        "4 down_gemm product ──►, 4.72 MB 12.6 MB",
-    ]
-
-
-def test_the_page_shows_this_picture():
-    (found,) = pictures(
-        [Row(backend="liger", status="ok", traffic=row_traffic.traffic(WORK, LIGER, KERNELS, WORKS))], github=False
-    )
-    page = ROOT.joinpath("docs", "traffic.md").read_text(encoding="utf-8")
-    assert f"<!-- flow -->\n```\n{found}\n```\n<!-- /flow -->" in page
-
-
-def test_there_is_no_picture_of_what_is_unknown():
-    assert list(pictures([Row(backend="a", status="ok", traffic=Traffic(minimum_bytes=1))], github=True)) == []
-
-
-def test_the_picture_says_what_waits_for_the_backward():
-    back = [msgspec.structs.replace(launch, backward=index == 3) for index, launch in enumerate(LIGER.launches)]
-    lines = picture(row_traffic.traffic(WORK, msgspec.structs.replace(LIGER, launches=tuple(back)), KERNELS, WORKS))
-    assert lines[0].endswith("(* is read again in the backward)")
-    assert "product* ──►" in lines[-1]

@@ -10,12 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.profiles_made import COMPILE, EAGER, LIGER, TRITON, clock, launches, profile
+from support.profiles_made import COMPILE, EAGER, TRITON, launches, profile
 
-from mlpfusion.records.profile import Clocks, Memory, Row, Setup, Traffic
+from mlpfusion.records.profile import Memory, Row, Setup, Traffic
 from mlpfusion.records.traffic import Step
-from mlpfusion.report.profile import rates
-from mlpfusion.report.profile.columns import all_columns
 from mlpfusion.report.profile.table import COLUMNS, render
 
 CLOCKS = ("event_us", "wall_us", "graph_us", "kernel_us", "speedup_vs_eager")
@@ -123,56 +121,3 @@ def test_cells_of_a_csv_are_numbers_or_words_never_both() -> None:
         for name, text in row.items():
             if text and name not in words and not name.endswith("_l2"):
                 float(text)
-
-
-@pytest.mark.parametrize("field", ["median", "p20", "p80"])
-def test_a_time_of_nothing_has_no_rate(field: str) -> None:
-    row = msgspec.structs.replace(EAGER, clocks=Clocks(kernel_us=msgspec.structs.replace(clock(238.0), **{field: 0.0})))
-    found = rates.gigabytes_per_second(row)
-    assert found is None or None in found
-    for fmt in ("text", "github", "csv"):
-        render(profile(row), fmt, ["bandwidth", "of_roofline"])
-
-
-# ---- the legend and the notes of named columns -----------------------------------------------------------------------
-
-TERMS = {
-    "event_us": {"event_us", "speedup_vs_eager"},  # eager's ratio is by this clock
-    "kernel_us": {"kernel_us", "bandwidth", "of_roofline"},
-    "speedup": {"speedup_vs_eager"},
-    "trace": {"first_launch_us", "dynamo_us", "compiled_graph_us"},
-    "HBM": {"hbm_bytes", "bandwidth", "round_trips"},
-    "error": {"error"},
-}
-
-
-@pytest.mark.parametrize("column", all_columns(), ids=lambda column: column.key)
-@pytest.mark.parametrize("fmt", ["text", "github"])
-def test_the_legend_explains_the_columns_shown_and_no_other(fmt: str, column: Any) -> None:
-    head = render(profile(), fmt, [column.key]).split("\n\n")[0]
-    labels = {re.split(r"\*\*: | {2,}| ", line.removeprefix("- **"))[0] for line in head.splitlines()}
-    for term, columns in TERMS.items():
-        assert (term in labels) == (column.key in columns), term
-
-
-@pytest.mark.parametrize(
-    ("column", "noted"),
-    [
-        ("graph_us", {"graph_us: not measured: capture is off (eager, compile)"}),
-        ("wall_us", {"wall_us: not measured: not raced (eager)"}),
-        ("saved_bytes", {"saved_for_backward_bytes: not measured: inference keeps nothing (eager, compile)"}),
-        ("peak_bytes", set()),
-        ("kernels", set()),
-    ],
-)
-def test_notes_are_of_the_columns_shown(column: str, noted: set[str]) -> None:
-    last = render(profile(), "text", [column]).rstrip("\n").split("\n\n")[-1].splitlines()
-    reasons = {line for line in last if line.startswith(("liger:", "hub:", "triton:"))}
-    assert len(reasons) == 3
-    assert {*last} - reasons == noted
-
-
-def test_rows_without_a_reason_and_columns_without_a_note_end_in_the_table() -> None:
-    text = render(profile(EAGER), "text", ["kernels"])
-    assert text.rstrip("\n").splitlines()[-1].split() == ["eager", "5"]
-    assert LIGER.reason not in text

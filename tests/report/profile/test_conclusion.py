@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.paths import ROOT
-from support.profiles_made import COMPILE, EAGER, HUB, LIGER, TRITON, profile
+from support.profiles_made import COMPILE, HUB, LIGER, TRITON, profile, timed
 
-from mlpfusion.backend import BUILT_IN
 from mlpfusion.cli import main
-from mlpfusion.records.profile import Clock, Clocks, Profile, Ratio, Row
+from mlpfusion.records.profile import Clocks, Row
 from mlpfusion.report.profile.conclusion import MOST_LINES
 from mlpfusion.report.profile.table import render
 from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-RECORDED = sorted(ROOT.glob("bench/results/**/*.json"))
-
-
-def timed(name: str, *values: float, clock: str = "event_us", load: float | None = None, **changes: Any) -> Row:
-    """A row whose rounds took these times over and over; eager is meant to take 100 in all rounds."""
-    samples = tuple(values[place % len(values)] for place in range(60))
-    ratios = sorted(value / 100 for value in samples)
-    found = Clock(
-        n=60,
-        median=sorted(samples)[30],
-        p20=sorted(samples)[12],
-        p80=sorted(samples)[48],
-        l2="cold",
-        samples=samples,
-        ratio_to_eager=Ratio(
-            baseline="eager", median=ratios[30], low=ratios[22], high=ratios[37], confidence=0.95, n=60
-        ),
-    )
-    clocks = Clocks(**{clock: found}, neighbours=load)
-    return msgspec.structs.replace(EAGER, backend=name, clocks=clocks, **changes)
 
 
 def ended(text: str) -> dict[str, str]:
@@ -53,12 +28,6 @@ def ended(text: str) -> dict[str, str]:
         label = line[:13].strip() or label
         said[label] = f"{said[label]}\n{line[13:]}" if label in said else line[13:]
     return said
-
-
-def table_lines(text: str) -> list[str]:
-    lines = text.splitlines()
-    start = next(place for place, line in enumerate(lines) if line.lstrip("| ").startswith("backend "))
-    return lines[start : lines.index("", start)]
 
 
 # ---- the conclusion --------------------------------------------------------------------------------------------------
@@ -201,85 +170,6 @@ def test_nothing_timed_is_said() -> None:
 
 
 # ---- the one table ---------------------------------------------------------------------------------------------------
-
-
-def test_it_has_the_rows_that_ran_and_no_other() -> None:
-    lines = table_lines(render(profile(timed("eager", 100), LIGER, HUB, TRITON)))
-    assert [line.split()[0] for line in lines[2:]] == ["eager", "triton"]
-
-
-def test_everything_else_is_there_in_full() -> None:
-    text, full = render(profile()), render(profile(), full=True)
-    for part in ("Kernels", "Host", "µs to first launch", "asked for nothing special"):
-        assert part in full
-    assert "Kernels" not in text
-    assert "asked for nothing special" not in text
-    github = render(profile(), "github")
-    assert github.count("|---") < render(profile(), "github", full=True).count("|---")
-
-
-def profiles_in(path: Path) -> list[Profile]:
-    """The profiles in a recorded file, of whichever kind it is."""
-    document = json.loads(path.read_text(encoding="utf-8"))
-    if document.get("kind") == "profile":
-        return [results.load(path)]
-    if document.get("kind") == "traffic":
-        return [msgspec.convert(each, Profile, strict=False) for each in document["profiles"].values()]
-    return []
-
-
-@pytest.mark.parametrize("fmt", ["text", "github"])
-def test_every_recorded_profile_fits(fmt: str) -> None:
-    found = [each for path in RECORDED for each in profiles_in(path)]
-    assert len(found) > 10
-    for each in found:
-        lines = table_lines(render(each, fmt))
-        assert fmt == "github" or max(map(len, lines)) <= 120
-        assert "speedup vs eager" in lines[0]
-        assert len(lines) == 2 + sum(row.status == "ok" for row in each.rows)
-
-
-def heads(text: str, fmt: str) -> list[str]:
-    line = table_lines(text)[0]
-    return [each.strip() for each in (line.strip("|").split("|") if fmt == "github" else re.split("  +", line.strip()))]
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_markdown_has_the_columns_of_the_text(path: Path) -> None:
-    for each in profiles_in(path):
-        assert heads(render(each, "github"), "github") == heads(render(each), "text")
-
-
-TIMES = st.floats(1e-3, 999_999_999)
-
-
-@pytest.mark.full  # eight seconds; the lines are counted above
-@pytest.mark.parametrize("fmt", ["text", "github"])
-@given(st.lists(st.tuples(TIMES, TIMES, st.integers(1, 9)), min_size=11, max_size=11), st.sampled_from([5, 30, 90]))
-def test_eleven_backends_of_any_times_and_names_fit(
-    fmt: str, given_times: list[tuple[float, float, int]], width: int
-) -> None:
-    rows = [
-        timed(f"{place:x}{name:_<{width}}"[:width], *three[:2], three[0] * three[2])
-        for place, (name, three) in enumerate(zip(BUILT_IN, given_times, strict=True))
-    ]
-    rows += [msgspec.structs.replace(TRITON, backend=f"emulated{'_' * width}"[:width], accuracy=EAGER.accuracy)]
-    lines = table_lines(render(profile(*rows), fmt))
-    assert fmt == "github" or max(map(len, lines)) <= 120
-    assert heads(render(profile(*rows), fmt), fmt) == heads(render(profile(*rows)), "text")
-    assert len(lines) == 2 + len(rows)
-    assert "event µs [p20–p80]" in lines[0]
-    assert "speedup vs eager" in lines[0]
-    if width <= 30:
-        assert all(row.backend in line for row, line in zip(rows, lines[2:], strict=False))
-
-
-@pytest.mark.parametrize("fmt", ["text"])
-def test_the_legend_fits_too(fmt: str) -> None:
-    for path in RECORDED:
-        for each in profiles_in(path):
-            head = render(each, fmt).split("\n\n")[0]
-            assert max(map(len, head.splitlines())) <= 120
 
 
 def test_full_and_columns_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,13 @@ import re
 
 import msgspec
 import pytest
-from support.profiles_made import COMPILE, EAGER, GELU, LIGER, TRITON, clock, kernel, profile, ratio
+from support.profiles_made import COMPILE, EAGER, LIGER, TRITON, clock, kernel, profile, ratio
 
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import Accuracy, Bound, Clocks, PreOps, Row
 from mlpfusion.report.profile.columns import all_columns
-from mlpfusion.report.profile.table import COLUMNS, FORMATS, render, shorten
+from mlpfusion.report.profile.table import COLUMNS, FORMATS, render
 from mlpfusion.storage import results
 
 
@@ -247,18 +247,3 @@ def test_column_names_are_unique() -> None:
     assert len(set(COLUMNS)) == len(COLUMNS)
     data = [key for column in all_columns() for key in column.data(EAGER)]
     assert len(set(data)) == len(data)
-
-
-@pytest.mark.parametrize(
-    ("name", "short"),
-    [
-        ("_geglu_tanh_forward_kernel", "_geglu_tanh_forward_kernel"),
-        (GELU, "at::native::vectorized_elementwise_kernel<…>"),
-        ("void (anonymous namespace)::softmax_warp_forward<float, 5>(float*)", "softmax_warp_forward<…>"),
-        ("Memset (Device)", "Memset (Device)"),
-        ("a\n b", "a b"),
-        ("x" * 200, "x" * 32 + "…" + "x" * 31),
-    ],
-)
-def test_kernel_names_fit_a_line(name: str, short: str) -> None:
-    assert shorten(name) == short

@@ -9,11 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.choices_made import GOOD, a_choice, around, by_name, clock_of, part, point_of, profile, row
+from support.choices_made import GOOD, around, by_name, clock_of, point_of, profile, row
 
 from mlpfusion.records.choice import Contender, Point
 from mlpfusion.records.profile import Bound, Clocks, Launches, Traffic
-from mlpfusion.report import choice as report
 from mlpfusion.stages.choose import decide
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
@@ -94,18 +93,6 @@ def test_why_one_is_slower():
     assert said == (
         "bound by the host, which takes 3.00x the device's time, 5 kernels against 2, moves 4.00 MB against 1.00 MB"
     )
-
-
-def test_what_others_took_of_the_host_is_kept_and_said_of_its_point():
-    def beside(name, us, share):
-        made = row(name, around(us))
-        return replace(made, clocks=replace(made.clocks, neighbours=share))
-
-    quiet, busy = point_of(beside("eager", 2, None)), point_of(beside("eager", 2, 0.1), beside("fused", 1, 0.4))
-    assert (quiet.neighbours, busy.neighbours) == (None, 0.4)
-    text = report.render(replace(a_choice(part("eager", 1, 8)), points=(quiet, busy)))
-    assert text.count("background load was") == 1
-    assert "note: inference, 16 tokens: background load was 40% of the CPU" in text
 
 
 # ---- ranges ----------------------------------------------------------------------------------------------------------

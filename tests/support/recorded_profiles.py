@@ -1,0 +1,27 @@
+"""Every profile that is recorded in bench/results."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mlpfusion.records.profile import Profile
+from mlpfusion.storage import results
+from support.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDED = sorted(ROOT.glob("bench/results/**/*.json"))
+
+
+def profiles_in(path: Path) -> list[Profile]:
+    """The profiles in a recorded file, of whichever kind it is."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if document.get("kind") == "profile":
+        return [results.load(path)]
+    if document.get("kind") == "traffic":
+        return [msgspec.convert(each, Profile, strict=False) for each in document["profiles"].values()]
+    return []
