@@ -140,7 +140,7 @@ def test_read_says_how_the_calls_were_found_and_what_they_ran(capsys: pytest.Cap
     assert (code, err) == (0, "")
     for part in ("NVIDIA H200", "mlpfusion.call, 20 of them", FUSED, "3 cuLaunchKernelEx", "dynamo_cache_lookup"):
         assert part in out
-    assert "\nFindings\nbound_unclear\n  observed  " in out
+    assert "\nFindings\nbound_unclear: " in out
     code, out, _ = run(capsys, "read", COMPILE, "--call", "mlpfusion.warmup")
     assert code == 0
     assert "mlpfusion.warmup, 3 of them: it was requested" in out
@@ -164,7 +164,7 @@ def test_json_holds_everything_and_goes_where_it_is_told(capsys: pytest.CaptureF
     (trace,) = json.loads(file.read_text())["traces"]
     assert trace["analysis"]["launches"]["runtime_launches"]["cuLaunchKernelEx"] == 3
     assert {"call", "integrity", "timeline", "kernel_spread", "streams", "findings"} <= set(trace)
-    assert set(trace["findings"][0]) == {"id", "seen", "means", "do", "cost_us"}
+    assert set(trace["findings"][0]) == {"id", "seen", "means", "do", "cost_us", "share"}
     assert list(tmp_path.iterdir()) == [file]
     code, out, _ = run(capsys, "read", COMPILE, "--json", "-")
     assert json.loads(out) == json.loads(file.read_text())

@@ -61,7 +61,7 @@ def test_a_time_of_one_call_is_marked(eager: Reading) -> None:
     spreads = (one,) * len(eager.kernel_spread)
     text = page(replace(eager, host_spread=one, device_spread=one, kernel_spread=spreads))
     assert "host        7.00 µs in one call\n" in text
-    assert "device      7.00 µs in one call in which anything ran; idle for" in text
+    assert "device      7.00 µs in one call in which its own work ran\n" in text
     kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
     assert all(line.endswith("  7.00 (one call)") for line in kernels)
 

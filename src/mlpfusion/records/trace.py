@@ -5,6 +5,7 @@ Times are microseconds; `None` means "not in this trace", never zero.
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Literal
 
 from mlpfusion.records.base import Record
@@ -85,6 +86,54 @@ class StreamUse(Record, frozen=True, kw_only=True):
     busy_us: float
 
 
+class Share(Record, frozen=True, kw_only=True):
+    """What something took of a call, in µs."""
+
+    name: str
+    us: float
+
+
+class DeviceUse(Record, frozen=True, kw_only=True):
+    """How the main device spent one call, the used one whose idle share is the median; µs.
+
+    The call lasts to its end on host and device, but no longer than to the next call's beginning. All device work in
+    that time counts: the call's `own`, else that of `others` (other calls and launches between them), else `orphans`
+    (no launch in the trace); with `idle` these four are `length`. The idle time is parted by what the host did
+    meanwhile: it worked (`working`, of which `tail` is after the call's last launch; by name in `did`, own times, most
+    first), waited for the device before the last launch (`waiting`) or after it (`final_wait`), or had launched what
+    runs next (`launched`).
+    """
+
+    call: int
+    length_us: float
+    own_us: float
+    others_us: float
+    orphans_us: float
+    idle_us: float
+    working_us: float
+    tail_us: float
+    waiting_us: float
+    final_wait_us: float
+    launched_us: float
+    did: tuple[Share, ...] = ()
+
+
+class HostUse(Record, frozen=True, kw_only=True):
+    """What the host spent in a call on its way to the last launch, and on what is no steady work; µs.
+
+    `issue` is the time from a call's start to its last launch without `waiting`: synchronisations, blocking copies, and
+    launches that a full queue blocked, of which there are `blocked`. `allocating` and `initialising` (loading code,
+    compiling, creating contexts) are of the whole call, and may be part of the former. All are medians of the calls but
+    `allocating`, a mean: allocations are irregular.
+    """
+
+    issue_us: float
+    waiting_us: float
+    blocked: int
+    allocating_us: float = 0.0
+    initialising_us: float = 0.0
+
+
 class Region(Record, frozen=True, kw_only=True):
     """A compiled region by its id (`frame/recompilation`, such as 0/1), and the calls that have it."""
 
@@ -104,7 +153,10 @@ class FirstCall(Record, frozen=True, kw_only=True):
 
 
 class OddCall(Record, frozen=True, kw_only=True):
-    """A call that did not run what most calls ran: how much device work, and which kernel far more often than usual."""
+    """A call that did not run what most calls ran: how much device work, and which kernel far more often than usual.
+
+    `extra_us` is the time of those more runs of `most`; `others` counts how often all else ran more or less than usual.
+    """
 
     index: int
     work: int
@@ -112,6 +164,8 @@ class OddCall(Record, frozen=True, kw_only=True):
     most: str
     times: int
     usual_times: int
+    extra_us: float = 0.0
+    others: int = 0
 
 
 class Damage(Record, frozen=True, kw_only=True):
@@ -151,8 +205,9 @@ class Reading(Record, frozen=True, kw_only=True):
     the host side of the call whose time to its first launch is the median, the one that `pre_ops` splits; it ends
     after `timeline_limit` events. `apis`, `overhead` and `compiling` are of all calls; `overhead` is never part of
     pre-ops. `between_calls` is device work launched outside the calls, `odd_calls` are calls left
-    out of the figures. `idle_share` is the median over calls of the
-    part of a call, from its start to its end on host and device, in which no stream ran anything.
+    out of the figures. `idle_share` is the part of a call, as long as `device_use` says, in which the main device ran
+    nothing, whoever launched it: the median over calls (lower of two). `host_use` is None where no API call is
+    recorded.
     """
 
     source: str
@@ -168,6 +223,8 @@ class Reading(Record, frozen=True, kw_only=True):
     device_spread: Spread | None = None
     first_call: FirstCall | None = None
     idle_share: float | None = None
+    device_use: DeviceUse | None = None
+    host_use: HostUse | None = None
     graphs: tuple[GraphReplay, ...] = ()
     streams: tuple[StreamUse, ...] = ()
     timeline: tuple[HostEvent, ...] = ()
@@ -181,6 +238,14 @@ class Reading(Record, frozen=True, kw_only=True):
     odd_calls: tuple[OddCall, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def call_us(self) -> float:
+        """µs of a call on host and device: findings are weighed against it."""
+        device = median(self.analysis.kernel_us) if self.analysis.kernel_us else 0.0
+        length = self.device_use.length_us if self.device_use else 0.0
+        host = median(self.analysis.host_us) if self.analysis.host_us and not self.device_use else 0.0
+        return max(device, length, host)
+
 
 # ---- findings about a reading ----------------------------------------------------------------------------------------
 
@@ -188,14 +253,16 @@ class Reading(Record, frozen=True, kw_only=True):
 class Finding(Record, frozen=True, kw_only=True):
     """One finding about a reading: the observation with its numbers, what it means, what to do.
 
-    `cost_us` is what it costs one call, where that is known.
+    `cost_us` is how much of a call it concerns: what a remedy could save at most, or what cannot be trusted; `share`
+    is that over the call's time.
     """
 
     id: str
     seen: str
     means: str
     do: str
-    cost_us: float | None = None
+    cost_us: float
+    share: float = 0.0
 
 
 # ---- how two readings differ -----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mlpfusion.records.profile import Kernel
-    from mlpfusion.records.trace import Finding, Reading, Spread, Tally
+    from mlpfusion.records.trace import DeviceUse, Finding, Reading, Spread, Tally
 
     Told: TypeAlias = tuple[Reading, Sequence[Finding]]
 
@@ -28,6 +28,8 @@ SCHEMA: Final = 1
 _LISTED: Final = 40
 _TALLIES: Final = 8
 _LABEL: Final = 12
+# Findings that concern less than this part of a call are named only.
+_SMALL: Final = 0.01
 _PARTS: Final = {
     "dynamo_cache_lookup": "Dynamo's look-up of the compiled code and its guards",
     "compiled_region_self": "the compiled region around what follows",
@@ -114,10 +116,10 @@ def _header(reading: Reading, *, github: bool) -> str:
 
 def _times(reading: Reading) -> Iterable[tuple[str, str]]:
     yield "host", _a_call(reading.host_spread)
-    busy = f"{_a_call(reading.device_spread)} in which anything ran"
-    if reading.idle_share is not None:
-        busy += f"; idle for {reading.idle_share:.0%} of the call"
-    yield "device" if reading.device == "cuda" else "operators", busy
+    busy = _a_call(reading.device_spread)
+    yield ("device", f"{busy} in which its own work ran") if reading.device == "cuda" else ("operators", busy)
+    if reading.device_use is not None:
+        yield "occupied", _occupied(reading.device_use)
     first = reading.first_call
     if first is not None:
         yield (
@@ -125,6 +127,21 @@ def _times(reading: Reading) -> Iterable[tuple[str, str]]:
             f"host {units.plain(first.host_us)} µs, the others {units.plain(first.rest_host_us)}; "
             f"device {units.plain(first.kernel_us)} µs, the others {units.plain(first.rest_kernel_us)}",
         )
+
+
+def _occupied(use: DeviceUse) -> str:
+    """`51% by its own work, 0% by other work, 0% by work without a launch; idle 49% (42% …) of 900 µs`."""
+    of = use.length_us or 1.0
+    causes = (
+        (use.working_us, "while the host works"),
+        (use.waiting_us + use.final_wait_us, "while it waits"),
+        (use.launched_us, "until launched work starts"),
+    )
+    idle = ", ".join(f"{us / of:.0%} {what}" for us, what in causes if us)
+    return (
+        f"{use.own_us / of:.0%} by its own work, {use.others_us / of:.0%} by other work, {use.orphans_us / of:.0%} by "
+        f"work without a launch; idle {use.idle_us / of:.0%}{f' ({idle})' if idle else ''} of {units.plain(of)} µs"
+    )
 
 
 def _a_call(spread: Spread | None) -> str:
@@ -293,16 +310,25 @@ def _lines(lines: Iterable[str], *, github: bool) -> str:
 
 
 def _findings(findings: Sequence[Finding], *, github: bool) -> str:
+    """The findings, those that concern less than `_SMALL` of a call in one line together."""
     if not findings:
         return ""
+    large = [one for one in findings if one.share >= _SMALL]
+    small = [one for one in findings if one.share < _SMALL]
+    told = [_finding(one, github=github) for one in large]
+    if small:
+        listed = ", ".join(f"{one.id} ({units.microseconds(one.cost_us)})" for one in small)
+        text = f"below {_SMALL:.0%} of a call each: {listed}"
+        told.append(f"- {markdown(text)}" if github else text)
+    return titled("Findings", "\n".join(told), github=github)
+
+
+def _finding(one: Finding, *, github: bool) -> str:
+    weight = f"{units.microseconds(one.cost_us)} a call, {one.share:.0%}"
     if github:
-        told = [
-            f"- **{one.id}**: {markdown(one.seen)}. *Means*: {markdown(one.means)}. *Do*: {markdown(one.do)}."
-            for one in findings
-        ]
-        return titled("Findings", "\n".join(told), github=True)
-    told = [f"{one.id}\n  observed  {one.seen}\n  means     {one.means}\n  do        {one.do}" for one in findings]
-    return titled("Findings", "\n".join(told), github=False)
+        texts = (markdown(text) for text in (one.seen, one.means, one.do))
+        return "- **{}** ({}): {}. *Means*: {}. *Do*: {}.".format(one.id, weight, *texts)
+    return f"{one.id}: {weight}\n  observed  {one.seen}\n  means     {one.means}\n  do        {one.do}"
 
 
 # ---- for programs ----------------------------------------------------------------------------------------------------

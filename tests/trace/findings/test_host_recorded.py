@@ -16,7 +16,7 @@ from mlpfusion.trace.findings.host import findings
         ("h200_compile", {"bound_unclear", "memset_before_gemm", "already_fused"}),
         ("h200_compile_cudagraphs", {"bound_unclear", "memset_before_gemm", "extra_copies", "already_fused"}),
         ("h200_triton", {"bound_unclear", "memset_before_gemm", "already_fused"}),
-        ("h200_eager_training", {"bound_unclear", "memset_before_gemm", "fusable_kernels"}),
+        ("h200_eager_training", {"overhead_bound", "memset_before_gemm", "fusable_kernels"}),
         ("h200_eager_one_token", {"overhead_bound", "fusable_kernels"}),
         ("cpu_eager", set()),
         ("cpu_compile", set()),

@@ -7,10 +7,22 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records.trace import FirstCall, GraphReplay, HostEvent, OddCall, Region, Spread, StreamUse, Tally
+from mlpfusion.records.trace import (
+    FirstCall,
+    GraphReplay,
+    HostEvent,
+    HostUse,
+    OddCall,
+    Region,
+    Spread,
+    StreamUse,
+    Tally,
+)
 from mlpfusion.stats import fifths
-from mlpfusion.trace.calls.busy import busy_ns, stream_busy_ns
-from mlpfusion.trace.calls.link import by_call, rows_of
+from mlpfusion.trace.calls.busy import busy_ns, stream_busy_ns, unions_ns
+from mlpfusion.trace.calls.call import allocates, initialises
+from mlpfusion.trace.calls.link import by_call, flags, rows_of
+from mlpfusion.trace.calls.waits import issue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +33,8 @@ if TYPE_CHECKING:
 # A call that takes this many times as long as the median of the others, and longer than each of them, is wider.
 WIDER: Final = 1.1
 _ODD_SHOWN: Final = 20
+# A benchmark clears the cache between its runs.
+_FILL: Final = re.compile(r"Memset|FillFunctor")
 _REGION: Final = re.compile(r"Torch-Compiled Region:?\s+(!?\w+/\w+)")
 
 
@@ -113,6 +127,38 @@ def streams(calls: Calls, used: Sequence[int]) -> tuple[StreamUse, ...]:
     return tuple(sorted(found, key=lambda use: (-use.busy_us, use.device, use.stream)))
 
 
+def host_use(calls: Calls, used: Sequence[int], compiling: Rows) -> HostUse | None:
+    """What the host spent until a call's last launch; None without API calls or launches.
+
+    `compiling` are the rows of compilations, given by time.
+    """
+    import numpy as np
+
+    found = issue(calls)
+    launching = [index for index in used if found.issue[index] >= 0]
+    if not launching or not len(calls.api.rows):
+        return None
+    allocating = rows_of(calls.trace, lambda kind: kind.category == "api" and allocates(kind.name))
+    loading = rows_of(calls.trace, lambda kind: initialises(kind.name, kind.category))
+    return HostUse(
+        issue_us=median((found.issue[launching] / 1000).tolist()),
+        waiting_us=median((found.waiting[launching] / 1000).tolist()),
+        blocked=round(median(found.blocked[launching].tolist())),
+        allocating_us=float(_spent_ns(calls, allocating)[launching].mean()) / 1000,
+        initialising_us=median((_spent_ns(calls, np.union1d(loading, compiling))[launching] / 1000).tolist()),
+    )
+
+
+def _spent_ns(calls: Calls, rows: Rows) -> Rows:
+    """For each call the nanoseconds that at least one of these host events takes, given by time."""
+    import numpy as np
+
+    part = by_call(calls.trace, rows, calls.windows, whole=True)
+    group = np.repeat(np.arange(len(calls.windows)), np.diff(part.bounds))
+    start = calls.trace.start[part.rows]
+    return unions_ns(group, start, start + calls.trace.duration[part.rows], len(calls.windows))
+
+
 def first_call(calls: Calls) -> FirstCall | None:
     """The first call beside the others if it is wider than each of them, on the host; None with fewer than three."""
     host = [window.duration_ns / 1000 for window in calls.windows]
@@ -165,7 +211,9 @@ def odd_calls(calls: Calls, used: Sequence[int]) -> tuple[OddCall, ...]:
         names = _work(calls, index)
         if not names:
             continue
-        most = max(names, key=lambda name: (names[name] - usual[name], name))
+        most = max(names, key=lambda name: (not _FILL.search(name), names[name] - usual[name], name))
+        extra = names[most] - usual[most]
+        rest_of_it = {name for name in {*names, *usual} - {most} if not _FILL.search(name)}
         found.append(
             OddCall(
                 index=index,
@@ -174,9 +222,17 @@ def odd_calls(calls: Calls, used: Sequence[int]) -> tuple[OddCall, ...]:
                 most=most,
                 times=names[most],
                 usual_times=usual[most],
+                extra_us=_time_us(calls, index, most) * max(0, extra) / max(1, names[most]),
+                others=sum(abs(names[name] - usual[name]) for name in rest_of_it),
             )
         )
     return tuple(found)
+
+
+def _time_us(calls: Calls, index: int, name: str) -> float:
+    rows = calls.work.of(index)
+    here = flags(calls.trace, lambda kind: kind.name == name)[calls.trace.kind[rows]]
+    return float(calls.trace.duration[rows[here]].sum()) / 1000
 
 
 def _work(calls: Calls, index: int) -> Counter[str]:

@@ -16,7 +16,7 @@ from mlpfusion.trace.calls.busy import busy_ns, union_ns
 from mlpfusion.trace.calls.call import is_sync
 from mlpfusion.trace.calls.link import annotated, find_calls, flags, rows_of
 from mlpfusion.trace.calls.select import CALL
-from mlpfusion.trace.findings.device import counted
+from mlpfusion.trace.findings.words import counted
 from mlpfusion.trace.names.decode import decode
 
 if TYPE_CHECKING:

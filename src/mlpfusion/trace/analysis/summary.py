@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -11,10 +10,10 @@ import msgspec
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records.trace import Reading
 from mlpfusion.trace.analysis import facts
+from mlpfusion.trace.analysis.idle import device_use
 from mlpfusion.trace.analysis.kernels import COMPILING, analyse_calls, lost
 from mlpfusion.trace.analysis.pre_ops import median_call, without
 from mlpfusion.trace.calls import select
-from mlpfusion.trace.calls.busy import idle_shares
 from mlpfusion.trace.calls.call import is_launch
 from mlpfusion.trace.calls.link import by_call, find_calls, rows_of
 from mlpfusion.trace.read import kineto
@@ -72,6 +71,7 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
     inside, outside = facts.overhead(calls)
     compiling = rows_of(trace, lambda kind: kind.name in COMPILING or kind.name.endswith("(dynamo_timed)"))
     on_device = device == "cuda"
+    use = device_use(calls, used) if on_device else None
     return Reading(
         source=trace.label,
         device=device,
@@ -85,7 +85,9 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         host_spread=facts.spread(analysis.host_us),
         device_spread=facts.spread(analysis.kernel_us),
         first_call=facts.first_call(calls),
-        idle_share=median(idle_shares(calls)[list(used)].tolist()) if on_device else None,
+        idle_share=use.idle_us / use.length_us if use else None,
+        device_use=use,
+        host_use=facts.host_use(calls, used, compiling) if on_device else None,
         graphs=facts.graphs(one),
         streams=facts.streams(calls, used) if on_device else (),
         timeline=facts.timeline(one, _TIMELINE),

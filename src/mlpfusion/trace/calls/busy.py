@@ -1,8 +1,10 @@
-"""Measures how long the device works in each call: unions of intervals, per call and per stream, and idle shares."""
+"""Measures how long the device works in each call: unions of intervals, per call, per stream and by whose work."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mlpfusion.trace.read.chrome import DEVICE_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +16,10 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-_LARGEST = 2**62
+_LARGEST: Final = 2**62
+# Owners of device work that are no call.
+_BETWEEN: Final = -1
+_ORPHAN: Final = -2
 
 
 def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
@@ -64,18 +69,67 @@ def busy_ns(calls: Calls) -> Numbers:
     return unions_ns(calls_of(calls), start, end, len(calls.windows))
 
 
-def idle_shares(calls: Calls) -> NDArray[np.float64]:
-    """For each call the part of its time, to its end on host and device, in which none of its work ran."""
+class Occupancy(NamedTuple):
+    """Of each call the nanoseconds of its length, and those in which its main device ran what, and idled.
+
+    A call begins as its event does, and ends with that event or its own last work, but no later than the next call
+    begins. An instant in which several ran counts once: as the call's `own` work, else as that of `others` (other
+    calls, and launches between them), else of the `orphans`, whose launch is not in the trace.
+    """
+
+    begins: Numbers
+    ends: Numbers
+    own: Numbers
+    others: Numbers
+    orphans: Numbers
+    idle: Numbers
+
+
+def occupancy(calls: Calls) -> Occupancy:
+    """Whose work occupied the device in each call; all work counts, whoever launched it."""
     import numpy as np
 
     begins = np.array([window.start_ns for window in calls.windows], dtype=np.int64)
     stops = np.array([window.end_ns for window in calls.windows], dtype=np.int64)
-    start, end = _intervals(calls)
-    group = calls_of(calls)
-    np.maximum.at(stops, group, end)
-    covered = unions_ns(group, np.maximum(start, begins[group]), np.maximum(end, begins[group]), len(begins))
-    length: NDArray[np.int64] = np.maximum(1, stops - begins)
-    return 1 - covered / length
+    owner = np.full(len(calls.trace.start), _ORPHAN)
+    owner[calls.between] = _BETWEEN
+    owner[calls.work.rows] = calls_of(calls)
+    rows = device_rows(calls)
+    mine = rows[owner[rows] >= 0]
+    last = np.zeros(len(begins), dtype=np.int64)
+    np.maximum.at(last, owner[mine], calls.trace.start[mine] + calls.trace.duration[mine])
+    following = np.append(begins[1:], _LARGEST)
+    ends = np.maximum(np.maximum(stops, np.minimum(last, following)), begins + 1)
+    start = calls.trace.start[rows]
+    end = start + calls.trace.duration[rows]
+    # Each piece of work with each of the calls that it overlaps.
+    first = np.searchsorted(np.maximum.accumulate(ends), start, side="right")
+    count = np.maximum(0, np.searchsorted(begins, end, side="left") - first)
+    which = np.repeat(np.arange(len(rows)), count)
+    call = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    start, end = np.maximum(start[which], begins[call]), np.minimum(end[which], ends[call])
+    whose = owner[rows][which]
+    own, launched, everything = (
+        unions_ns(call[counts], start[counts], end[counts], len(begins))
+        for counts in (whose == call, whose != _ORPHAN, slice(None))
+    )
+    return Occupancy(begins, ends, own, launched - own, everything - launched, ends - begins - everything)
+
+
+def device_rows(calls: Calls) -> Numbers:
+    """The rows of work on the main device: the one that ran most pieces of the calls' own work."""
+    import numpy as np
+
+    trace = calls.trace
+    kinds = np.array([kind.category in DEVICE_WORK for kind in trace.kinds], dtype=np.bool_)
+    rows = np.flatnonzero(kinds[trace.kind])
+    if not len(calls.work.rows):
+        return rows
+    numbers: dict[int | str, int] = {}
+    device = np.array([numbers.setdefault(place.pid, len(numbers)) for place in trace.places])
+    most = np.bincount(device[trace.place[calls.work.rows]]).argmax()
+    found: Numbers = rows[device[trace.place[rows]] == most]
+    return found
 
 
 def stream_busy_ns(calls: Calls) -> dict[int, Numbers]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from mlpfusion.trace.read.chrome import Category
     from mlpfusion.trace.read.kineto import Trace
 
     Rows = NDArray[np.int64]
@@ -25,7 +26,22 @@ _LAUNCH: Final = re.compile(
     r"(cuda|cu|hip)(?!\w*HostFunc)(\w*Launch\w*|Memcpy\w*|Memset\w*)$"  # hipExtModuleLaunchKernel, cuMemsetD8Async
 )
 _COPY: Final = re.compile(r"(cuda|cu|hip)(Memcpy|Memset)")
-_SYNC: Final = re.compile(r"(cuda|cu|hip)\w*Synchronize$")
+_SYNC: Final = re.compile(r"((cuda|cu|hip|ze)\w*Synchronize|urEventWait|urQueueFinish)(_ptsz)?$")
+# A copy that is not asynchronous returns when it is done, and so when all work before it is.
+_BLOCKING_COPY: Final = re.compile(r"(cuda|cu|hip)Memcpy(?!\w*Async)")
+# Memory of the device or pinned memory of the host. Stream-ordered allocation (cudaMallocAsync) is from a pool.
+_ALLOCATION: Final = re.compile(
+    r"(cuda|hip)(Ext)?(Malloc|Free|Host(Alloc|Free|Malloc|Register|Unregister))(?!\w*(Async|Array))\w*$"
+    r"|cu(Mem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|AddressReserve|AddressFree|Host(Alloc|Register)))"
+    r"(?!\w*Async)\w*$|(ur|ze)(USM|Mem)(Device|Host|Shared|)(Alloc|Free)\w*$"
+)
+# What a process does once: loading code, creating contexts, linking.
+_INITIALISATION: Final = re.compile(
+    r"(cuda|cu|hip)(Module(Load|UnloadData|Unload|GetLoading)|Library(Load|Unload)|Init|Ctx(Create|SetLimit)|Link|"
+    r"DevicePrimaryCtx|DeviceReset|GetDeviceProperties|StreamCreate|GraphInstantiate)"
+    r"|cudaDeviceGetDefaultMemPool|nvrtc|hiprtc"
+)
+_LOADING: Final = re.compile(r"Lazy Function Loading|Instrumentation|Resource", re.IGNORECASE)
 _BACKWARD: Final = re.compile(r"autograd::engine::evaluate_function: |\w*Backward\d*$")
 
 
@@ -124,6 +140,22 @@ def is_copy(api: str) -> bool:
 def is_sync(api: str) -> bool:
     """Whether an API call waits for the device."""
     return _SYNC.match(api) is not None
+
+
+def is_blocking_copy(api: str) -> bool:
+    """Whether an API call copies and returns only when the copy is done."""
+    return _BLOCKING_COPY.match(api) is not None
+
+
+def allocates(api: str) -> bool:
+    """Whether an API call allocates or frees memory that is not from a stream-ordered pool."""
+    return _ALLOCATION.match(api) is not None
+
+
+def initialises(name: str, category: Category) -> bool:
+    """Whether an event is of what a process does once: loading code, creating contexts, instantiating graphs."""
+    known = {"api": _INITIALISATION, "overhead": _LOADING}.get(category)
+    return known is not None and known.match(name) is not None
 
 
 def _enclosing(inner: Sequence[Event], around: Sequence[Event]) -> list[tuple[Event, ...]]:

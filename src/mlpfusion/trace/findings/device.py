@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.trace import Finding
+from mlpfusion.trace.findings.words import NAME, counted
 from mlpfusion.trace.names import ops
 
 if TYPE_CHECKING:
@@ -21,13 +22,14 @@ MANY: Final = 10
 # Fusing needs two kernels; those of a library's own making are none.
 FUSABLE: Final = 2
 
+_NAMED: Final = 3
 _MAKERS_THAT_FUSE: Final = frozenset({"inductor", "inductor-cpp", "liger", "mlpfusion", "quack", "flashinfer", "vllm"})
 # What compiled code runs before it replays a graph.
 _INTO_GRAPH: Final = "aten::_foreach_copy_"
 
 
 def of_work(reading: Reading) -> Iterable[Finding]:
-    """All findings about the kernels, copies and fills of a call, in the order of what to look at first."""
+    """All findings about the kernels, copies and fills of a call."""
     kernels = reading.analysis.kernels
     for rule in (_bias_copies, _fills, _transfers):
         yield from rule(kernels)
@@ -35,15 +37,6 @@ def of_work(reading: Reading) -> Iterable[Finding]:
     yield from _queries(reading)
     yield from _fusion(reading)
     yield from _small(reading)
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 copy`, `2 copies`."""
-    if count == 1:
-        return f"1 {noun}"
-    if noun.endswith("y"):
-        return f"{count} {noun[:-1]}ies"
-    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def _us(kernels: Iterable[Kernel]) -> float:
@@ -155,7 +148,13 @@ def _queries(reading: Reading) -> Iterable[Finding]:
             seen=f"{counted(queries, 'occupancy query')} a call",
             means="the library queries how many blocks fit before it launches a product: host time, no device work",
             do="nothing on a GPU-bound call; a CUDA graph queries once, at capture",
+            cost_us=sum(tally.total_us for tally in reading.apis if "Occupancy" in tally.name) / reading.call.count,
         )
+
+
+def is_loose(kernel: Kernel) -> bool:
+    """Whether a kernel is a single pointwise operator or reduction of PyTorch's own."""
+    return kernel.decoded.library == "aten" and kernel.decoded.kind in ("elementwise", "reduction")
 
 
 def _is_fused(kernel: Kernel) -> bool:
@@ -168,11 +167,7 @@ def _is_fused(kernel: Kernel) -> bool:
 def _fusion(reading: Reading) -> Iterable[Finding]:
     """Pointwise kernels and reductions that compile could fuse, or that there are none."""
     kernels = [kernel for kernel in reading.analysis.kernels if kernel.decoded.kind not in ("memset", "memcpy")]
-    loose = [
-        kernel
-        for kernel in kernels
-        if kernel.decoded.library == "aten" and kernel.decoded.kind in ("elementwise", "reduction")
-    ]
+    loose = [kernel for kernel in kernels if is_loose(kernel)]
     made = [kernel for kernel in kernels if _is_fused(kernel)]
     total = _us(kernels)
     if reading.device != "cuda" or not kernels:
@@ -189,19 +184,26 @@ def _fusion(reading: Reading) -> Iterable[Finding]:
             cost_us=_us(loose),
         )
     elif made and any(kernel.decoded.kind == "gemm" for kernel in kernels):
-        fused = ", ".join(dict.fromkeys(kernel.name[:60] for kernel in made))
+        names = list(dict.fromkeys(kernel.name[:NAME] for kernel in made))
+        fused = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         yield Finding(
             id="already_fused",
             seen=f"{counted(len(kernels), 'kernel')} a call, {len(loose) or 'none'} of them a pointwise kernel of "
             f"PyTorch's own; fused already: {fused}",
             means="torch.compile has nothing left to fuse: only matrix products and fused kernels remain",
             do="optimise the products or the launches, or fuse the activation into an epilogue",
+            cost_us=_us(made),
         )
 
 
 def _small(reading: Reading) -> Iterable[Finding]:
+    """Kernels that the host launched one by one for little work; those of a graph have no launch of their own."""
     kernels = [kernel for kernel in reading.analysis.kernels if kernel.decoded.kind not in ("memset", "memcpy")]
-    small = [kernel for kernel in kernels if kernel.time_us is not None and kernel.time_us < SMALL_US]
+    small = [
+        kernel
+        for kernel in kernels
+        if kernel.time_us is not None and kernel.time_us < SMALL_US and "GraphLaunch" not in (kernel.launched_by or "")
+    ]
     if reading.device == "cuda" and len(small) >= MANY and 2 * len(small) >= len(kernels):
         yield Finding(
             id="many_small_kernels",

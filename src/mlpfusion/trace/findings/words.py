@@ -1,0 +1,38 @@
+"""Writes counts and tallies as findings word them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.records.trace import Share, Tally
+
+# A name longer than this is cut, and more names than this are counted.
+NAME: Final = 60
+_NAMES: Final = 4
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 copy`, `2 copies`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def tallied(tallies: Sequence[Tally]) -> str:
+    """`2x cudaMalloc, 900 µs`, at most four names."""
+    return _listed([f"{tally.count}x {tally.name[:NAME]}, {tally.total_us:.0f} µs" for tally in tallies])
+
+
+def shared(shares: Sequence[Share]) -> str:
+    """`aten::mm 12 µs`, at most four names."""
+    return _listed([f"{share.name[:NAME]} {share.us:.0f} µs" for share in shares])
+
+
+def _listed(texts: Sequence[str]) -> str:
+    left = len(texts) - _NAMES
+    return ", ".join(texts[:_NAMES]) + (f" and {left} more" if left > 0 else "")
