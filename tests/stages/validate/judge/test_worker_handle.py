@@ -233,11 +233,6 @@ def test_an_exception_s_text_may_be_no_unicode(worker: Hired, tmp_path: Path) ->
         worker.ask("forward", GIVEN, time_limit_s=900)
 
 
-def test_bytes_that_are_no_message_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 bytes are no message"):
-        channel.unframed(b"abc")
-
-
 # ---- kernels behind a target -----------------------------------------------------------------------------------------
 
 TUNED = """

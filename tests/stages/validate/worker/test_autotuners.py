@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 import pytest
+import torch
+import triton
+import triton.language as tl
 from support import forked
 
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.worker import autotuners
 
 TUNED = """
 import torch
@@ -154,3 +159,57 @@ def test_shapes_that_are_refused_are_no_fault_of_a_dtype_that_is_asked_for(bench
     assert not [check for check in verdict.checks if check.status == "fail"]
     stores = [check.status for check in verdict.checks if check.name == "backward-store"]
     assert stores == ([] if dtype == "float32" else ["pass"])
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])
+@triton.jit
+def tuned_kernel(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n), mask=offsets < n)
+
+
+class Launches(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return deeper(x)
+
+
+def deeper(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    tuned_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+    return out
+
+
+def calls_a_function(x: torch.Tensor) -> torch.Tensor:
+    return Launches.apply(x)
+
+
+def test_kernels_are_found_behind_functions_and_pinned() -> None:
+    found = autotuners.reachable(calls_a_function)
+    assert found == [tuned_kernel]
+    assert autotuners.reachable(torch.nn.functional.gelu) == []
+    pins = autotuners.Pins(found)
+    assert pins.count == 2
+    x = torch.arange(40.0)
+    for index, block in enumerate(("16", "32")):
+        pins.pin(index)
+        assert f"BLOCK: {block}" in pins.said()
+        assert torch.equal(calls_a_function(x), x)
+    pins.pin(None)
+    assert len(tuned_kernel.configs) == 2
+
+
+@triton.jit
+def four_kernel(g, u, o, count, B: tl.constexpr, ACT: tl.constexpr):
+    pass
+
+
+def test_a_bare_kernel_is_told_how_to_become_a_target() -> None:
+    assert autotuners.jit_function(tuned_kernel) is tuned_kernel
+    assert autotuners.jit_function(deeper) is None
+    tuned = autotuners.wrapping(tuned_kernel)  # BLOCK is what its configurations set
+    assert "tuned_kernel[lambda meta: (triton.cdiv(n, meta['BLOCK']),)](x=..., out=..., n=...); return out" in tuned
+    plain = autotuners.wrapping(four_kernel)
+    assert "four_kernel[(triton.cdiv(n, 1024),)](g=gate, u=up, o=out, count=n, B=1024, ACT=...)" in plain
+    heuristic = autotuners.wrapping(triton.heuristics({"B": lambda args: 64, "ACT": lambda args: 0})(four_kernel))
+    assert "four_kernel[lambda meta: (triton.cdiv(n, meta['B']),)](g=gate, u=up, o=out, count=n); " in heuristic

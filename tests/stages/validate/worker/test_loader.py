@@ -11,7 +11,7 @@ from support.targets_made import one_bench, written
 from mlpfusion.cli.main import main
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge.exam import Asked
-from mlpfusion.stages.validate.worker import hub_targets, signatures
+from mlpfusion.stages.validate.worker import hub_targets
 from mlpfusion.storage.hub_tree import build_hub_tree
 from mlpfusion.testing import name_of
 
@@ -88,18 +88,6 @@ def test_a_hub_kernel_is_its_kernels_without_their_helpers(
     orders = examine_judge.expand(bench, [directory], None, time_limit_s=900)
     assert [order.target.rpartition(":")[2] for order in orders] == expected
     assert examine(bench, orders[0].target, "elementwise").word == "valid"
-
-
-def test_helpers_are_told_from_kernels_by_annotations_and_names() -> None:
-    def four(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor, wd: torch.Tensor) -> None: ...
-    def maybe(gate: torch.Tensor, up: torch.Tensor | int) -> None: ...
-    def flag(gate: torch.Tensor, fast: bool) -> None: ...
-    def packed(x: torch.Tensor, weights: Asked, activation: str) -> None: ...
-    def moved(tensor, device): ...  # type: ignore[no-untyped-def]
-    def three(gate, up, out): ...  # type: ignore[no-untyped-def]
-
-    assert [signatures.may_be_a_kernel(each) for each in (four, maybe)] == [True, True]
-    assert [signatures.may_be_a_kernel(each) for each in (flag, packed, moved, three)] == [False] * 4
 
 
 def test_the_kernels_of_this_project_are_what_its_hub_tree_has() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+import torch
 from support import forked
 
 from mlpfusion.stages.validate.judge import examine as examine_judge
+from mlpfusion.stages.validate.judge.checks import modes
 from mlpfusion.stages.validate.judge.exam import Asked
 
 NARROWER = """
@@ -70,3 +72,10 @@ def test_a_wrong_value_in_a_coarser_dtype_is_a_wrong_value(bench, tmp_path, name
     verdict = examine(bench, tmp_path, name, NARROWER.replace("SCALE", "1.2"))
     assert verdict.word == "not valid"
     assert "under autocast to float16, operands float32/float32: y is off by 0.2" in verdict.headline
+
+
+@pytest.mark.parametrize(("equal", "status"), [([1, 1, 1], "pass"), ([1, 0, 1], "reported")])
+def test_a_row_whose_largest_element_is_not_found_again_is_reported(equal: list[int], status: str) -> None:
+    found = modes.rows_equal(torch.tensor(equal).float())
+    assert found.status == status
+    assert ("in 1 of 3 rows" in found.sentence) == (status == "reported")

@@ -1,0 +1,33 @@
+"""Layouts of operands: values stay, memory is not dense."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mlpfusion.stages.validate.layouts import LAYOUTS, halves
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_keep_values_and_are_not_dense(layout: str) -> None:
+    x = torch.arange(24.0).view((2, 2, 6) if layout == "permuted" else (4, 6))
+    laid = LAYOUTS[layout](x)
+    if layout == "expanded":
+        assert torch.equal(laid, x[:1].expand(4, 6))
+    elif layout == "expanded along its last dimension":
+        assert torch.equal(laid, x[:, :1].expand(4, 6))
+    elif layout == "one row of stride 1":
+        assert torch.equal(laid, x[:1])
+        assert laid.stride(0) == 1
+    else:
+        assert torch.equal(laid, x)
+    assert not (laid.is_contiguous() and laid.storage_offset() == 0) or layout == "one row of stride 1"
+
+
+def test_halves_of_one_tensor_share_it() -> None:
+    gate, up = torch.arange(6.0).view(2, 3), torch.arange(6.0, 12.0).view(2, 3)
+    first, second = halves(gate, up)
+    assert torch.equal(first, gate)
+    assert torch.equal(second, up)
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    assert first.stride() == second.stride() == (6, 1)
