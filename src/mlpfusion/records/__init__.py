@@ -45,6 +45,7 @@ from mlpfusion.records.proof import Loss as Loss
 from mlpfusion.records.proof import Peaks as Peaks
 from mlpfusion.records.proof import Proof as Proof
 from mlpfusion.records.proof import Speed as Speed
+from mlpfusion.records.trace import CallAlternative as CallAlternative
 from mlpfusion.records.trace import CallChoice as CallChoice
 from mlpfusion.records.trace import CountChange as CountChange
 from mlpfusion.records.trace import Damage as Damage

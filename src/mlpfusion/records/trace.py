@@ -13,17 +13,29 @@ from mlpfusion.records.profile import Analysis, Kernel
 from mlpfusion.records.traffic import Role
 
 
+class CallAlternative(Record, frozen=True, kw_only=True):
+    """What else could delimit a call: a name for `--call`, its calls, and their share of the trace's device work."""
+
+    name: str
+    count: int
+    share: float
+
+
 class CallChoice(Record, frozen=True, kw_only=True):
     """Which events delimit a call of a trace, how many there are, and why these were taken.
 
-    `by` is "asked" (the name was given), "annotation" (the innermost repeated one of the user's own), "profiler_step",
-    or "whole_trace", which is one call.
+    `by` is "asked" (the name was given), "annotation" (the innermost repeated one of the user's own that holds most of
+    the work), "profiler_step", or "whole_trace", which is one call. `*` in a name stands for numbers. `rounded` calls
+    overlap the one before by less than 1 µs; `overlapping` events of the name overlap a call by more and are left out.
     """
 
     by: Literal["asked", "annotation", "profiler_step", "whole_trace"]
     name: str | None
     count: int
     reason: str
+    others: tuple[CallAlternative, ...] = ()
+    rounded: int = 0
+    overlapping: int = 0
 
 
 class Tally(Record, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mlpfusion.records.profile import Kernel
-    from mlpfusion.records.trace import DeviceUse, Finding, Reading, Spread, Tally
+    from mlpfusion.records.trace import CallAlternative, DeviceUse, Finding, Reading, Spread, Tally
 
     Told: TypeAlias = tuple[Reading, Sequence[Finding]]
 
@@ -28,6 +28,7 @@ SCHEMA: Final = 1
 _LISTED: Final = 40
 _TALLIES: Final = 8
 _LABEL: Final = 12
+_OTHERS: Final = 3
 # Findings that concern less than this part of a call are named only.
 _SMALL: Final = 0.01
 _PARTS: Final = {
@@ -101,6 +102,7 @@ def _header(reading: Reading, *, github: bool) -> str:
         ("trace", reading.source),
         ("device", reading.gpu or ("a GPU that the trace does not name" if reading.device == "cuda" else "CPU")),
         ("call", f"{reading.call.name or 'the whole trace'}, {reading.call.count} of them: {reading.call.reason}"),
+        *([("others", _others(reading.call.others))] if reading.call.others else []),
         ("figures", f"{spread_meaning(reading.analysis.calls)}, in µs, with the profiler on"),
     ]
     if reading.incomplete:
@@ -112,6 +114,18 @@ def _header(reading: Reading, *, github: bool) -> str:
     if github:
         return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
     return "\n".join(f"{label:<{_LABEL}}{text}" for label, text in lines)
+
+
+def _others(others: Sequence[CallAlternative]) -> str:
+    """What else could delimit a call, and how to say so."""
+    listed = [f"{shorten(one.name)!r} ({one.count} of them, {_percent(one.share)} of the work)" for one in others]
+    left = len(listed) - _OTHERS
+    more = f" and {left} more" if left > 0 else ""
+    return f"{', '.join(listed[:_OTHERS])}{more} could delimit a call; --call NAME takes it"
+
+
+def _percent(share: float) -> str:
+    return "below 0.1%" if share < 0.001 else f"{share:.1%}"
 
 
 def _times(reading: Reading) -> Iterable[tuple[str, str]]:

@@ -52,7 +52,7 @@ def test_siblings_are_told() -> None:
         made.call(start, 30, "backward").launch(GEMM, start + 2, start + 50, 5)
     found = of(made)
     assert found.call.name == "forward"
-    assert "beside it, with less time: 'backward'" in found.call.reason
+    assert [(one.name, one.count) for one in found.call.others] == [("backward", 3)]
 
 
 def test_without_an_annotation_profiler_steps_are_the_calls() -> None:

@@ -14,8 +14,7 @@ from mlpfusion.trace.analysis.idle import device_use
 from mlpfusion.trace.analysis.kernels import COMPILING, analyse_calls, lost
 from mlpfusion.trace.analysis.pre_ops import median_call, without
 from mlpfusion.trace.calls import select
-from mlpfusion.trace.calls.call import is_launch
-from mlpfusion.trace.calls.link import by_call, find_calls, rows_of
+from mlpfusion.trace.calls.link import adopted, by_call, find_calls, issued, rows_of
 from mlpfusion.trace.read import kineto
 from mlpfusion.trace.read.chrome import DEVICE_WORK
 from mlpfusion.trace.read.kineto import Event
@@ -63,7 +62,7 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         UsageError: it has no such call, or was cut off before the end of its first one.
         MeasurementError: it has calls but nothing that ran in them.
     """
-    choice, calls, device = _calls(trace, call, device)
+    choice, calls, device, process = _calls(trace, call, device)
     found = analyse_calls(calls, device)
     analysis, used = found.analysis, found.used
     shown = median_call(calls, used)
@@ -99,16 +98,18 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         regions=facts.regions(calls),
         odd_calls=facts.odd_calls(calls, used),
         between_calls=facts.tallies(trace, calls.between, most=_SHOWN_BETWEEN),
-        notes=(*analysis.notes, *_notes(trace, calls, device)),
+        notes=(*analysis.notes, *_of_choice(choice, process), *_notes(trace, calls, device)),
     )
 
 
-def _calls(trace: Trace, asked: str | None, device: DeviceKind | None) -> tuple[CallChoice, Calls, DeviceKind]:
-    """Which events delimit a call, the calls, and what they ran on."""
-    launches = trace.start[rows_of(trace, lambda kind: kind.category == "api" and is_launch(kind.name))].tolist()
+def _calls(
+    trace: Trace, asked: str | None, device: DeviceKind | None
+) -> tuple[CallChoice, Calls, DeviceKind, str | None]:
+    """Which events delimit a call, the calls, what they ran on, and a note on their process."""
+    launches = issued(trace)
     cut_off = trace.integrity.lost_bytes is not None
     try:
-        on = device or _device(trace, launched=bool(launches))
+        on = device or _device(trace, launched=len(launches.at) > 0)
         marks = trace.rows(rows_of(trace, lambda kind: kind.category == "annotation"))
         whole = _whole(trace)
         choice, windows = select.choose(marks, launches, whole, asked=asked)
@@ -117,6 +118,9 @@ def _calls(trace: Trace, asked: str | None, device: DeviceKind | None) -> tuple[
             if not windows or choice.by == "whole_trace":
                 raise UsageError(_cut_off(trace))
             choice = msgspec.structs.replace(choice, count=len(windows))
+        note = None
+        if choice.by != "whole_trace":
+            windows, note = adopted(trace, windows)
         calls = find_calls(trace, windows, on, whole=choice.by == "whole_trace")
     except MeasurementError as error:
         if cut_off:
@@ -124,7 +128,7 @@ def _calls(trace: Trace, asked: str | None, device: DeviceKind | None) -> tuple[
         raise
     if cut_off and not _survivors(calls):
         raise UsageError(_cut_off(trace))
-    return choice, calls, on
+    return choice, calls, on, note
 
 
 def _device(trace: Trace, *, launched: bool) -> DeviceKind:
@@ -204,6 +208,18 @@ def _no_pre_ops(trace: Trace, found: Analysed) -> str | None:
     if reason is None and found.analysis.pre_ops.time_to_first_launch is None:
         reason = "no call launches anything"
     return reason
+
+
+def _of_choice(choice: CallChoice, process: str | None) -> list[str]:
+    """What is to be said of the events that delimit calls."""
+    notes = [process] if process else []
+    if choice.rounded:
+        notes.append(f"{choice.rounded} calls begin less than 1 µs before the one before ends: rounding of the clock")
+    if choice.overlapping:
+        notes.append(
+            f"{choice.overlapping} annotations of the calls' name overlap a call, as on another thread: left out"
+        )
+    return notes
 
 
 def _notes(trace: Trace, calls: Calls, device: DeviceKind) -> list[str]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from mlpfusion.errors import MeasurementError
 from mlpfusion.trace.calls.call import Calls, Part, is_copy, is_launch
 from mlpfusion.trace.calls.ranks import keys
+from mlpfusion.trace.calls.select import Issued
 from mlpfusion.trace.names import ops
 from mlpfusion.trace.read.chrome import DEVICE_WORK
 
@@ -79,6 +82,49 @@ def find_calls(trace: Trace, windows: Sequence[Event], device: DeviceKind, *, wh
         return Calls(trace, tuple(windows), host, none, found, found, found.rows, between, missing=nothing)
     inside = by_call(trace, _outermost(trace, api), windows, whole=whole)
     return _device_calls(trace, windows, host, work, inside)
+
+
+def issued(trace: Trace) -> Issued:
+    """When the API calls launched device work, and how long it ran; each launch weighs 1 where none ran."""
+    import numpy as np
+
+    api = rows_of(trace, lambda kind: kind.category == "api" and is_launch(kind.name))
+    work = rows_of(trace, lambda kind: kind.category in DEVICE_WORK)
+    ids, at = np.unique(trace.correlation[work], return_inverse=True)
+    ran = np.bincount(at, weights=np.maximum(0, trace.duration[work]), minlength=len(ids)).astype(np.int64)
+    place = np.minimum(np.searchsorted(ids, trace.correlation[api]), max(0, len(ids) - 1))
+    if not len(ids) or not len(api):
+        return Issued(trace.start[api], np.ones(len(api), dtype=np.int64))
+    linked = (ids[place] == trace.correlation[api]) & (trace.correlation[api] != 0)
+    weights = np.where(linked, ran[place], 0)
+    return Issued(trace.start[api], weights if weights.any() else np.ones_like(weights))
+
+
+def adopted(trace: Trace, windows: Sequence[Event]) -> tuple[list[Event], str | None]:
+    """The windows, in the process whose events they delimit, and a note where that is not the one they are of.
+
+    In a container one process can have two ids: annotations bear the one of its namespace, operators the host's.
+    """
+    import numpy as np
+
+    for category in ("api", "op"):
+        rows = rows_of(trace, lambda kind, wanted=category: kind.category == wanted)  # type: ignore[misc]
+        inside = by_call(trace, rows, windows, whole=True).rows
+        if not len(inside):
+            continue
+        numbers = np.bincount(trace.place[inside], minlength=len(trace.places))
+        counts: dict[int | str, int] = {}
+        for number in np.flatnonzero(numbers).tolist():
+            counts[trace.places[number].pid] = counts.get(trace.places[number].pid, 0) + int(numbers[number])
+        own = windows[0].pid
+        if own in counts:
+            break
+        pid = max(counts, key=lambda one: counts[one])
+        theirs = [place for place in np.flatnonzero(numbers).tolist() if trace.places[place].pid == pid]
+        tid = trace.places[max(theirs, key=numbers.__getitem__)].tid
+        note = f"the calls are annotated in process {own}, but their events are of process {pid}: taken for one process"
+        return [msgspec.structs.replace(one, pid=pid, tid=tid) for one in windows], note
+    return list(windows), None
 
 
 def _device_calls(trace: Trace, windows: Sequence[Event], host: Part, work: Rows, inside: Part) -> Calls:
