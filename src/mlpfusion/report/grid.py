@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tabulate import tabulate
 
 from mlpfusion import units
+from mlpfusion.trace.names.shown import shown
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
@@ -68,13 +69,18 @@ def kernel_time(kernel: Kernel) -> str:
 
 def decoded_text(decoded: Decoded) -> str:
     """The most telling fields of a name."""
-    parts = [decoded.library, decoded.arch, decoded.dtype, decoded.tile, decoded.layout]
+    known = decoded.library is not None or decoded.kind == "other"
+    parts = [
+        decoded.library if known else f"likely {decoded.kind}",
+        decoded.arch,
+        decoded.dtype,
+        decoded.tile,
+        decoded.layout,
+    ]
     if decoded.stages is not None:
         parts.append(f"{decoded.stages} stages")
     if decoded.fused_ops:
         parts.append("+".join(decoded.fused_ops))
-    elif decoded.kind == "gemm" and decoded.tile is None:
-        parts.append("gemm")
     if decoded.form:
         parts.append(decoded.form)
     if decoded.head_dim is not None:
@@ -83,21 +89,13 @@ def decoded_text(decoded: Decoded) -> str:
 
 
 def shorten(name: str, width: int = _NAME_WIDTH) -> str:
-    """A kernel's name on one short line: without return type, template arguments and parameters."""
-    bare: list[str] = []
-    depth = 0
-    plain = " ".join(name.split()).removeprefix("void ").replace("(anonymous namespace)::", "")
-    for letter in plain:
-        if letter == "(" and depth == 0 and bare and bare[-1] != " ":  # "Memset (Device)" has no parameters
-            break
-        depth -= letter == ">" and depth > 0
-        if depth == 0:
-            bare.append(letter)
-        if letter == "<":
-            depth += 1
-            if depth == 1:
-                bare.append("…")
-    short = "".join(bare).replace("`", "'")
+    """A kernel's name on one short line: the function alone, demangled."""
+    return middle_out(shown(name), width)
+
+
+def middle_out(text: str, width: int = _NAME_WIDTH) -> str:
+    """`text` with what is too long gone from its middle, and no backtick, which would end code in Markdown."""
+    short = text.replace("`", "'")
     return short if len(short) <= width else f"{short[: width // 2]}…{short[len(short) - (width - width // 2 - 1) :]}"
 
 

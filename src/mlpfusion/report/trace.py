@@ -10,8 +10,9 @@ import msgspec
 
 from mlpfusion import units
 from mlpfusion.records.profile import PreOpParts
-from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, markdown, printable, shorten, tabulated, titled
+from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, markdown, middle_out, printable, tabulated, titled
 from mlpfusion.spec import one_of
+from mlpfusion.trace.names.shown import told_apart
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _header(reading: Reading, *, github: bool) -> str:
 
 def _others(others: Sequence[CallAlternative]) -> str:
     """What else could delimit a call, and how to say so."""
-    listed = [f"{shorten(one.name)!r} ({one.count} of them, {_percent(one.share)} of the work)" for one in others]
+    listed = [f"{middle_out(one.name)!r} ({one.count} of them, {_percent(one.share)} of the work)" for one in others]
     left = len(listed) - _OTHERS
     more = f" and {left} more" if left > 0 else ""
     return f"{', '.join(listed[:_OTHERS])}{more} could delimit a call; --call NAME takes it"
@@ -202,11 +203,12 @@ def _tables(reading: Reading, *, github: bool) -> Iterable[tuple[str, str]]:
 
 
 def _in_order(reading: Reading, *, github: bool) -> str:
+    names = _names(reading.analysis.kernels)
     cells = [
         [
             str(index),
             kernel.role,
-            _name(kernel.name, github=github),
+            _code(names[kernel.name], github=github),
             decoded_text(kernel.decoded),
             kernel.op or ABSENT,
             kernel.launched_by or ABSENT,
@@ -227,10 +229,11 @@ def _by_name(reading: Reading, *, github: bool) -> str:
         totals[kernel.name] += kernel.time_us or 0.0  # type: ignore[assignment]
         first.setdefault(kernel.name, kernel)
     shown = sorted(counts, key=lambda name: -totals[name])[:_LISTED]
+    names = _names([first[name] for name in shown])
     cells = [
         [
             str(counts[name]),
-            _name(name, github=github),
+            _code(names[name], github=github),
             decoded_text(first[name].decoded),
             ABSENT if reading.incomplete else units.plain(totals[name]),
         ]
@@ -259,8 +262,13 @@ def _kernel_time(kernel: Kernel) -> str:
     return units.with_spread(kernel.time_us, kernel.p20_us, kernel.p80_us)
 
 
-def _name(name: str, *, github: bool) -> str:
-    return f"`{shorten(name)}`" if github else shorten(name)
+def _names(kernels: Sequence[Kernel]) -> dict[str, str]:
+    """By name what is shown of it in a table that has what is decoded beside it."""
+    return told_apart((one.name for one in kernels), {one.name: decoded_text(one.decoded) for one in kernels})
+
+
+def _code(name: str, *, github: bool) -> str:
+    return f"`{middle_out(name)}`" if github else middle_out(name)
 
 
 def _pre_ops(reading: Reading, *, github: bool) -> tuple[str, str] | None:
@@ -315,7 +323,10 @@ def _asides(reading: Reading) -> Iterable[str]:
 
 
 def _tallied(tallies: Sequence[Tally]) -> str:
-    shown = [f"{one.count}x {shorten(one.name)} ({units.microseconds(one.total_us)})" for one in tallies[:_TALLIES]]
+    names = told_apart(one.name for one in tallies[:_TALLIES])
+    shown = [
+        f"{one.count}x {middle_out(names[one.name])} ({units.microseconds(one.total_us)})" for one in tallies[:_TALLIES]
+    ]
     return ", ".join(shown) + (f" and {len(tallies) - _TALLIES} more" if len(tallies) > _TALLIES else "")
 
 
