@@ -67,7 +67,9 @@ class Backend(Protocol):
     """One implementation of the gated MLP.
 
     `bind` does the one-time work; what happens inside the callable that it returns is what gets measured. One that also
-    runs a `PackedGatedMLP`, whose gate and up are one layer, says so by an attribute `takes_packed = True`.
+    runs a `PackedGatedMLP`, whose gate and up are one layer, says so by an attribute `takes_packed = True`. By
+    `compiles = True` it says that torch.compile makes its calls: its row fails where that compiled nothing; by
+    `replays_graphs = True` that they replay CUDA graphs: its row has a note where none was launched.
 
     Results name the version of the package that a backend comes from, of what that requires, of every package that is
     imported for it, and of those that an attribute `distributions`, a tuple of names, adds. After `bind` an attribute

@@ -35,6 +35,7 @@ class Compile:
 
     name = "compile"
     mode: str | None = None
+    compiles = True
     takes_packed = True
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
@@ -108,6 +109,7 @@ class CompileCudagraphs(Compile):
 
     name = "compile-cudagraphs"
     mode = "reduce-overhead"
+    replays_graphs = True
 
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """As `compile`, and CUDA graphs need a GPU."""

@@ -54,6 +54,7 @@ class FusedGraph:
     """
 
     name = "fused-graph"
+    replays_graphs = True
 
     def __init__(self, inner: Backend | None = None) -> None:
         self._inner: Backend = Fused() if inner is None else inner

@@ -82,7 +82,8 @@ class Trace(Record, frozen=True, kw_only=True, tag="trace"):
 class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
     """A backend's qualification, in a separate process. `unsupported` holds the reason if it refused.
 
-    `no_ledger` says why there is no ledger.
+    `no_ledger` says why there is no ledger. `fell_back` is how its calls turned out to be eager's, or None;
+    `replays_graphs` whether they should replay CUDA graphs.
     """
 
     unsupported: str | None = None
@@ -92,7 +93,8 @@ class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
     memory: Memory | None = None
     ledger: Ledger | None = None
     no_ledger: str | None = None
-    graphs_compiled: int = 0
+    fell_back: str | None = None
+    replays_graphs: bool = False
     traced: bool = False
     notes: tuple[str, ...] = ()
     distributions: dict[str, str | None] = msgspec.field(default_factory=dict)
@@ -113,7 +115,8 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
 class Scheduled(Record, frozen=True, kw_only=True, tag="scheduled"):
     """What the scheduler reports of every compiled graph, and the ledger of a call of the same code.
 
-    `no_ledger` says why there is no ledger.
+    `no_ledger` says why there is no ledger. `fell_back` is how its calls turned out to be eager's, or None;
+    `replays_graphs` whether they should replay CUDA graphs.
     """
 
     graphs: tuple[ScheduledGraph, ...]

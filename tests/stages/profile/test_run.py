@@ -11,10 +11,12 @@ import pytest
 import torch
 from support import in_this_process, rings
 
+from mlpfusion import backend as registry
 from mlpfusion.device import detect
 from mlpfusion.errors import UnknownBackendError, UsageError
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import run as profile_run
+from mlpfusion.stages.profile import worker
 from mlpfusion.storage import results
 from mlpfusion.workers import supervise, tasks
 
@@ -62,6 +64,10 @@ class Widens(Good):
     def bind(self, mlp): return lambda x: mlp.forward(x).double()
 class NoTensor(Good):
     def bind(self, mlp): return lambda x: [1.0]
+class CompilesNothing(Good):
+    compiles = True
+class ReplaysNothing(Good):
+    replays_graphs = True
 class NoReason(Good):
     def unsupported(self, spec, device): return False
 """
@@ -119,6 +125,7 @@ def judged(tmp_path_factory):
     names = [f"{path}:{name}" for name in re.findall(r"^class (\w+)", JUDGED, re.MULTILINE) if name != "Good"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervise, "run", in_this_process.run)
+        patch.setattr(worker, "_graphs_compiled", lambda: 0)  # what other tests of this process compiled
         return (profile_run.profile(TINY, backends=names, device="cpu"),)
 
 
@@ -186,6 +193,7 @@ def test_every_backend_has_a_row_with_its_reason(result, name, status, reason):
         ("SpoilsTheWeights", "failed", "it changes the weights"),
         ("Widens", "failed", "it returns (2, 16, 64) torch.float64 on cpu where eager returns (2, 16, 64) torch.bf"),
         ("NoTensor", "failed", "it returns a list where a tensor is expected"),
+        ("CompilesNothing", "failed", "torch.compile compiled nothing: it fell back to eager"),
         ("NoReason", "failed", "its `unsupported` returned False"),
     ],
 )
@@ -220,11 +228,32 @@ def test_files_of_loose_backends_are_told_apart_and_hold_no_path():
     assert all("/" not in one and "home" not in one for one in made)
 
 
-def test_a_compile_that_compiled_nothing_fell_back():
-    nothing = tasks.Qualified(graphs_compiled=0)
-    assert "fell back to eager" in profile_run._fell_back("compile", nothing)
-    assert profile_run._fell_back("compile", tasks.Qualified(graphs_compiled=1)) is None
-    assert profile_run._fell_back("eager", nothing) is None
+def test_a_backend_that_should_replay_graphs_and_does_not_has_a_note(judged):
+    noted = [
+        found.backend.rpartition(":")[2] for found in judged[0].rows if any("no graph" in each for each in found.notes)
+    ]
+    assert noted == ["ReplaysNothing"]
+
+
+def test_what_compiled_something_did_not_fall_back(monkeypatch):
+    monkeypatch.setattr(worker, "_graphs_compiled", lambda: 1)
+    assert worker._fell_back(registry.load("compile")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "compiles", "replays"),
+    [
+        ("compile", True, False),
+        ("compile-max-autotune", True, False),
+        ("compile-cudagraphs", True, True),
+        ("fused-graph", False, True),
+        *[(name, False, False) for name in ("eager", "triton", "packed", "fused", "liger", "hub", "quack")],
+    ],
+)
+def test_what_a_fallback_looks_like_is_known_to_the_class(monkeypatch, name, compiles, replays):
+    monkeypatch.setattr(worker, "_graphs_compiled", lambda: 0)
+    made = registry.load(name)
+    assert (worker._fell_back(made) is not None, getattr(made, "replays_graphs", False)) == (compiles, replays)
 
 
 def test_a_row_that_failed_says_that_it_was_not_raced(judged):

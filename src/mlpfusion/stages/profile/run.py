@@ -222,7 +222,7 @@ class _Run(NamedTuple):
         name, tokens = row.backend, self.workload.tokens
         row = msgspec.structs.replace(row, tokens=tokens, setup=answer.setup, memory=answer.memory)
         trace = self.scratch / f"qualify-{_file_name(name)}.trace.json"
-        wrong = _wrong(answer) or _fell_back(name, answer)
+        wrong = _wrong(answer) or answer.fell_back
         try:
             analysis, work = analyse_work(kineto.read(trace), device=self.here.kind)
             file_name = None
@@ -248,7 +248,7 @@ class _Run(NamedTuple):
                 self.workload, answer.ledger, analysis.kernels, work, no_ledger=answer.no_ledger
             ),
             trace_file=file_name,
-            notes=(*row.notes, *analysis.notes, *_graph_notes(name, analysis.launches.runtime_launches)),
+            notes=(*row.notes, *analysis.notes, *_graph_notes(answer, analysis.launches.runtime_launches)),
         )
 
     # -- the race: one process for all
@@ -358,16 +358,10 @@ def _wrong(answer: tasks.Qualified) -> str | None:
     )
 
 
-def _fell_back(name: str, answer: tasks.Qualified) -> str | None:
-    if name.startswith("compile") and answer.graphs_compiled == 0:
-        return "torch.compile compiled nothing: it fell back to eager"
-    return None
-
-
-def _graph_notes(name: str, launches: dict[str, int]) -> tuple[str, ...]:
+def _graph_notes(answer: tasks.Qualified, launches: dict[str, int]) -> tuple[str, ...]:
     if any("GraphLaunch" in api for api in launches):
         return ("its peak memory leaves out the pool that the CUDA graph reserved when it was captured",)
-    if name == "compile-cudagraphs":
+    if answer.replays_graphs:
         return ("CUDA graphs were requested, but no graph launch was observed",)
     return ()
 

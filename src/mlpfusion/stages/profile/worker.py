@@ -130,7 +130,8 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
         memory=used,
         ledger=ledger,
         no_ledger=no_ledger,
-        graphs_compiled=_graphs_compiled(),
+        fell_back=_fell_back(made),
+        replays_graphs=getattr(made, "replays_graphs", False) is True,
         traced=True,
         notes=notes,
         distributions=behind,
@@ -307,6 +308,13 @@ def _synchronize(here: Device) -> None:
 
     if here.kind == "cuda":
         torch.cuda.synchronize()
+
+
+def _fell_back(made: registry.Backend) -> str | None:
+    """How a backend that torch.compile makes turned out to run eagerly in this process, or None."""
+    if getattr(made, "compiles", False) and not _graphs_compiled():
+        return "torch.compile compiled nothing: it fell back to eager"
+    return None
 
 
 def _graphs_compiled() -> int:
