@@ -1,154 +1,26 @@
-"""cli: what is refused, in which words and with which exit code, and what reaches stdout and stderr."""
+"""The command line as a whole: its help, its version, and what is answered to a word that is none of its own."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-import pytest
+import typer
+from support.command import refused, run
 
-from mlpfusion import backend
 from mlpfusion.cli import main
-from mlpfusion.device import Device
-from mlpfusion.records.profile import SCHEMA, Environment, Profile, Row
-from mlpfusion.spec import MLPSpec, Workload
-from mlpfusion.stages import profile as profile_stage
-from mlpfusion.stages.profile import plan
-from mlpfusion.storage import results
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-CPU = Device(kind="cpu", name="a CPU")
-SMALL = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16)
-OK = Row(backend="eager", status="ok")
-FAILED = Row(backend="triton", status="failed", reason="numerically wrong")
-UNAVAILABLE = Row(backend="liger", status="unavailable", reason="no GPU")
-EMULATED = Row(backend="triton", status="ok", emulated=True, reason="emulated: no times")
+    import pytest
 
 
-def result(workload: Workload, *rows: Row, complete: bool = True) -> Profile:
-    absent = dict.fromkeys(("triton", "liger_kernel", "kernels", "cuda", "driver", "sm_clock_mhz", "memory_clock_mhz"))
-    environment = Environment(
-        python="3.11", platform="Linux", torch="2.13.0", float32_matmul_precision="highest", **absent
-    )
-    return Profile(
-        schema=SCHEMA,
-        kind="profile",
-        mlpfusion="0.1.0",
-        created="2026-01-01T00:00:00+00:00",
-        workload=workload,
-        device=CPU,
-        environment=environment,
-        rows=rows,
-        complete=complete,
-    )
-
-
-@pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Stands in for `mlpfusion.stages.profile.run`: measures nothing and remembers what it was asked for."""
-    fake = SimpleNamespace(asked=None, rows=(OK,), raises=None)
-
-    def profile(workload: Workload, **asked: Any) -> Profile:
-        fake.asked = {"workload": workload, **asked}
-        asked["on_event"](SimpleNamespace(stage="qualify", backend="eager", text="ok\nin 0.1 s"))
-        for path in (asked["json"], asked["out"] and asked["out"] / results.RESULT_NAME):
-            if path is not None and fake.rows:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                results.save(result(workload, *fake.rows, complete=fake.raises is None), path)
-        if fake.raises is not None:
-            raise fake.raises
-        return result(workload, *fake.rows)
-
-    fake.profile, fake.default_workload = profile, lambda device: SMALL
-    monkeypatch.setitem(sys.modules, "mlpfusion.stages.profile.run", fake)
-    monkeypatch.setattr(profile_stage, "run", fake, raising=False)
-    monkeypatch.setattr("mlpfusion.device._cpu", lambda: CPU)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    return fake
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = main.main(args)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """The single line with which a command refuses."""
-    code, out, err = run(capsys, *args)
-    assert code == 2
-    assert out == ""
-    assert err.startswith("mlpfusion: ")
-    assert err.endswith("\n")
-    assert err.count("\n") == 1
-    return err
-
-
-SIZES = ("--batch", "--seq", "--hidden-size", "--intermediate-size")
-MOST = {"--rounds": 100_000} | dict.fromkeys(SIZES, 2**31 - 1)
-
-
-# ---- what is refused -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("option", ["--batch", "--seq", "--hidden-size", "--intermediate-size", "--rounds"])
-@pytest.mark.parametrize("value", ["0", "-3", "1.5", "many", "", "1e3", "0x10", "٣"])
-def test_a_size_that_is_no_positive_integer(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, option: str, value: str
-) -> None:
-    wanted = f"{option} must be an integer from 1 to {MOST[option]}, got {value!r}"
-    assert wanted in refused(capsys, "profile", option, value)
-    assert api.asked is None
-
-
-@pytest.mark.parametrize("option", ["--batch", "--seq", "--hidden-size", "--intermediate-size", "--rounds"])
-@pytest.mark.parametrize("value", [str(2**31), "9" * 20, "0" * 30 + "9" * 20, "9" * 5000])
-def test_a_size_that_is_too_large_names_the_limit(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, option: str, value: str
-) -> None:
-    wanted = f"{option} must be an integer from 1 to {MOST[option]}, got {value!r}"
-    assert wanted in refused(capsys, "profile", option, value)
-    assert api.asked is None
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--activation", "geglu"], "unknown activation 'geglu'; valid: gelu_tanh, gelu, silu, relu"),
-        (["--dtype", "int8"], "unknown dtype 'int8'; valid: bfloat16, float16, float32"),
-        (["--mode", "train"], "unknown mode 'train'; valid: inference, training"),
-        (["--device", "tpu"], "unknown device 'tpu'; valid: cuda, cpu"),
-        (["--format", "latex"], "unknown format 'latex'; valid: text, github, csv, json"),
-        (["--time-limit", "0"], "--time-limit must be a number of seconds from 0.001 to 604800, got '0'"),
-        (["--time-limit", "nan"], "--time-limit must be a number of seconds from 0.001 to 604800, got 'nan'"),
-        (["--time-limit", "soon"], "--time-limit must be a number of seconds from 0.001 to 604800, got 'soon'"),
-        (["--backends", "eager,fused9"], "unknown backend 'fused9'; known: eager, "),
-        (["--backends", "eager,eager"], "--backends names 'eager' twice"),
-        (["--backends", "eager,,compile"], "--backends 'eager,,compile' has an empty name"),
-        (["--backends", ""], "--backends '' has an empty name"),
-        (["--backends", "./nowhere.py:Mine"], "backend file 'nowhere.py' does not exist"),
-        (["--json", ""], "--json needs a path, got ''"),
-        (["--json", "no/such/folder/r.json"], "does not exist"),
-        (["--json", "."], "is a directory"),
-        (["--json", os.devnull], "is not a regular file"),
-        (["--out", __file__], "is a file, not a directory"),
-        (["--batch"], "--batch"),
-        (["--bathc", "3"], "--batch"),
-        (["stray"], "stray"),
-    ],
-)
-def test_profile_refuses_before_any_work(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, args: list[str], message: str
-) -> None:
-    assert message in refused(capsys, "profile", *args)
-    assert api.asked is None
+def test_help_stays_light() -> None:
+    code = "import sys; from mlpfusion.cli.main import main; main(['--help']); print([*sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    loaded = set(done.stderr.replace("'", "").strip("[]\n").split(", "))
+    assert done.returncode == 0
+    assert not loaded & {"torch", "msgspec", "rich", "triton", "numpy", "tabulate"}
 
 
 def test_unknown_options_and_commands_are_answered_with_the_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,196 +32,6 @@ def test_unknown_options_and_commands_are_answered_with_the_valid_ones(capsys: p
     assert "valid: profile, backends, table" in said
     assert "RESULT" in refused(capsys, "table")
     assert "valid: --version, --help" in refused(capsys, "--frobnicate")
-
-
-@pytest.mark.parametrize("args", [["--activation", "tanh"], ["--hidden-size", "0"], ["--device", "gpu"], ["eager"]])
-def test_backends_refuses_too(capsys: pytest.CaptureFixture[str], api: SimpleNamespace, args: list[str]) -> None:
-    refused(capsys, "backends", *args)
-    assert api.asked is None
-
-
-def test_a_gpu_that_is_not_there_is_named(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert "valid here: cpu" in refused(capsys, "profile", "--device", "cuda")
-
-
-@pytest.mark.parametrize("args", [["--format", "xml"], ["--columns", "speed"], ["--columns", "status,status"]])
-def test_table_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path, args: list[str]) -> None:
-    results.save(result(SMALL, OK), tmp_path / "r.json")
-    refused(capsys, "table", str(tmp_path / "r.json"), *args)
-
-
-@pytest.mark.parametrize("content", [None, "", "{", '{"schema": 9, "kind": "profile"}'])
-def test_a_bad_result_file_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "r.json"
-    if content is not None:
-        path.write_text(content)
-    assert "r.json" in refused(capsys, "table", str(path))
-
-
-# ---- what is done ----------------------------------------------------------------------------------------------------
-
-
-def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path) -> None:
-    args = [
-        "--batch",
-        "3",
-        "--seq",
-        "5",
-        "--hidden-size",
-        "32",
-        "--intermediate-size",
-        "96",
-        "--activation",
-        "swish",
-        "--dtype",
-        "fp32",
-    ]
-    more = [
-        "--bias",
-        "--mode",
-        "training",
-        "--backends",
-        "eager, compile",
-        "--device",
-        "cpu",
-        "--rounds",
-        "7",
-        "--time-limit",
-        "2.5",
-        "--counters",
-    ]
-    files = ["--json", str(tmp_path / "r.json"), "--out", str(tmp_path / "out")]
-    code, out, err = run(capsys, "profile", *args, *more, *files)
-    assert code == 0
-    spec = MLPSpec(hidden_size=32, intermediate_size=96, activation="silu", dtype="float32", bias=True)
-    asked = {name: value for name, value in api.asked.items() if name != "on_event"}
-    assert asked == {
-        "workload": Workload(spec=spec, batch=3, seq=5, mode="training"),
-        "backends": ["eager", "compile"],
-        "device": "cpu",
-        "out": tmp_path / "out",
-        "json": tmp_path / "r.json",
-        "overwrite": False,
-        "rounds": 7,
-        "time_limit_s": 2.5,
-        "counters": True,
-    }
-    assert "CPU run" in out
-    assert "qualify eager: ok in 0.1 s\n" in err
-
-
-def test_sizes_not_given_are_the_default_workloads(capsys: pytest.CaptureFixture[str], api: SimpleNamespace) -> None:
-    assert run(capsys, "profile")[0] == 0
-    assert api.asked["workload"] == SMALL
-    assert api.asked["backends"] is None
-    assert api.asked["rounds"] == 60
-    assert run(capsys, "profile", "--intermediate-size", "96")[0] == 0
-    spec = msgspec.structs.replace(SMALL.spec, intermediate_size=96)
-    assert api.asked["workload"] == msgspec.structs.replace(SMALL, spec=spec)
-
-
-def test_stdout_is_the_format_asked_for_and_nothing_else(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace
-) -> None:
-    _, out, _ = run(capsys, "profile", "--format", "json")
-    assert json.loads(out)["kind"] == "profile"
-    _, out, _ = run(capsys, "profile", "--format", "csv")
-    assert out.startswith("device,")
-
-
-@pytest.mark.parametrize(
-    ("rows", "code"),
-    [
-        ((OK,), 0),
-        ((OK, UNAVAILABLE), 0),
-        ((EMULATED, UNAVAILABLE), 0),
-        ((OK, FAILED), 1),
-        ((UNAVAILABLE,), 1),
-        ((), 1),
-    ],
-)
-def test_exit_codes(capsys: pytest.CaptureFixture[str], api: SimpleNamespace, rows: tuple[Row, ...], code: int) -> None:
-    api.rows = rows
-    assert run(capsys, "profile")[0] == code
-
-
-def test_an_interrupt_says_what_was_saved(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path
-) -> None:
-    api.raises = KeyboardInterrupt()
-    path = tmp_path / "r.json"
-    code, out, err = run(capsys, "profile", "--json", str(path))
-    assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == f"mlpfusion: interrupted; 1 finished row saved in {path}"
-    assert len(results.load(path).rows) == 1
-    code, _, err = run(capsys, "profile", "--out", str(tmp_path / "out"))
-    assert err.splitlines()[-1].endswith(f"saved in {tmp_path / 'out' / results.RESULT_NAME}")
-    _, _, err = run(capsys, "profile")
-    assert err.splitlines()[-1].endswith("nothing was saved: neither --json nor --out was given")
-    api.rows = ()  # an older run's file is still there
-    _, _, err = run(capsys, "profile", "--json", str(path))
-    assert err.splitlines()[-1].endswith("nothing was saved: no backend had finished")
-
-
-def test_an_interrupt_before_the_run_is_one_line_too(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(kind: str | None) -> Device:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mlpfusion.device.detect", interrupted)
-    code, out, err = run(capsys, "profile")
-    assert (code, out) == (130, "")
-    assert err.strip() == "mlpfusion: interrupted; nothing was saved"
-
-
-def test_an_error_of_the_run_is_one_line_and_no_usage_error(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace
-) -> None:
-    from mlpfusion.errors import MeasurementError
-
-    api.raises = MeasurementError("the clock\nran backwards")
-    code, out, err = run(capsys, "profile")
-    assert (code, out) == (1, "")
-    assert err.splitlines()[-1] == "mlpfusion: the clock ran backwards"
-
-
-def test_backends_says_what_a_profile_does_with_each(
-    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plans = {
-        "eager": plan.Planned("eager", "available", None),
-        "triton": plan.Planned("triton", "emulated", "few tokens"),
-        "compile-max-autotune": plan.Planned("compile-max-autotune", "unavailable", "no\ncompiler"),
-    }
-    asked: list[tuple[MLPSpec, Device]] = []
-    monkeypatch.setattr(backend, "names", lambda: list(plans))
-    monkeypatch.setattr(plan, "planned", lambda name, spec, here: asked.append((spec, here)) or plans[name])
-    code, out, err = run(capsys, "backends", "--activation", "gelu_new", "--bias", "--hidden-size", "8")
-    assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        "eager                 available",
-        "triton                emulated: few tokens",
-        "compile-max-autotune  unavailable: no compiler",
-        "`mlpfusion profile` races 1 of 3 in bfloat16 on a CPU, emulates 1 and leaves out 1",
-    ]
-    wanted = MLPSpec(hidden_size=8, intermediate_size=128, activation="gelu_tanh", bias=True)
-    assert asked == [(wanted, CPU)] * 3
-
-
-@pytest.mark.parametrize("fmt", ["text", "github", "csv", "json"])
-def test_table_prints_a_result_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, fmt: str) -> None:
-    results.save(result(SMALL, OK, UNAVAILABLE), tmp_path / "r.json")
-    code, out, err = run(capsys, "table", str(tmp_path / "r.json"), "--format", fmt)
-    assert (code, err) == (0, "")
-    assert "liger" in out
-    assert "no GPU" in out
-    code, out, _ = run(capsys, "table", str(tmp_path / "r.json"), "--format", fmt, "--columns", "status")
-    assert code == 0
-    assert "unavailable" in out
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -365,43 +47,19 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("mlpfusion 0.")
 
 
-# ---- in a process of its own -----------------------------------------------------------------------------------------
+COMMANDS: dict[str, Any] = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
 
 
-def spawn(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *args], capture_output=True, text=True, check=False, **options)
-
-
-def test_help_stays_light() -> None:
-    code = "import sys; from mlpfusion.cli.main import main; main(['--help']); print([*sys.modules], file=sys.stderr)"
-    done = spawn("-c", code)
-    loaded = set(done.stderr.replace("'", "").strip("[]\n").split(", "))
-    assert done.returncode == 0
-    assert not loaded & {"torch", "msgspec", "rich", "triton", "numpy", "tabulate"}
-
-
-def test_reading_a_table_needs_no_torch(tmp_path: Path) -> None:
-    results.save(result(SMALL, OK), tmp_path / "r.json")
-    code = "import sys; sys.modules['torch'] = None; from mlpfusion.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    done = spawn("-c", code, "table", str(tmp_path / "r.json"))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "CPU run" in done.stdout
-
-
-def test_the_module_runs_as_a_command_and_ends_with_its_exit_code() -> None:
-    done = spawn("-m", "mlpfusion", "table", "nowhere.json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "mlpfusion: result file 'nowhere.json' does not exist\n"
-
-
-def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
-    rows = [msgspec.structs.replace(UNAVAILABLE, reason="x" * 200_000)]
-    results.save(result(SMALL, OK, *rows), tmp_path / "r.json")
-    command = f"{sys.executable} -m mlpfusion table {tmp_path / 'r.json'} | head -c 10"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-
-
-def test_every_registered_backend_may_be_asked_for(capsys: pytest.CaptureFixture[str], api: SimpleNamespace) -> None:
-    assert run(capsys, "profile", "--backends", ",".join(backend.names()))[0] == 0
-    assert api.asked["backends"] == backend.names()
+def test_the_command_alone_says_what_to_try_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("Try first:\n")
+    assert "\nCommands:\n" in out
+    tried = [line.split() for line in out.split("\n\n")[0].splitlines()[1:]]
+    assert len(tried) >= 3
+    for name, verb, *rest in tried:
+        assert name == "mlpfusion"
+        options = {option for param in COMMANDS[verb].params for option in param.opts}
+        assert {word for word in rest if word.startswith("--")} <= options
+    assert max(len(line) for line in out.splitlines()) <= 80

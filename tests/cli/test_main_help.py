@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import typer
+from support.command import run
 
-from mlpfusion import device
 from mlpfusion.cli import main
 from mlpfusion.models import known
-from mlpfusion.stages.choose import predict
 
 COMMANDS: dict[str, Any] = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
 # Arguments with which a verb comes to look at its options.
@@ -38,11 +37,6 @@ CHOICES = [
 @pytest.fixture(autouse=True)
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = main.main(args)
-    return code, *capsys.readouterr()
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
@@ -75,15 +69,6 @@ def test_what_an_option_offers_is_what_it_takes(
     offered = [each for each in metavar.split("|") if each != "CARD"]
     assert valid[1].split(", ")[: len(offered)] == offered, err
     assert "CARD" in metavar or valid[1].split(", ") == offered, err
-
-
-def test_predict_offers_the_known_cards(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "predict", "--help")
-    listed = re.search(r"Known cards:\n((?:    .*\n)+)", out)
-    assert listed
-    cards = [line.split(" (")[0].strip() for line in listed[1].splitlines()]
-    assert cards == list(device.KNOWN_CARDS)
-    assert next(line for line in listed[1].splitlines() if "default" in line).strip().startswith(predict.REFERENCE_CARD)
 
 
 def test_choose_offers_the_known_models(capsys: pytest.CaptureFixture[str]) -> None:

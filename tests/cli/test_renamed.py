@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
+from support.command import run
 
 from mlpfusion import spec
 from mlpfusion.cli import main
@@ -32,11 +33,6 @@ def options() -> Iterator[tuple[str, Any]]:
 
 
 VISIBLE = [pytest.param(param, id=f"{name}{param.opts[0]}") for name, param in options() if not param.hidden]
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = main.main(args)
-    return code, *capsys.readouterr()
 
 
 @pytest.fixture

@@ -14,29 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import refused, run
 from support.paths import DATA
 
-from mlpfusion.cli import main
 from mlpfusion.workers import supervise, tasks
 
 EAGER, COMPILE = (str(DATA / f"h200_{name}.json.gz") for name in ("eager", "compile"))
 FUSED = "triton_poi_fused__unsafe_view_gelu_mul_0"
 NO_TORCH = "import sys; sys.modules['torch'] = None; from mlpfusion.cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = main.main(args)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """The single line with which a command refuses."""
-    code, out, err = run(capsys, *args)
-    assert (code, out) == (2, "")
-    assert err.startswith("mlpfusion: ")
-    assert err.count("\n") == 1
-    return err
 
 
 def spawn(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from mlpfusion_kernels.gate_up import tuned
-from support import tunings_made
+from support import command, tunings_made
 from support.tunings_made import FAST, GPU, SHIPPED, SLOW, Fake, forward
 
 from mlpfusion.cli import main
@@ -23,9 +23,7 @@ file = tunings_made.file  # a fixture
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = main.main(("tune", *args))
-    out, err = capsys.readouterr()
-    return code, out, err
+    return command.run(capsys, "tune", *args)
 
 
 @pytest.fixture

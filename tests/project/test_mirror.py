@@ -32,7 +32,6 @@ UNTESTED = [
     "src/mlpfusion/backends/eager.py",
     "src/mlpfusion/backends/liger_shared.py",
     "src/mlpfusion/cli/needs.py",
-    "src/mlpfusion/cli/profile.py",
     "src/mlpfusion/cli/text.py",
     "src/mlpfusion/environment/conditions.py",
     "src/mlpfusion/environment/machine.py",

@@ -1,4 +1,4 @@
-"""What a newcomer meets: the command alone, and a trace on a machine without a display."""
+"""A trace on a machine without a display: the tunnel through which it is opened."""
 
 from __future__ import annotations
 
@@ -7,28 +7,11 @@ import socket
 from typing import Any
 
 import pytest
-import typer
 
 from mlpfusion.cli import main
 from mlpfusion.trace import perfetto
 
-COMMANDS: dict[str, Any] = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
 NOWHERE: dict[str, str] = {}
-
-
-def test_the_command_alone_says_what_to_try_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main([]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert out.startswith("Try first:\n")
-    assert "\nCommands:\n" in out
-    tried = [line.split() for line in out.split("\n\n")[0].splitlines()[1:]]
-    assert len(tried) >= 3
-    for name, verb, *rest in tried:
-        assert name == "mlpfusion"
-        options = {option for param in COMMANDS[verb].params for option in param.opts}
-        assert {word for word in rest if word.startswith("--")} <= options
-    assert max(len(line) for line in out.splitlines()) <= 80
 
 
 @pytest.mark.parametrize(
