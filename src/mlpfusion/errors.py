@@ -63,5 +63,8 @@ def first_line(error: BaseException) -> str:
 
 
 def without_paths(text: str) -> str:
-    """The text with every absolute path cut to its last part: a reason is published, a home directory is not."""
-    return re.sub(r"(?<![\w.])(?:/[^\s/:'\",;()]+)+/([^\s/:'\",;()]+)", r"\1", text)
+    """The text with every absolute path cut to its last part: a reason is published, a home directory is not.
+
+    An address such as `https://…` stays whole.
+    """
+    return re.sub(r"(?<![\w.])(?<!:/)(?:/[^\s/:'\",;()]+)+/([^\s/:'\",;()]+)", r"\1", text)
