@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mlpfusion.cli import main
-from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError, UsageError
-from mlpfusion.models import load
+from mlpfusion.errors import BackendUnavailableError, MeasurementError, UsageError
 from mlpfusion.models.swap import swap
 from mlpfusion.records.proof import Proof
 from mlpfusion.report.proof import render
@@ -284,16 +283,3 @@ def test_what_is_wrong_is_one_line(arguments: list[str], said: str, code: int, s
     last = capsys.readouterr().err.splitlines()[-1]
     assert said in last
     assert last.startswith("mlpfusion: ")
-
-
-@pytest.mark.parametrize(
-    ("version", "said"), [("4.57.6", "transformers 4.57.6 is installed, need"), (None, "not installed")]
-)
-def test_other_versions_of_transformers_are_refused(
-    version: str | None, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(load.metadata, "version", lambda name: version)
-    if version is None:
-        monkeypatch.setattr(load.util, "find_spec", lambda name: None)
-    with pytest.raises(MlpfusionError, match=said):
-        load.check_transformers()
