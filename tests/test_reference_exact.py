@@ -58,6 +58,7 @@ EXACT: dict[Activation, Exact] = {
         lambda x: DIGITS.erfc(-x / DIGITS.sqrt(2)) / 2 + x * DIGITS.npdf(x),
     ),
     "silu": sigmoid(1),
+    "quick_gelu": sigmoid(DIGITS.mpf("1.702")),
     "relu": Exact(lambda x: max(x, 0), lambda x: x > 0),
 }
 

@@ -15,6 +15,7 @@ from support.paths import ROOT
 from mlpfusion import reference
 from mlpfusion.backends import eager, liger_shared, quack
 from mlpfusion.cli import text
+from mlpfusion.device import detect
 from mlpfusion.records.tuning import Question
 from mlpfusion.spec import ACTIVATION_ALIASES, ACTIVATIONS, TABLE, MLPSpec, parse_activation
 
@@ -104,3 +105,14 @@ def test_records_take_each_activation_and_no_other(row: ActivationRow) -> None:
     assert msgspec.convert(question, Question).activation == row.name
     with pytest.raises(msgspec.ValidationError, match="activation"):
         msgspec.convert(question | {"activation": "tanh"}, Question)
+
+
+@EACH
+def test_a_third_party_that_has_none_refuses_it_by_name(row: ActivationRow) -> None:
+    spec = MLPSpec(hidden_size=64, intermediate_size=64, activation=row.name)
+    for reason, known in (
+        (liger_shared.beyond_liger(spec, detect("cpu"), tiles_wide_rows=False), liger_shared.LAYERS),
+        (quack._beyond_quack(spec), quack.ACTIVATIONS),
+    ):
+        assert (reason is None) == (row.name in known)
+        assert reason is None or (f"{row.name}; valid: {', '.join(known)}" in reason)

@@ -179,6 +179,7 @@ FORMULAS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
     "gelu_tanh": Sigmoid(2 * ROOT, 2 * ROOT * CUBIC),
     "gelu": lambda g: 0.5 * g * torch.erfc(-g / math.sqrt(2)),
     "silu": Sigmoid(1.0),
+    "quick_gelu": Sigmoid(1.702),  # an older and cruder GELU (Hendrycks & Gimpel, arXiv 1606.08415)
     "relu": torch.relu,
 }
 

@@ -41,6 +41,7 @@ TABLE: Final = (
     ),
     ActivationRow(name="gelu", label="the exact (erf) GELU", hidden_act="gelu", aliases=("gelu_python",)),
     ActivationRow(name="silu", label="SiLU", hidden_act="silu", aliases=("swish",)),
+    ActivationRow(name="quick_gelu", label="the quick GELU, g·sigmoid(1.702·g)", hidden_act="quick_gelu"),
     ActivationRow(name="relu", label="ReLU", hidden_act="relu", smoothness=0),
 )
 

@@ -106,7 +106,7 @@ def test_a_size_that_is_too_large_names_the_limit(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--activation", "geglu"], "unknown activation 'geglu'; valid: gelu_tanh, gelu, silu, relu"),
+        (["--activation", "geglu"], "unknown activation 'geglu'; valid: gelu_tanh, gelu, silu, "),
         (["--dtype", "int8"], "unknown dtype 'int8'; valid: bfloat16, float16, float32"),
         (["--mode", "train"], "unknown mode 'train'; valid: inference, training"),
         (["--device", "tpu"], "unknown device 'tpu'; valid: cuda, cpu"),

@@ -32,6 +32,7 @@ TABLE: dict[str, Row] = {
     "gelu_tanh": Row("GegluTanh", 9, 18),
     "gelu": Row("Geglu", 21, 25),
     "silu": Row("Swiglu", 4, 11),
+    "quick_gelu": Row("QuickGeglu", 4, 12),
     "relu": Row("Reglu", 1, 2),
 }
 
@@ -118,8 +119,9 @@ def activate(g, ACTIVATION: tl.constexpr):
     """act(g) of an fp32 block.
 
     gelu_tanh is 0.5·g·(1 + tanh z) with z = √(2/π)·(g + 0.044715·g³) (Hendrycks & Gimpel, arXiv 1606.08415), written
-    as g·sigmoid(2z): equal, without the cancellation in the negative tail. gelu is g·Φ(g), silu g·sigmoid(g), where
-    sigmoid(x) is 1/(1 + 2^t) with t = -x·log2(e), whose factor the constants have taken in.
+    as g·sigmoid(2z): equal, without the cancellation in the negative tail. gelu is g·Φ(g), silu g·sigmoid(g) and
+    quick_gelu g·sigmoid(1.702·g), where sigmoid(x) is 1/(1 + 2^t) with t = -x·log2(e), whose factor the constants have
+    taken in.
     """
     if ACTIVATION == "gelu_tanh":
         t = g * (-2.302208198144325 - 0.1029432395800235 * g * g)
@@ -129,6 +131,8 @@ def activate(g, ACTIVATION: tl.constexpr):
         a = g * phi
     elif ACTIVATION == "silu":
         a = g * _sigmoid(-1.4426950408889634 * g)
+    elif ACTIVATION == "quick_gelu":
+        a = g * _sigmoid(-2.4554669595930156 * g)
     else:
         tl.static_assert(ACTIVATION == "relu", "unknown activation")
         a = tl.where(g <= 0, 0.0, g)  # keeps nan, which max() would drop
@@ -151,6 +155,10 @@ def activate_backward(g, v, ACTIVATION: tl.constexpr):
         s, slope = _sigmoid_pair(-1.4426950408889634 * g)
         a = g * s
         d = v * (s + g * slope)
+    elif ACTIVATION == "quick_gelu":
+        s, slope = _sigmoid_pair(-2.4554669595930156 * g)
+        a = g * s
+        d = v * (s + g * (1.702 * slope))  # 1.702·g overflows before g does
     else:
         tl.static_assert(ACTIVATION == "relu", "unknown activation")
         a = tl.where(g <= 0, 0.0, g)
@@ -181,6 +189,10 @@ def activate_and_slope(g, ACTIVATION: tl.constexpr):
         s = _sigmoid(-1.4426950408889634 * g)
         a = g * s
         d = s + g * (s - s * s)
+    elif ACTIVATION == "quick_gelu":
+        s = _sigmoid(-2.4554669595930156 * g)
+        a = g * s
+        d = s + g * (1.702 * (s - s * s))
     else:
         tl.static_assert(ACTIVATION == "relu", "unknown activation")
         a = tl.where(g <= 0, 0.0, g)
@@ -196,6 +208,8 @@ def activate_reference(g: torch.Tensor, activation: str) -> torch.Tensor:
         return F.gelu(g)
     if activation == "silu":
         return F.silu(g)
+    if activation == "quick_gelu":
+        return g * torch.sigmoid(1.702 * g)
     if activation == "relu":
         return F.relu(g)
     raise ValueError(unknown_activation(activation))
@@ -210,6 +224,9 @@ def activate_backward_reference(g: torch.Tensor, v: torch.Tensor, activation: st
     if activation == "silu":
         s = torch.sigmoid(g)  # aten.silu_backward has no derivative of its own
         return v * s * (1 + g * (1 - s))
+    if activation == "quick_gelu":
+        s = torch.sigmoid(1.702 * g)
+        return v * s * (1 + g * (1.702 * (1 - s)))
     if activation == "relu":
         return torch.ops.aten.threshold_backward(v, g, 0)  # type: ignore[no-any-return]
     raise ValueError(unknown_activation(activation))

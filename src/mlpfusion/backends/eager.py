@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+import torch
 from torch.nn import functional
 
 from mlpfusion.module import PackedGatedMLP
@@ -44,10 +45,15 @@ def _gelu_tanh(x: Tensor) -> Tensor:
     return functional.gelu(x, approximate="tanh")
 
 
+def _quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)  # as transformers has it: PyTorch has no operator for it
+
+
 FUNCTIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
     "gelu_tanh": _gelu_tanh,
     "gelu": functional.gelu,
     "silu": functional.silu,
+    "quick_gelu": _quick_gelu,
     "relu": functional.relu,
 }
 

@@ -50,7 +50,8 @@ if __name__ == "__main__":
     raise SystemExit
 
 
-from mlpfusion_kernels.elementwise.launch import COMPILED_TILE  # noqa: E402  # after the script above, which imports its own
+from mlpfusion_kernels.activations import ACTIVATIONS  # noqa: E402  # after the script above, which imports its own
+from mlpfusion_kernels.elementwise.launch import COMPILED_TILE  # noqa: E402
 
 
 def flat(dtype: str, activation: str, *, backward: bool) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def rows(unit: int, height: int, width: int, *, backward: bool) -> dict[str, Any
 
 
 CASES = [
-    *(flat("bfloat16", activation, backward=back) for activation in ("gelu_tanh", "gelu") for back in (False, True)),
+    *(flat("bfloat16", activation, backward=back) for activation in ACTIVATIONS for back in (False, True)),
     flat("float32", "silu", backward=False),
     # Row lengths and strides of 375 and 751 units of 8 elements: multiples of 8, none of 16.
     rows(8, 1, 1024, backward=False),

@@ -14,7 +14,7 @@ from mlpfusion import reference
 from mlpfusion.backends.eager import FUNCTIONS as EAGER
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.stages.validate.judge import bounds
-from mlpfusion.stages.validate.judge.diagnose import diagnose, rounding_place
+from mlpfusion.stages.validate.judge.diagnose import FAMILY, diagnose, rounding_place
 from mlpfusion.stages.validate.judge.sweeps import through_mlp
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ CASES = [
     (tanh_form(cubic=0.04), "constants", "the cubic coefficient is 0.04 where"),
     (tanh_form(cubic=0.054715), "constants", "the cubic coefficient is 0.0547"),
     (tanh_form(root=0.7978), "constants", "tanh's argument is 0.7978"),
+    (lambda g, u: g * torch.sigmoid(1.65 * g) * u, "function", "g·sigmoid(1.65·g), not the tanh form of GELU"),
+    (lambda g, u: g * torch.sigmoid(1.7018 * g) * u, "function", "g·sigmoid(1.702·g), which is the quick GELU"),
     (tanh_form(half=0.6, cubic=0.05), "constants", "were 0.6; the cubic coefficient is 0.05 where"),
     (lambda g, u: F.gelu(g) * u, "function", "another function: every value is the exact (erf) GELU"),
     (lambda g, u: F.silu(g) * u, "function", "another function: every value is SiLU"),
@@ -64,7 +66,7 @@ CASES = [
     (
         lambda g, u: g * torch.sigmoid(1.702 * g) * u,
         "function",
-        "this is g·sigmoid(1.702·g), not the tanh form of GELU",
+        "every value is the quick GELU",
     ),
     (lambda g, u: F.gelu(u, approximate="tanh") * g, "function", "gate and up are exchanged"),
     (lambda g, u: 0 * g * u, "function", "every result is 0"),
@@ -86,8 +88,31 @@ def test_a_wrong_function_is_named_in_float32(form: Form, where: str, words: str
     assert words in sentence
 
 
+@pytest.mark.parametrize("activation", [name for name, each in FAMILY.items() if not each.b])
+def test_a_wrong_factor_in_or_before_the_sigmoid_is_named(activation: Activation) -> None:
+    a = FAMILY[activation].a
+    found, sentence = named(lambda g, u: g * torch.sigmoid(1.01 * a * g) * u, activation=activation)
+    assert (found, f"argument is {1.01 * a:.5g}·g" in sentence) == ("constants", True)
+    assert sentence.endswith("where g belongs" if a == 1 else f"where {a}·g belongs")
+    found, sentence = named(lambda g, u: 1.1 * g * torch.sigmoid(a * g) * u, activation=activation)
+    assert (found, sentence) == ("constants", "every value is 1.1 times what it should be")
+
+
 @pytest.mark.usefixtures("library")
-def test_a_right_function_has_no_diagnosis() -> None:
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_right_function_has_no_diagnosis(dtype: Dtype, activation: Activation) -> None:
+    """In float32 inside; nor, where eager rounds in between, what computes just as eager does."""
+    assert named(lambda g, u: EAGER[activation](g) * u, dtype, activation)[0] == "right"
+    gate = bounds.every_value(dtype)
+    up = torch.full_like(gate, 1.0 + bounds.EPS[dtype])
+    y = EAGER[activation](gate) * up
+    assert diagnose(y, gate, up, activation, dtype) is None
+    assert diagnose(y * (1 + 8 * bounds.EPS[dtype]), gate, up, activation, dtype) is not None
+
+
+@pytest.mark.usefixtures("library")
+def test_a_right_form_of_gelu_has_no_diagnosis() -> None:
     for dtype in DTYPES:
         assert named(tanh_form(), dtype)[0] == "right"
         assert named(lambda g, u: g * torch.sigmoid(2 * C * (g + 0.044715 * g * g * g)) * u, dtype)[0] == "right"
