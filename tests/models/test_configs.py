@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import itertools
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.transformers_mlps import FEW, agrees_with_the_library, library, parsed
 
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.models import configs, known
+from mlpfusion.models import known
 from mlpfusion.models.families import FAMILIES, REFUSED, TEXT_OF
-from mlpfusion.spec import TABLE, MLPSpec, parse_activation
+from mlpfusion.spec import MLPSpec, parse_activation
 
 GEMMA = {
     "model_type": "gemma",
@@ -27,102 +25,7 @@ GEMMA = {
 }
 
 
-def parsed(config, **options):
-    return configs.parse(config, name="model", source="config.json", **options)
-
-
 # ---- the library's own behaviour -------------------------------------------------------------------------------------
-
-
-def library():
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    pytest.importorskip("transformers", reason="compares with transformers where it is installed")
-    from transformers import CONFIG_MAPPING, AutoModel
-
-    return CONFIG_MAPPING, AutoModel
-
-
-# Where the whole model is not needed, or cannot be built from a configuration of defaults.
-ALONE = {
-    "gemma3n_text": ("gemma3n", "Gemma3nTextMLP"),
-    "hunyuan_v1_dense": ("hunyuan_v1_dense", "HunYuanDenseV1MLP"),
-    "ministral": ("ministral", "MinistralMLP"),
-    "mllama_text_model": ("mllama", "MllamaTextMLP"),
-}
-
-
-def built_mlp(auto_model, kind, config):
-    """The first gated MLP that the library builds: the module, hidden and inner size, whether it has biases."""
-    import torch
-    from torch import nn
-
-    with torch.device("meta"):
-        if kind in ALONE:
-            folder, name = ALONE[kind]
-            model = getattr(importlib.import_module(f"transformers.models.{folder}.modeling_{folder}"), name)(config)
-        else:
-            model = auto_model.from_config(config)
-    for module in model.modules():
-        linears = [child for child in module.children() if type(child) is nn.Linear]
-        shapes = [tuple(one.weight.shape) for one in linears]
-        if len(linears) == 3 and len({tuple(sorted(shape)) for shape in shapes}) == 1 and len(set(shapes)) == 2:
-            up = next(one for one, shape in zip(linears, shapes, strict=True) if shapes.count(shape) == 2)
-            return module, up.in_features, up.out_features, up.bias is not None
-        if len(linears) == 2 and linears[0].out_features == 2 * linears[1].in_features:
-            return module, linears[0].in_features, linears[1].in_features, linears[0].bias is not None
-    raise AssertionError("the library built no gated MLP")
-
-
-def activation_of(module):
-    for name in ("act_fn", "activation_fn", "act"):
-        if hasattr(module, name):
-            return getattr(module, name)
-    return None
-
-
-def agrees_with_the_library(kind, changes):
-    import torch
-
-    from mlpfusion.backends.eager import activation_function
-
-    mapping, auto_model = library()
-    config = mapping[kind](**changes)
-    if kind == "gemma" and config.hidden_act == "gelu":
-        pytest.skip("this transformers takes Gemma's legacy gelu by its word; later ones run gelu_tanh")
-    module, hidden, inner, bias = built_mlp(auto_model, kind, config)
-    mine = parsed({"model_type": kind, **changes}, dtype="float32").spec
-    assert (mine.hidden_size, mine.intermediate_size, mine.bias) == (hidden, inner, bias)
-    theirs = activation_of(module)
-    if theirs is not None:
-        x = torch.linspace(-4, 4, 33, dtype=torch.float64)
-        torch.testing.assert_close(activation_function(mine.activation)(x), theirs(x), rtol=1e-9, atol=1e-12)
-
-
-GATED = {"feed_forward_proj": "gated-gelu"}
-FEW = {"num_hidden_layers": 2}
-
-
-@pytest.mark.parametrize("kind", sorted(FAMILIES))
-def test_every_default_is_the_librarys(kind):
-    t5 = FAMILIES[kind].activation_key == "feed_forward_proj"
-    agrees_with_the_library(kind, {**GATED, "num_layers": 1} if t5 else FEW)
-
-
-ACTS = itertools.cycle(row.hidden_act for row in TABLE)
-
-
-@pytest.mark.parametrize(("kind", "act"), [(kind, next(ACTS)) for kind in sorted(FAMILIES)])
-def test_what_a_file_says_counts(kind, act):
-    family = FAMILIES[kind]
-    sizes = {family.hidden_key: 256, family.intermediate_key: 640}
-    more = {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 64, **FEW}
-    if family.activation_key == "feed_forward_proj":
-        more = {"num_layers": 1, "num_heads": 4, "feed_forward_proj": "gated-silu"}
-    elif family.activation_key:
-        more[family.activation_key] = act
-    if family.bias_key:
-        more[family.bias_key] = True
-    agrees_with_the_library(kind, {**sizes, **more})
 
 
 @pytest.mark.parametrize("act", ["gelu", "gelu_pytorch_tanh"])
@@ -278,15 +181,6 @@ def test_a_file_that_is_none(tmp_path, text, said):
     (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError, match=said):
         known.find(tmp_path)
-
-
-# The library's conversion script takes its defaults for Gemma 7B; its documentation names Mistral 7B for Mistral's.
-@pytest.mark.parametrize(("name", "kind"), [("gemma-7b", "gemma"), ("mistral-7b", "mistral")])
-def test_a_known_model_that_is_the_librarys_default(name, kind):
-    mapping, _ = library()
-    model, default = known.find(name).spec, mapping[kind]()
-    assert (model.hidden_size, model.intermediate_size) == (default.hidden_size, default.intermediate_size)
-    assert model.activation == parse_activation(getattr(default, FAMILIES[kind].activation_key))
 
 
 def test_it_needs_neither_torch_nor_transformers(tmp_path):

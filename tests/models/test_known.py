@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.transformers_mlps import library
 
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
+from mlpfusion.models.families import FAMILIES
+from mlpfusion.spec import parse_activation
 
 
 def test_a_known_name_is_not_a_path(tmp_path, monkeypatch):
@@ -35,3 +38,12 @@ def test_another_dtype_is_noted():
     assert model.spec.dtype == "float16"
     assert model.notes == ("float16 as requested instead of bfloat16",)
     assert known.find("gemma-2b", dtype="bfloat16") == known.find("gemma-2b")
+
+
+# The library's conversion script takes its defaults for Gemma 7B; its documentation names Mistral 7B for Mistral's.
+@pytest.mark.parametrize(("name", "kind"), [("gemma-7b", "gemma"), ("mistral-7b", "mistral")])
+def test_a_known_model_that_is_the_librarys_default(name, kind):
+    mapping, _ = library()
+    model, default = known.find(name).spec, mapping[kind]()
+    assert (model.hidden_size, model.intermediate_size) == (default.hidden_size, default.intermediate_size)
+    assert model.activation == parse_activation(getattr(default, FAMILIES[kind].activation_key))
