@@ -115,8 +115,7 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
 class Scheduled(Record, frozen=True, kw_only=True, tag="scheduled"):
     """What the scheduler reports of every compiled graph, and the ledger of a call of the same code.
 
-    `no_ledger` says why there is no ledger. `fell_back` is how its calls turned out to be eager's, or None;
-    `replays_graphs` whether they should replay CUDA graphs.
+    `no_ledger` says why there is no ledger.
     """
 
     graphs: tuple[ScheduledGraph, ...]
