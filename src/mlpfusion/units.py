@@ -39,6 +39,11 @@ def times(value: float) -> str:
     return f"{plain(value)}x"
 
 
+def percent(share: float | None) -> str:
+    """`12%`: a share."""
+    return ABSENT if share is None else f"{share:.0%}"
+
+
 def error_ratio(error: float | None, baseline: float) -> str:
     """`1.02`: an error over that of the baseline; where that is no number, the two errors; None is nan or inf."""
     if error is None:

@@ -76,7 +76,8 @@ def _validate(
         others = (activation, dtype, shapes, against, only, rounds, time_limit, strict or None)
         _asks_nothing_else(targets or [], others)
         return _self_test(device, json_file, size("--seed", seed, limits.SEED), fmt)
-    from mlpfusion.stages.validate.run import AGAINST, validate
+    from mlpfusion.stages.validate.channel import BASELINES
+    from mlpfusion.stages.validate.run import validate
 
     try:
         found = validate(
@@ -85,7 +86,7 @@ def _validate(
             dtypes=None if dtype is None else names_in("--dtype", dtype),
             shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
             device=device,
-            against=AGAINST if against is None else () if against == "none" else names_in("--against", against),
+            against=BASELINES if against is None else () if against == "none" else names_in("--against", against),
             only=None if only is None else names_in("--only", only),
             seed=size("--seed", seed, limits.SEED),
             time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),

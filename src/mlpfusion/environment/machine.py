@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import subprocess
@@ -48,6 +49,11 @@ def collect(device: Device, distributions: Mapping[str, str | None]) -> Environm
         flags={name: os.environ[name] for name in FLAGS if name in os.environ},
         distributions=dict(sorted(distributions.items())),
     )
+
+
+def now() -> str:
+    """The time in UTC, to the second, as a result file stores it."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def _version(distribution: str) -> str | None:

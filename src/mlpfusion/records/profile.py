@@ -17,6 +17,7 @@ from mlpfusion.spec import Workload
 from mlpfusion.units import Count, Error, Factor, PositiveTime, Share, Some, Time
 
 SCHEMA: Final = 1
+BASELINE: Final = "eager"  # the backend to whose times all ratios of a profile are
 
 L2 = Literal["cold", "warm", "unknown"]
 Status = Literal["ok", "unavailable", "failed"]

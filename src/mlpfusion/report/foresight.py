@@ -77,8 +77,8 @@ def _least(found: Foresight, *, github: bool) -> str:
                 point.least or ABSENT,
                 _time(least),
                 ", ".join(ties) or ABSENT,
-                _percent(assumed.compute if assumed else None),
-                _percent(assumed.memory if assumed else None),
+                units.percent(assumed.compute if assumed else None),
+                units.percent(assumed.memory if assumed else None),
                 assumed.source if assumed else ABSENT,
             ]
         )
@@ -105,8 +105,8 @@ def _backends(found: Foresight, *, github: bool) -> str:
             each.verdict,
             _time(each),
             ABSENT if each.ratio is None else units.times(speedup.inverse(each.ratio)),
-            _percent(each.error),
-            _percent(each.worst_error),
+            units.percent(each.error),
+            units.percent(each.worst_error),
             " ".join((each.reason or ABSENT).split()),
         ]
         for point in found.points
@@ -117,10 +117,6 @@ def _backends(found: Foresight, *, github: bool) -> str:
 
 def _time(each: Foreseen | None) -> str:
     return ABSENT if each is None or each.predicted_us is None else units.plain(each.predicted_us)
-
-
-def _percent(share: float | None) -> str:
-    return ABSENT if share is None else f"{share:.0%}"
 
 
 def _flat(found: Foresight, point: ForeseenPoint, each: Foreseen) -> dict[str, object]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from mlpfusion import units
 from mlpfusion.report.grid import printable, shorten, tabulated, titled
-from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,7 @@ def render(predicted: Sequence[Predicted], fmt: str) -> str:
         f"kernels reach on {assumed.source}"
     )
     calls = [
-        [one.backend, units.plain(one.predicted_us), _percent(one.error), _percent(one.worst_error)]
+        [one.backend, units.plain(one.predicted_us), units.percent(one.error), units.percent(one.worst_error)]
         for one in predicted
     ]
     heads = ["backend", "predicted µs", "error here, median", "error here, worst"]
@@ -56,7 +55,3 @@ def render(predicted: Sequence[Predicted], fmt: str) -> str:
         ),
     ]
     return printable("\n\n".join(blocks) + "\n")
-
-
-def _percent(share: float | None) -> str:
-    return ABSENT if share is None else f"{share:.0%}"

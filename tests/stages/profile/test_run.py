@@ -18,6 +18,7 @@ from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import run as profile_run
 from mlpfusion.stages.profile import worker
 from mlpfusion.storage import results
+from mlpfusion.traffic.recording import generated_code
 from mlpfusion.workers import supervise, tasks
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the run without a GPU")
@@ -125,7 +126,7 @@ def judged(tmp_path_factory):
     names = [f"{path}:{name}" for name in re.findall(r"^class (\w+)", JUDGED, re.MULTILINE) if name != "Good"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervise, "run", in_this_process.run)
-        patch.setattr(worker, "_graphs_compiled", lambda: 0)  # what other tests of this process compiled
+        patch.setattr(generated_code, "graphs_compiled", lambda: 0)  # what other tests of this process compiled
         return (profile_run.profile(TINY, backends=names, device="cpu"),)
 
 
@@ -236,7 +237,7 @@ def test_a_backend_that_should_replay_graphs_and_does_not_has_a_note(judged):
 
 
 def test_what_compiled_something_did_not_fall_back(monkeypatch):
-    monkeypatch.setattr(worker, "_graphs_compiled", lambda: 1)
+    monkeypatch.setattr(generated_code, "graphs_compiled", lambda: 1)
     assert worker._fell_back(registry.load("compile")) is None
 
 
@@ -251,7 +252,7 @@ def test_what_compiled_something_did_not_fall_back(monkeypatch):
     ],
 )
 def test_what_a_fallback_looks_like_is_known_to_the_class(monkeypatch, name, compiles, replays):
-    monkeypatch.setattr(worker, "_graphs_compiled", lambda: 0)
+    monkeypatch.setattr(generated_code, "graphs_compiled", lambda: 0)
     made = registry.load(name)
     assert (worker._fell_back(made) is not None, getattr(made, "replays_graphs", False)) == (compiles, replays)
 

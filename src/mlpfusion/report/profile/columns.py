@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.records.profile import Bound
+from mlpfusion.records.profile import BASELINE, Bound
 from mlpfusion.report import speedup
 from mlpfusion.report.profile import rates
 from mlpfusion.units import ABSENT
@@ -144,7 +144,7 @@ def speedup_vs_eager(clock: ClockName) -> Column:
 
     def text(row: Row) -> str:
         read = clock_of(row, clock)
-        if row.backend == "eager" and read is not None:
+        if row.backend == BASELINE and read is not None:
             return "baseline"
         return speedup.cell(read.ratio_to_eager if read else None)
 

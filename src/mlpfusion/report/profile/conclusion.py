@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.records.profile import Samples
+from mlpfusion.records.profile import BASELINE, Samples
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import clipped, markdown
 from mlpfusion.report.host_load import is_disturbing
@@ -79,7 +79,7 @@ def _named(best: _Timed, clock: ClockName) -> str:
     time = units.with_spread(best.clock.median, best.clock.p20 or 0, best.clock.p80 or 0)
     ratio = best.clock.ratio_to_eager
     name = clipped(best.row.backend, _NAME_WIDTH)
-    if name == "eager":
+    if name == BASELINE:
         return f"{name}, the baseline, by {clock}: {time} µs"
     against = "no ratio to eager" if ratio is None else f"{speedup.cell(ratio)} vs eager"
     return f"{name} by {clock}: {against}, {time} µs"
@@ -168,11 +168,11 @@ def _commands(profile: Profile, ranked: Sequence[_Timed], source: str | None) ->
     if source is None:
         commands.insert(0, f"mlpfusion profile --json {_UNSAVED}  # with the options of this run")
     names = [each.row.backend for each in ranked]
-    best = next((name for name in names if name != "eager"), None)
+    best = next((name for name in names if name != BASELINE), None)
     if best is None:
         best = next((row.backend for row in profile.rows if verdict(row)[0] == "emulated"), None)
-    elif "eager" in names and file != "-":  # stdin can be read once
-        commands.append(f"mlpfusion diff {file}:eager {file}:{shlex.quote(best)}")
+    elif BASELINE in names and file != "-":  # stdin can be read once
+        commands.append(f"mlpfusion diff {file}:{BASELINE} {file}:{shlex.quote(best)}")
     if best is not None:
         activation = profile.workload.spec.activation
         other = "" if activation == "gelu_tanh" else f" --activation {activation}"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mlpfusion import units
 from mlpfusion.records.choice import Contender, Phase, Point, Range
-from mlpfusion.records.profile import Samples
+from mlpfusion.records.profile import BASELINE, Samples
 from mlpfusion.stats import summarise
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Mode
 
 # What wins a tie that it is in: nothing is gained by another, and it takes every module.
-BASELINE: Final = "eager"
 # A decoding step has one token for each sequence of the batch, a prompt rarely as few as this.
 DECODE_TOKENS: Final = 64
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import limits, spec
-from mlpfusion.environment import conditions, provenance
+from mlpfusion.environment import conditions, machine, provenance
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.records.choice import SCHEMA, Choice, ClockName, Model, Plan
@@ -142,7 +141,7 @@ def _choice(
         schema=SCHEMA,
         kind="choice",
         mlpfusion=profiles[-1].mlpfusion,
-        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        created=machine.now(),
         model=model,
         tp=tp,
         spec=profiles[-1].workload.spec,

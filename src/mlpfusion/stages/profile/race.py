@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.records.profile import L2, Bound, Clocks, Samples
+from mlpfusion.records.profile import BASELINE, L2, Bound, Clocks, Samples
 from mlpfusion.stats import summarise
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mlpfusion.records.profile import Analysis, Clock, PreOps, Row
     from mlpfusion.workers.tasks import Raced
 
-BASELINE: Final = "eager"
 RACED: Final = ("wall_us", "event_us", "graph_us")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 from importlib import metadata
 from pathlib import Path
@@ -117,7 +116,7 @@ def profile(
             counters=counters,
             tell=on_event or (lambda event: None),
             environment=machine.collect(here, {}),
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            created=machine.now(),
             rows={},
         )
         return run.profile(names, {row.backend: row for row in finished})

@@ -156,6 +156,7 @@ def race(task: tasks.Race) -> tasks.Raced:
     from mlpfusion import reference
     from mlpfusion.device import detect
     from mlpfusion.measure import clocks, host_load
+    from mlpfusion.traffic.recording.generated_code import graphs_compiled
 
     here = detect(task.device)
     progress = os.open(task.progress, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -175,11 +176,11 @@ def race(task: tasks.Race) -> tasks.Raced:
         _synchronize(here)
         contenders.append(_contender(name, step, here))
     invalid: dict[str, str] = {}
-    compiled = _graphs_compiled()
+    compiled = graphs_compiled()
 
     def after(name: str) -> None:
         nonlocal compiled
-        now = _graphs_compiled()
+        now = graphs_compiled()
         if now != compiled:
             invalid[name] = f"recompiled inside the measured window ({now - compiled} graphs)"
             compiled = now
@@ -312,18 +313,11 @@ def _synchronize(here: Device) -> None:
 
 def _fell_back(made: registry.Backend) -> str | None:
     """How a backend that torch.compile makes turned out to run eagerly in this process, or None."""
-    if getattr(made, "compiles", False) and not _graphs_compiled():
+    from mlpfusion.traffic.recording.generated_code import graphs_compiled
+
+    if getattr(made, "compiles", False) and not graphs_compiled():
         return "torch.compile compiled nothing: it fell back to eager"
     return None
-
-
-def _graphs_compiled() -> int:
-    """How many graphs torch.compile has made in this process."""
-    if "torch._dynamo.utils" not in sys.modules:
-        return 0
-    from torch._dynamo.utils import counters
-
-    return int(counters["stats"]["unique_graphs"])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -18,6 +17,7 @@ from mlpfusion import limits
 from mlpfusion.device import describe
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError, first_line
+from mlpfusion.records.profile import BASELINE
 from mlpfusion.records.proof import (
     SCHEMA,
     Gradients,
@@ -134,7 +134,7 @@ class _Proof(NamedTuple):
             schema=SCHEMA,
             kind="proof",
             mlpfusion=metadata.version("mlpfusion"),
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            created=machine.now(),
             device=self.device,
             environment=machine.collect(self.device, provenance.of_backend(handle.backend)),
             transformers=version or None,
@@ -349,7 +349,7 @@ class _Proof(NamedTuple):
             return ()
         found = self._part("kernels", lambda: cost.kernels(self.handle, call, emulated)) or ()
         backend = self.handle.swapped[0].backend
-        if found and "eager" not in self._runs() and all(each.original == each.swapped for each in found):
+        if found and BASELINE not in self._runs() and all(each.original == each.swapped for each in found):
             self.failures.append(f"kernels: the trace shows the same ones with {backend!r} as before")
         return found
 

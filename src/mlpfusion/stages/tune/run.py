@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import statistics
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -365,7 +364,7 @@ def _provenance(told: Answer) -> dict[str, Any]:
     """For a reader of the file: how the configuration came there. No call looks at it."""
     ratio = told.ratio
     return {
-        "at": _now(),
+        "at": machine.now(),
         "tokens": told.question.tokens,
         "activation": told.question.activation,
         "instead_of": told.shipped,
@@ -379,13 +378,9 @@ def record(answers: Iterable[Answer], device: Device, path: Path) -> Tuning:
     return Tuning(
         schema=SCHEMA,
         kind="tuning",
-        created=_now(),
+        created=machine.now(),
         device=device,
         environment=machine.collect(device, provenance.behind(["fused"])),
         file=str(path),
         answers=tuple(answers),
     )
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

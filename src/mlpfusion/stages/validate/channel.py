@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, Tensor]
 Facts = dict[str, Any]
+# Baselines that a worker makes itself: a target is compared with these, unless others are named.
+BASELINES: Final = ("eager", "inductor")
 # What the memory of a target's allocations is filled with, by the pattern's name.
 PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5}
 Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong"]

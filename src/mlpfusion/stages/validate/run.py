@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import math
 import re
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +18,7 @@ from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UnsavedError, UsageError
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
+from mlpfusion.stages.validate.channel import BASELINES
 from mlpfusion.stages.validate.judge import examine
 from mlpfusion.stages.validate.judge import self_test as self_test_judge
 from mlpfusion.stages.validate.judge.checks import registry
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from mlpfusion.records.validation import Verdict
     from mlpfusion.spec import Activation, Dtype
 
-AGAINST: Final = ("eager", "inductor")
-
 
 def validate(
     targets: Sequence[str],
@@ -45,7 +43,7 @@ def validate(
     dtypes: Sequence[str] | None = None,
     shapes: Sequence[tuple[int, ...]] | None = None,
     device: str | None = None,
-    against: Sequence[str] = AGAINST,
+    against: Sequence[str] = BASELINES,
     only: Sequence[str] | None = None,
     seed: int | None = None,
     time_limit_s: float = 600.0,
@@ -106,7 +104,7 @@ def assembled(verdicts: Sequence[Verdict], here: Device, seed: int) -> Validatio
         schema=SCHEMA,
         kind="validation",
         mlpfusion=metadata.version("mlpfusion"),
-        created=_now(),
+        created=machine.now(),
         seed=seed,
         device=here,
         environment=machine.collect(here, provenance.of_targets(behind)),
@@ -137,7 +135,7 @@ def _public(what: str, names: Sequence[str]) -> tuple[str, ...]:
 def _check_peers(bench: examine.Bench, asked: Asked, activation: Activation) -> None:
     """Refuse a baseline that is no target; its other failures are reported beside the verdict."""
     for peer in asked.against:
-        if peer in AGAINST:
+        if peer in BASELINES:
             continue
         try:
             bench.peers.load(peer, activation, time_limit_s=asked.time_limit_s)
@@ -147,7 +145,8 @@ def _check_peers(bench: examine.Bench, asked: Asked, activation: Activation) -> 
                     f"baseline {peer!r} is a directory with several targets: {error.text.replace(chr(10), ', ')}"
                 ) from None
             if error.why == "misused":
-                raise UsageError(f"unknown baseline {peer!r}; valid: eager, inductor, a target. {error.text}") from None
+                valid = ", ".join((*BASELINES, "a target"))
+                raise UsageError(f"unknown baseline {peer!r}; valid: {valid}. {error.text}") from None
         except DiedError:
             continue
 
@@ -253,16 +252,12 @@ def self_test(
         schema=SCHEMA,
         kind="self-test",
         mlpfusion=metadata.version("mlpfusion"),
-        created=_now(),
+        created=machine.now(),
         seed=used,
         seconds=round(time.monotonic() - started, 1),
         device=here,
-        environment=machine.collect(here, provenance.of_targets(AGAINST)),
+        environment=machine.collect(here, provenance.of_targets(BASELINES)),
         judged=tuple(judged),
     )
     _save(found, path, {})
     return found
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

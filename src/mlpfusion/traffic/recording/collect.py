@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from mlpfusion.traffic.recording import inductor_kernels, interpreter_launches, triton_launches
+from mlpfusion.traffic.recording.generated_code import graphs_compiled
 from mlpfusion.traffic.recording.ledger import Ledgers
 from mlpfusion.traffic.recording.operators import Operators
 
@@ -56,7 +56,7 @@ def _outline(ledger: Ledger) -> list[tuple[str, int, int]]:
 
 
 def _watch(call: Callable[[], object], ledgers: Ledgers) -> Ledger:
-    compiled_before = _graphs_compiled()
+    compiled_before = graphs_compiled()
     with ExitStack() as watchers:
         for watched in (interpreter_launches.watched, inductor_kernels.watched, triton_launches.watched):
             watchers.enter_context(watched(ledgers))
@@ -69,7 +69,7 @@ def _watch(call: Callable[[], object], ledgers: Ledgers) -> Ledger:
     ledgers.faults += _unwritten(ledgers, results)
     for index, result in enumerate(results):
         ledgers.name("result" if len(results) == 1 else f"result {index + 1}", result)
-    if _graphs_compiled() != compiled_before:
+    if graphs_compiled() != compiled_before:
         ledgers.faults.append("torch.compile recompiled while the ledger was recorded")
     return ledgers.finished()
 
@@ -85,12 +85,3 @@ def _unwritten(ledgers: Ledgers, results: Sequence[Tensor]) -> list[str]:
         if found is not None and found.buffer not in written and not ledgers.is_named(found.buffer):
             return ["no observed launch wrote the result"]
     return []
-
-
-def _graphs_compiled() -> int:
-    """How many graphs torch.compile has made in this process."""
-    if "torch._dynamo.utils" not in sys.modules:
-        return 0
-    from torch._dynamo.utils import counters
-
-    return int(counters["stats"]["unique_graphs"])

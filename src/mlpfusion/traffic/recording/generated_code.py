@@ -1,4 +1,4 @@
-"""Finds which of Inductor's generated modules is running."""
+"""Observes what torch.compile made in this process: how many graphs, and which generated module is running."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def running() -> str | None:
             return name.removeprefix(PREFIX)
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def graphs_compiled() -> int:
+    """How many graphs torch.compile has made in this process."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return 0
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])

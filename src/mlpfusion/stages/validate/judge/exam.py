@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.reference import activate
-from mlpfusion.stages.validate.channel import Raised
+from mlpfusion.stages.validate.channel import BASELINES, Raised
 from mlpfusion.stages.validate.judge import bounds
 from mlpfusion.stages.validate.judge.sweeps import Sweeps, rows_of
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError, UndecidableError
@@ -358,7 +358,7 @@ class Exam:
 
 def peer_target(peer: str, kind: Kind) -> str:
     """The text by which a worker loads a peer."""
-    return f"@{peer}:{kind}" if peer in {"eager", "inductor"} else peer
+    return f"@{peer}:{kind}" if peer in BASELINES else peer
 
 
 def grad_name(name: str) -> str:
