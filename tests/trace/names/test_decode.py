@@ -14,8 +14,6 @@ from support.paths import DATA
 
 from mlpfusion.records.profile import Decoded
 from mlpfusion.trace.names.decode import decode, parse
-from mlpfusion.trace.names.demangle import demangle
-from mlpfusion.trace.names.ops import read_fused, split_fused
 from mlpfusion.trace.names.parsed import LAYOUTS
 
 NAMES = [line.split("\t") for line in (DATA / "kernel_names.tsv").read_text().splitlines()]
@@ -102,11 +100,6 @@ def test_a_product_of_a_library_tells_its_shape(name: str, family: str) -> None:
 @pytest.mark.parametrize("name", DECODED, ids=lambda name: name[:60])
 def test_decodes(name: str) -> None:
     assert decode(name) == DECODED[name]
-
-
-@pytest.mark.parametrize("name", MANGLED)
-def test_demangles(name: str) -> None:
-    assert demangle(name) == MANGLED[name]
 
 
 def test_a_mangled_name_is_decoded_like_its_spelling() -> None:
@@ -200,26 +193,3 @@ def test_a_long_name_takes_bounded_time(name: str, times: int, data: st.DataObje
     begin = time.process_time()  # whatever else the machine does
     parse(long)
     assert time.process_time() - begin < 10  # single names take well below a millisecond; without a bound, minutes
-
-
-@pytest.mark.parametrize(
-    "name", ["_ZN" + "1aI" * 3000, "_ZN1aIFS_S_" + "FS0_S0_" * 3000, "_Z1aI" + "J" * 3000, "_ZN" + "T_" * 9000]
-)
-def test_a_hostile_mangled_name_is_given_up(name: str) -> None:
-    begin = time.process_time()
-    demangle(name)
-    assert time.process_time() - begin < 10
-
-
-@given(st.lists(st.sampled_from(["_unsafe_view", "gelu", "mul", "gelu_backward", "native_layer_norm"]), max_size=6))
-def test_operators_with_underscores_are_told_apart(parts: list[str]) -> None:
-    assert list(split_fused("_".join(parts))) == parts
-
-
-def test_words_that_are_no_operators_are_kept_apart() -> None:
-    assert read_fused("constant_pad_nd_moe_forward_mul") == (
-        ("constant_pad_nd", True),
-        ("moe_forward", False),
-        ("mul", True),
-    )
-    assert split_fused("constant_pad_nd_moe_forward_mul") == ()
