@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from support.profiles_made import COMPILE, EAGER, TRITON, launches, profile
 
-from mlpfusion.records.profile import Memory, Row, Setup, Traffic
+from mlpfusion.records.profile import Clocks, Memory, Row, Setup, Traffic
 from mlpfusion.records.traffic import Step
+from mlpfusion.report.profile.columns import all_columns, is_shown
 from mlpfusion.report.profile.table import COLUMNS, render
 
 CLOCKS = ("event_us", "wall_us", "graph_us", "kernel_us", "speedup_vs_eager")
@@ -121,3 +122,12 @@ def test_cells_of_a_csv_are_numbers_or_words_never_both() -> None:
         for name, text in row.items():
             if text and name not in words and not name.endswith("_l2"):
                 float(text)
+
+
+def test_columns_are_of_fields_that_records_have() -> None:
+    fields = {name for record in (Clocks, Traffic, Memory) for name in record.__struct_fields__}
+    shown = {name for column in all_columns() for name in column.of}
+    assert shown <= fields
+    assert {"event_us", "kernel_us", "derived_bytes", "round_trips", "limit_us", "peak_bytes"} <= shown
+    assert is_shown("kernel_us", ["bandwidth"])
+    assert not is_shown("kernel_us", ["event_us", "error"])

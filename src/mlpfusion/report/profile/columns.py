@@ -11,7 +11,7 @@ from mlpfusion.report.profile import rates
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from mlpfusion.records.profile import Clock, PreOps, Row
     from mlpfusion.report.profile.rates import Rate
@@ -25,7 +25,11 @@ CLOCKS: Final[tuple[ClockName, ...]] = ("event_us", "wall_us", "graph_us", "kern
 
 
 class Column(NamedTuple):
-    """One column: its name for `--columns`, its heading, its table, a row's text and data, and what it means."""
+    """One column: its name for `--columns`, its heading, its table, a row's text and data, and what it means.
+
+    `of` are the fields of the row's clocks, traffic and memory that it shows, which may be absent for a reason.
+    `disturbed`: background load of the host changes it.
+    """
 
     key: str
     head: str
@@ -34,6 +38,8 @@ class Column(NamedTuple):
     data: Callable[[Row], dict[str, Value]]
     meaning: str
     right: bool = True
+    of: tuple[str, ...] = ()
+    disturbed: bool = False
 
 
 def verdict(row: Row) -> tuple[str, str | None]:
@@ -136,7 +142,7 @@ def _clock(name: ClockName, head: str, group: Group, meaning: str) -> Column:
             f"{name}_speedup_n": ratio.n if ratio else None,
         }
 
-    return Column(name, head, group, text, data, meaning)
+    return Column(name, head, group, text, data, meaning, of=(name,), disturbed=name != "kernel_us")
 
 
 def speedup_vs_eager(clock: ClockName) -> Column:
@@ -154,7 +160,7 @@ def speedup_vs_eager(clock: ClockName) -> Column:
         return {**speedup.fields("speedup_vs_eager", ratio), "speedup_vs_eager_clock": clock if ratio else None}
 
     meaning = "eager's time / the backend's: median over rounds [confidence interval]; above 1 is faster"
-    return Column("speedup_vs_eager", "speedup vs eager", "speed", text, data, meaning)
+    return Column("speedup_vs_eager", "speedup vs eager", "speed", text, data, meaning, disturbed=True)
 
 
 def _host(row: Row) -> str:
@@ -186,7 +192,14 @@ def _bound_data(row: Row) -> dict[str, Value]:
 
 
 def _number(
-    key: str, head: str, group: Group, value: Callable[[Row], float | None], meaning: str, *, scale: float = 1.0
+    key: str,
+    head: str,
+    group: Group,
+    value: Callable[[Row], float | None],
+    meaning: str,
+    *,
+    scale: float = 1.0,
+    of: tuple[str, ...] = (),
 ) -> Column:
     """A column of plain numbers; `scale` is the size of the text's unit in the record's unit."""
 
@@ -194,7 +207,7 @@ def _number(
         number = value(row)
         return ABSENT if number is None else units.plain(number / scale)
 
-    return Column(key, head, group, text, lambda row: {key: value(row)}, meaning)
+    return Column(key, head, group, text, lambda row: {key: value(row)}, meaning, of=of)
 
 
 def _pre_op(key: str, head: str, part: Callable[[PreOps], float | None], meaning: str) -> Column:
@@ -298,6 +311,11 @@ def all_columns(clock: ClockName = "event_us") -> tuple[Column, ...]:
     return (*_of_speed(clock), *_of_host(), *_of_memory_use())
 
 
+def is_shown(field: str, keys: Collection[str]) -> bool:
+    """Whether any of the columns of these names shows a field of the record."""
+    return any(field in column.of for column in all_columns() if column.key in keys)
+
+
 def _of_speed(clock: ClockName) -> tuple[Column, ...]:
     return (
         Column(
@@ -361,6 +379,7 @@ def _of_host() -> tuple[Column, ...]:
             _host,
             _host_data,
             "µs that the host needs to issue a call, untraced",
+            disturbed=True,
         ),
         Column(
             "bound",
@@ -369,6 +388,7 @@ def _of_host() -> tuple[Column, ...]:
             _bound,
             _bound_data,
             "what limits the call, the host (`cpu`) or the device (`gpu`), and the longer time / the shorter",
+            disturbed=True,
         ),
         _pre_op(
             "first_launch_us",
@@ -401,6 +421,7 @@ def _of_memory_use() -> tuple[Column, ...]:
             _round_trips_data,
             "values that one kernel of the call writes to device memory and another reads back; unknown, with a lower "
             "bound, where part of the call was not observed",
+            of=("round_trips", "intermediate_bytes", "scheduled"),
         ),
         Column(
             "hbm_bytes",
@@ -410,6 +431,7 @@ def _of_memory_use() -> tuple[Column, ...]:
             _hbm_data,
             "MB: if every intermediate stayed on chip / read and written by the launches, each byte once per launch / "
             "measured by hardware counters (`--counters`)",
+            of=("derived_bytes", "measured_bytes", "alone_bytes"),
         ),
         Column(
             "bandwidth",
@@ -418,6 +440,7 @@ def _of_memory_use() -> tuple[Column, ...]:
             _rate,
             _rate_data,
             "GB/s: measured bytes, else derived bytes / `kernel_us`",
+            of=("derived_bytes", "measured_bytes", "kernel_us"),
         ),
         Column(
             "of_roofline",
@@ -426,6 +449,7 @@ def _of_memory_use() -> tuple[Column, ...]:
             _of_roofline,
             _of_roofline_data,
             "fraction of roofline: minimum time at measured peak rates (copies, matrix products) / kernel time",
+            of=("limit_us", "kernel_us"),
         ),
         _number(
             "peak_bytes",
@@ -434,6 +458,7 @@ def _of_memory_use() -> tuple[Column, ...]:
             _of_memory("peak_bytes"),
             "memory that one call needs above the weights, without what a CUDA graph reserved at capture",
             scale=1e6,
+            of=("peak_bytes",),
         ),
         _number(
             "saved_bytes",
@@ -442,6 +467,7 @@ def _of_memory_use() -> tuple[Column, ...]:
             _of_memory("saved_for_backward_bytes"),
             "memory that one call keeps for backward, parameters excluded",
             scale=1e6,
+            of=("saved_for_backward_bytes",),
         ),
         Column(
             "error",

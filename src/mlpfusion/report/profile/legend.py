@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion import units
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import markdown
-from mlpfusion.report.profile.columns import CLOCKS, clock_of
+from mlpfusion.report.profile.columns import CLOCKS, clock_of, is_shown
 from mlpfusion.report.profile.rates import moved_bytes
 from mlpfusion.report.profile.roofline import ceilings_line
 
@@ -33,8 +33,6 @@ _HBM_MEANING: Final = {
     "round_trips": "a round-trip is a value that one kernel writes to memory and another reads back",
     "bandwidth": "GB/s: measured bytes, else derived ones, over kernel_us",
 }
-# Columns of figures that are made of the device time in the trace.
-_OF_KERNEL_TIME: Final = frozenset({"kernel_us", "bandwidth", "of_roofline"})
 _HOST_PARTS: Final = {
     "first_launch_us": "µs to first launch",
     "dynamo_us": "its Dynamo part",
@@ -72,8 +70,7 @@ def wrapped(label: str, text: str) -> str:
 def _terms(profile: Profile, clock: ClockName, shown: Collection[str], *, kernels: bool) -> Iterator[tuple[str, str]]:
     for name in CLOCKS:
         read = [found for row in profile.rows if (found := clock_of(row, name)) is not None]
-        needed = name in shown or (name == clock and "speedup_vs_eager" in shown)
-        if read and (needed or (name == "kernel_us" and not _OF_KERNEL_TIME.isdisjoint(shown))):
+        if read and (is_shown(name, shown) or (name == clock and "speedup_vs_eager" in shown)):
             yield name, _clock_line(name, read)
     ratios = [r.ratio_to_eager for row in profile.rows if (r := clock_of(row, clock)) and r.ratio_to_eager]
     if ratios and "speedup_vs_eager" in shown:

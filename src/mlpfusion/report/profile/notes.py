@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mlpfusion.report.grid import kernel_time
 from mlpfusion.report.host_load import disturbed
-from mlpfusion.report.profile.columns import CLOCKS, clock_of, has_spread, verdict
+from mlpfusion.report.profile.columns import CLOCKS, all_columns, clock_of, has_spread, is_shown, verdict
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from mlpfusion.records.profile import Row
-
-# The columns that show a field of a record which may be absent for a reason; a clock's column has the clock's name.
-_SHOWN_IN: Final[dict[str, frozenset[str]]] = {
-    **{name: frozenset({name}) for name in CLOCKS},
-    "kernel_us": frozenset({"kernel_us", "bandwidth", "of_roofline"}),
-    "derived_bytes": frozenset({"hbm_bytes", "bandwidth"}),
-    "measured_bytes": frozenset({"hbm_bytes", "bandwidth"}),
-    "alone_bytes": frozenset({"hbm_bytes"}),
-    "round_trips": frozenset({"round_trips"}),
-    "intermediate_bytes": frozenset({"round_trips"}),
-    "scheduled": frozenset({"round_trips"}),
-    "limit_us": frozenset({"of_roofline"}),
-    "peak_bytes": frozenset({"peak_bytes"}),
-    "saved_for_backward_bytes": frozenset({"saved_bytes"}),
-}
-# Columns of host time: background load disturbs them.
-_OF_THE_HOST: Final = frozenset({"event_us", "wall_us", "graph_us", "speedup_vs_eager", "host_us", "bound"})
 
 
 def notes(rows: Sequence[Row], shown: Collection[str] | None = None) -> Iterator[str]:
@@ -43,14 +26,14 @@ def notes(rows: Sequence[Row], shown: Collection[str] | None = None) -> Iterator
                 yield f"{row.backend}: {note}"
         if row.traffic is not None and row.traffic.explained is not None and _in("measured_bytes", shown):
             yield f"{row.backend}: measured bytes: {row.traffic.explained}"
-    if shown is None or not _OF_THE_HOST.isdisjoint(shown):
+    if shown is None or any(column.disturbed for column in all_columns() if column.key in shown):
         yield from _disturbed(rows)
     yield from _without_spread(rows, shown)
     yield from _absent(rows, shown)
 
 
 def _in(field: str, shown: Collection[str] | None) -> bool:
-    return shown is None or not _SHOWN_IN.get(field, frozenset()).isdisjoint(shown)
+    return shown is None or is_shown(field, shown)
 
 
 def _absent(rows: Sequence[Row], shown: Collection[str] | None) -> Iterator[str]:
