@@ -60,6 +60,7 @@ EXACT: dict[Activation, Exact] = {
     "silu": sigmoid(1),
     "quick_gelu": sigmoid(DIGITS.mpf("1.702")),
     "relu": Exact(lambda x: max(x, 0), lambda x: x > 0),
+    "relu2": Exact(lambda x: max(x, 0) ** 2, lambda x: 2 * max(x, 0)),
 }
 
 

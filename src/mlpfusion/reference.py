@@ -181,6 +181,7 @@ FORMULAS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
     "silu": Sigmoid(1.0),
     "quick_gelu": Sigmoid(1.702),  # an older and cruder GELU (Hendrycks & Gimpel, arXiv 1606.08415)
     "relu": torch.relu,
+    "relu2": lambda g: torch.relu(g).square(),
 }
 
 

@@ -43,6 +43,7 @@ TABLE: Final = (
     ActivationRow(name="silu", label="SiLU", hidden_act="silu", aliases=("swish",)),
     ActivationRow(name="quick_gelu", label="the quick GELU, g·sigmoid(1.702·g)", hidden_act="quick_gelu"),
     ActivationRow(name="relu", label="ReLU", hidden_act="relu", smoothness=0),
+    ActivationRow(name="relu2", label="squared ReLU", hidden_act="relu2", aliases=("relu_squared",), smoothness=1),
 )
 
 ACTIVATIONS: Final = tuple(row.name for row in TABLE)

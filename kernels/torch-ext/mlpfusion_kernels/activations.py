@@ -34,6 +34,7 @@ TABLE: dict[str, Row] = {
     "silu": Row("Swiglu", 4, 11),
     "quick_gelu": Row("QuickGeglu", 4, 12),
     "relu": Row("Reglu", 1, 2),
+    "relu2": Row("SquaredReglu", 2, 5),
 }
 
 ACTIVATIONS: tuple[str, ...] = tuple(TABLE)
@@ -121,7 +122,7 @@ def activate(g, ACTIVATION: tl.constexpr):
     gelu_tanh is 0.5·g·(1 + tanh z) with z = √(2/π)·(g + 0.044715·g³) (Hendrycks & Gimpel, arXiv 1606.08415), written
     as g·sigmoid(2z): equal, without the cancellation in the negative tail. gelu is g·Φ(g), silu g·sigmoid(g) and
     quick_gelu g·sigmoid(1.702·g), where sigmoid(x) is 1/(1 + 2^t) with t = -x·log2(e), whose factor the constants have
-    taken in.
+    taken in. relu2 is relu(g)².
     """
     if ACTIVATION == "gelu_tanh":
         t = g * (-2.302208198144325 - 0.1029432395800235 * g * g)
@@ -133,9 +134,12 @@ def activate(g, ACTIVATION: tl.constexpr):
         a = g * _sigmoid(-1.4426950408889634 * g)
     elif ACTIVATION == "quick_gelu":
         a = g * _sigmoid(-2.4554669595930156 * g)
-    else:
-        tl.static_assert(ACTIVATION == "relu", "unknown activation")
+    elif ACTIVATION == "relu":
         a = tl.where(g <= 0, 0.0, g)  # keeps nan, which max() would drop
+    else:
+        tl.static_assert(ACTIVATION == "relu2", "unknown activation")
+        r = tl.where(g <= 0, 0.0, g)
+        a = r * r
     return a
 
 
@@ -159,10 +163,14 @@ def activate_backward(g, v, ACTIVATION: tl.constexpr):
         s, slope = _sigmoid_pair(-2.4554669595930156 * g)
         a = g * s
         d = v * (s + g * (1.702 * slope))  # 1.702·g overflows before g does
-    else:
-        tl.static_assert(ACTIVATION == "relu", "unknown activation")
+    elif ACTIVATION == "relu":
         a = tl.where(g <= 0, 0.0, g)
         d = tl.where(g <= 0, 0.0, v)
+    else:
+        tl.static_assert(ACTIVATION == "relu2", "unknown activation")
+        r = tl.where(g <= 0, 0.0, g)
+        a = r * r
+        d = tl.where(g <= 0, 0.0, v * (2.0 * g))
     return a, d
 
 
@@ -193,10 +201,14 @@ def activate_and_slope(g, ACTIVATION: tl.constexpr):
         s = _sigmoid(-2.4554669595930156 * g)
         a = g * s
         d = s + g * (1.702 * (s - s * s))
-    else:
-        tl.static_assert(ACTIVATION == "relu", "unknown activation")
+    elif ACTIVATION == "relu":
         a = tl.where(g <= 0, 0.0, g)
         d = tl.where(g <= 0, 0.0, 1.0)
+    else:
+        tl.static_assert(ACTIVATION == "relu2", "unknown activation")
+        r = tl.where(g <= 0, 0.0, g)
+        a = r * r
+        d = 2.0 * r
     return a, d
 
 
@@ -212,6 +224,8 @@ def activate_reference(g: torch.Tensor, activation: str) -> torch.Tensor:
         return g * torch.sigmoid(1.702 * g)
     if activation == "relu":
         return F.relu(g)
+    if activation == "relu2":
+        return F.relu(g).square()
     raise ValueError(unknown_activation(activation))
 
 
@@ -229,6 +243,8 @@ def activate_backward_reference(g: torch.Tensor, v: torch.Tensor, activation: st
         return v * s * (1 + g * (1.702 * (1 - s)))
     if activation == "relu":
         return torch.ops.aten.threshold_backward(v, g, 0)  # type: ignore[no-any-return]
+    if activation == "relu2":
+        return torch.ops.aten.threshold_backward(v * (2 * g), g, 0)  # type: ignore[no-any-return]
     raise ValueError(unknown_activation(activation))
 
 

@@ -49,12 +49,17 @@ def _quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)  # as transformers has it: PyTorch has no operator for it
 
 
+def _relu2(x: Tensor) -> Tensor:
+    return functional.relu(x).square()
+
+
 FUNCTIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
     "gelu_tanh": _gelu_tanh,
     "gelu": functional.gelu,
     "silu": functional.silu,
     "quick_gelu": _quick_gelu,
     "relu": functional.relu,
+    "relu2": _relu2,
 }
 
 

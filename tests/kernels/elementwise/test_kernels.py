@@ -10,10 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_reference
+from mlpfusion_kernels.activations import activate_reference
 from mlpfusion_kernels.elementwise.launch import Tile, act_mul_backward, act_mul_forward, plan_rows, row_stride
 
 from mlpfusion import reference
 from mlpfusion.measure.interpreter import round_to_nearest_even
+from mlpfusion.spec import TABLE
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 EPS = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
@@ -88,13 +90,41 @@ def test_special_values_give_nan_where_pytorch_does(activation: str, dtype: torc
     gate, up = gate.contiguous(), up.contiguous()
     y = act_mul(gate, up, activation)
     eager = act_mul_reference(gate, up, activation)
-    # On the CPU PyTorch's float32 gelu(inf) is nan and its gelu(largest) inf, which is so nowhere else: float64 there.
-    in_fp64 = act_mul_reference(gate.double(), up.double(), activation).to(dtype)
-    eager = torch.where(gate.abs() >= largest, in_fp64, eager)
+    if activation == "gelu":
+        # On the CPU PyTorch's float32 gelu(inf) is nan and gelu(largest) inf, which is so nowhere else: float64 there.
+        in_fp64 = act_mul_reference(gate.double(), up.double(), activation).to(dtype)
+        eager = torch.where(gate.abs() >= largest, in_fp64, eager)
     assert torch.equal(y.isnan(), eager.isnan())
     assert torch.equal(y.isinf(), eager.isinf())
     finite = eager.isfinite()
     torch.testing.assert_close(y[finite].double(), eager[finite].double(), rtol=4 * EPS[dtype], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("activation", [row.name for row in TABLE if row.smoothness < math.inf])
+def test_the_slope_at_0_and_beyond_every_number_is_autograd_s(activation: str, dtype: torch.dtype) -> None:
+    gates = [0.0, -0.0, TINY[dtype], -TINY[dtype], 1.0, -1.0, math.inf, -math.inf, math.nan]
+    gate, up = torch.tensor(list(itertools.product(gates, [1.0, -2.0, math.inf])), dtype=dtype).t().contiguous()
+    g, u = gate.float().requires_grad_(), up.float().requires_grad_()
+    want = torch.autograd.grad((activate_reference(g, activation) * u).sum(), (g, u))
+    got = act_mul_backward(torch.ones_like(gate), gate, up, activation, True, True)
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs.to(dtype), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_square_overflows_in_float32_and_not_on_the_way_to_a_product_that_fits() -> None:
+    """As Inductor's kernels; PyTorch's operators give inf for all float16 gates from 256 on."""
+    gate = torch.tensor([255.0, 256.0, 300.0, 300.0, 6e4, 6e4], dtype=torch.float16)
+    up = torch.tensor([1.0, -1.0, 1.0, 2.0**-4, 2.0**-17, 0.0], dtype=torch.float16)
+    wide = gate.double() ** 2 * up.double()
+    assert torch.equal(act_mul(gate, up, "relu2"), wide.half())
+    assert wide.half().isinf().tolist() == [False, True, True, False, False, False]
+    for dtype in (torch.float32, torch.bfloat16):
+        gate = torch.tensor([1e19, 2e19, 2e19, 2e19], dtype=dtype)
+        up = torch.tensor([1.0, 1.0, -1e-9, 0.0], dtype=dtype)
+        y = act_mul(gate, up, "relu2")
+        torch.testing.assert_close(y, activate_reference(gate, "relu2") * up, equal_nan=True)
+        assert (y.isinf().tolist(), y.isnan().tolist()) == ([False, True, True, False], [False, False, False, True])
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
