@@ -22,6 +22,7 @@ ARGUMENTS = {
     "predict": ["a.json"],
     "prove": ["model", "--backend", "eager"],
     "read": ["a.json"],
+    "scrub": ["a.json", "--out", "b.json"],
     "table": ["a.json"],
     "trace": ["script.py:main"],
     "validate": ["triton"],

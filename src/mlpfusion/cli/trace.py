@@ -1,4 +1,4 @@
-"""The verbs for traces: read, explain, diff, trace, open."""
+"""The verbs for traces: read, explain, diff, trace, scrub, open."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("explain")(_explain)
     app.command("diff")(_diff)
     app.command("trace")(_trace)
+    app.command("scrub")(_scrub)
     app.command("open")(_open)
 
 
@@ -164,6 +165,25 @@ def _trace(
     if reason is not None:
         return complain(f"{target} could not be traced: {reason}", FAILED)
     say(str(file))
+    return OK
+
+
+def _scrub(
+    trace: Annotated[
+        str, typer.Argument(metavar="TRACE", help="A .json, .json.gz, archive.zip:member, or - for stdin.")
+    ],
+    *,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where it goes; gzipped if it ends in .gz.")],
+) -> int:
+    """Remove a user's own words from a trace.
+
+    For a trace that is to be shared: it reads as before, with placeholders for names of annotations, modules and Python
+    frames, and without paths, host names and environment.
+    """
+    from mlpfusion.stages.trace import run
+
+    run.scrub(trace, path_in("--out", out))
+    say(out)
     return OK
 
 

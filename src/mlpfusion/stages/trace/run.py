@@ -17,7 +17,7 @@ from mlpfusion.storage import files, inputs, results
 from mlpfusion.trace.analysis.summary import read as read_trace
 from mlpfusion.trace.diff.calls import diff as _diff
 from mlpfusion.trace.read import kineto
-from mlpfusion.trace.read.source import MAX_BYTES
+from mlpfusion.trace.read.source import MAX_BYTES, file_of
 from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ _START: Final = 4096  # bytes that distinguish a result file from a trace
 def record(fn: Callable[..., object], *args: object, calls: int = CALLS, out: str | Path = OUT) -> Path:
     """Record `calls` calls of `fn(*args)` with torch.profiler, after warming up, and return the trace's path.
 
-    Five calls come before those that are recorded. The trace is gzipped JSON, scrubbed: no paths, no host names, no
-    annotations other than PyTorch's and ours. What `fn` raises is raised, and `out` is then left as it was.
+    Five calls come before those that are recorded. The trace is JSON, gzipped if `out` ends in .gz, and scrubbed: no
+    paths, no host names, no words of a user's. What `fn` raises is raised, and `out` is then left as it was.
 
     Raises:
         UsageError: `fn` cannot be called, `calls` is not positive, `out` cannot be written or is no trace.
@@ -88,6 +88,17 @@ def record_script(
             raise UsageError(answer.misused)
         kineto.scrub(raw, target)
     return None
+
+
+def scrub(source: str, out: Path) -> None:
+    """Write the trace `source` to `out` without a user's own words; only another trace, or nothing, is replaced.
+
+    Raises:
+        UsageError: `source` is no one readable trace, or `out` is the same file, or no trace, or cannot be written.
+    """
+    if source != inputs.STDIN and files.is_same(out, file_of(source)):
+        raise UsageError(f"--out {str(out)!r} would overwrite {source!r}, which is to be read; name another file")
+    kineto.scrub(source, _check_trace(out))
 
 
 def _hint(reason: str, script: Path) -> str:

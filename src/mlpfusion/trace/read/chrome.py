@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Category: TypeAlias = Literal[
     "annotation", "op", "api", "kernel", "memcpy", "memset", "sync", "overhead", "python", "device_annotation", "other"
@@ -40,25 +40,6 @@ DEVICE_WORK: Final[frozenset[Category]] = frozenset({"kernel", "memcpy", "memset
 
 # Beyond this a time is damage, not a time: 2^62 ns are 146 years.
 _LIMIT_NS: Final = 2**62
-
-
-def load_bytes(path: str | Path) -> bytes:
-    """The JSON text of a trace file, decompressed if it is gzipped and without a byte order mark.
-
-    Raises:
-        UsageError: the file cannot be read or decompressed, or is empty.
-    """
-    try:
-        data = Path(path).read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(f"trace {str(path)!r} cannot be read: {reason}") from error
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    if not data.strip():
-        raise UsageError(f"trace {str(path)!r} is empty")
-    return data
 
 
 def load_json(data: bytes, path: str | Path, kind: Any) -> Any:

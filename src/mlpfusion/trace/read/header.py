@@ -10,7 +10,8 @@ import msgspec
 # The bracket that closes the events.
 END: Final = re.compile(rb"\]\s*(?:,\s*\"|\}|\Z)")
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|["{}\[\]]', re.DOTALL)
-_GPU: Final = re.compile(r"(NVIDIA|AMD|Tesla|Intel)[\w .()-]{0,60}")
+# The names of cards that are shown; anything else in their place may be a user's words.
+GPU: Final = re.compile(r"(NVIDIA|AMD|Tesla|Intel)[\w .()-]{0,60}")
 _TRIED_ENDS: Final = 50
 
 
@@ -71,4 +72,4 @@ def _named(text: bytes) -> str | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     names = [device.name for device in devices if isinstance(device.name, str)]
-    return next((name for name in names if _GPU.fullmatch(name)), None)
+    return next((name for name in names if GPU.fullmatch(name)), None)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import gzip
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mlpfusion.errors import UsageError
 from mlpfusion.storage import files
-from mlpfusion.trace.read.chrome import CATEGORIES, integer, load_bytes, load_json, nanoseconds
+from mlpfusion.trace.read.chrome import CATEGORIES, integer, load_json, nanoseconds
+from mlpfusion.trace.read.header import GPU
+from mlpfusion.trace.read.placeholders import Placeholders
+from mlpfusion.trace.read.source import whole_text
+
+if TYPE_CHECKING:
+    from mlpfusion.trace.read.source import Source
 
 _FLOWS: Final = frozenset({"ac2g", "fwdbwd", "async_cpu_to_gpu", "forward_backward"})
 _INTEGERS: Final = (
     "correlation", "External id", "external id", "stream", "device", "context", "registers per thread",
     "shared memory", "bytes", "Sequence number", "Fwd thread id", "graph node id", "graph id", "cbid", "queued",
-    "Ev Idx",
+    "Ev Idx", "Python id", "Python parent id", "Python module id", "In msg nelems", "Out msg nelems", "Group size",
 )  # fmt: skip
 _NUMBERS: Final = ("blocks per SM", "warps per SM", "est. achieved occupancy %", "memory bandwidth (GB/s)")
 _SHAPES: Final = ("grid", "block", "Input Dims", "Input Strides")
@@ -25,55 +31,58 @@ _WORDS: Final = {
     "Input type": re.compile(r"[\w:<>, ()\[\]]{0,64}"),
     "Input Types": re.compile(r"[\w:<>, ()\[\]]{0,64}"),
 }
+_WORD: Final = {
+    "Collective name": re.compile(r"_?[a-z]+(?:_[a-z]+){0,4}"),
+    "dtype": re.compile(r"[A-Za-z]+\d{0,2}\w{0,8}"),
+}
+_LONGEST: Final = 40  # letters of such a word
 _DEVICE_FACTS: Final = (
     "id", "totalGlobalMem", "computeMajor", "computeMinor", "maxThreadsPerBlock", "maxThreadsPerMultiprocessor",
     "regsPerBlock", "warpSize", "sharedMemPerBlock", "numSms", "regsPerMultiprocessor", "sharedMemPerBlockOptin",
     "sharedMemPerMultiprocessor",
 )  # fmt: skip
 
-# A region id such as `0/1` is the one slash that an event's name may have; any other could be a path.
-_REGION_ID: Final = re.compile(r"\b\d+/\d+\b")
-# Annotations are the user's own words: only ours and PyTorch's are kept.
-_OUR_ANNOTATION: Final = re.compile(
-    r"mlpfusion\.(call|warmup)|ProfilerStep\s?#\d+|Torch-Compiled Region: [\d/]+|Pregraph bytecode|dynamo"
-    r"|TorchDynamo Cache Lookup|AOTDispatcher Runtime Wrapper Prologue|## Call CompiledFxGraph \w+ ##"
-    r"|entire_frame_compile|_compile\.compile_inner|compile_attempt_\d+"
-)
-_HIDDEN: Final = "(scrubbed)"
 
+def scrub(source: Source, out_path: str | Path) -> None:
+    """Write the trace `source` to `out_path`, gzipped if that ends in .gz, with allow-listed keys, fields and values.
 
-def scrub(in_path: str | Path, out_path: str | Path) -> None:
-    """Write the trace `in_path` to `out_path` as gzipped JSON with allow-listed keys, fields and values only.
-
-    Times, ids, shapes, launch geometry and the names of kernels, operators and API calls stay; annotations other than
-    ours and PyTorch's, names that look like paths, Python frames and every other field go. Viewers still load it.
+    Times, ids, shapes, launch geometry and the names of kernels, operators and API calls stay. Names of a user's own
+    (annotations, modules, Python frames, whatever looks like a path) become placeholders, one for each name, so that
+    the trace reads as before; every other field goes. Viewers still load it.
 
     Raises:
-        UsageError: `in_path` is not a readable trace, or `out_path` cannot be a file.
+        UsageError: `source` is no one readable trace, or `out_path` cannot be a file.
         MlpfusionError: the disk refused; what was at `out_path` is still there.
     """
+    label, data = whole_text(source)
     try:
-        document = load_json(load_bytes(in_path), in_path, _File)
+        document = load_json(data, label, _File)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{str(in_path)!r} is not a Chrome trace: {error}") from error
-    kept = [entry for raw in document.traceEvents for entry in _entry(raw)]
+        raise UsageError(f"{label!r} is not a Chrome trace: {error}") from error
+    names = Placeholders()
+    kept = [entry for raw in document.traceEvents for entry in _entry(raw, names)]
     out: dict[str, Any] = {"schemaVersion": 1, "displayTimeUnit": "ms"}
     base = integer(document.baseTimeNanoseconds)
     if base is not None:
         out["baseTimeNanoseconds"] = base
+    job = _job(document.distributedInfo)
+    if job:
+        out["distributedInfo"] = job
     out["deviceProperties"] = [_device(facts) for facts in document.deviceProperties if isinstance(facts, dict)]
     out["traceEvents"] = kept
+    text = msgspec.json.encode(out)
     # A fixed mtime makes the same trace the same file.
-    files.write_whole("trace", Path(out_path), gzip.compress(msgspec.json.encode(out), mtime=0))
+    files.write_whole("trace", Path(out_path), gzip.compress(text, mtime=0) if str(out_path).endswith(".gz") else text)
 
 
 class _File(msgspec.Struct):
     traceEvents: list[msgspec.Raw]
     baseTimeNanoseconds: object = None
     deviceProperties: list[Any] = []
+    distributedInfo: object = None
 
 
-def _entry(raw: msgspec.Raw) -> list[dict[str, Any]]:
+def _entry(raw: msgspec.Raw, names: Placeholders) -> list[dict[str, Any]]:
     """The entry with what is allowed of it, or nothing. A list, so that the caller can flatten."""
     fields = _without_floats(raw)
     if not isinstance(fields, dict):
@@ -81,10 +90,15 @@ def _entry(raw: msgspec.Raw) -> list[dict[str, Any]]:
     time = _time(fields.get("ts"))
     place = {key: _place(fields.get(key)) for key in ("pid", "tid")}
     phase, category, name = (_text(fields.get(key)) for key in ("ph", "cat", "name"))
-    if time is None or None in place.values():
+    if None in place.values():
         return []
     args = fields.get("args")
     args = args if isinstance(args, dict) else {}
+    if phase == "X":
+        duration = _time(fields.get("dur", msgspec.Raw(b"0")))
+        return _timed(category, names, name, {"ts": time, "dur": duration, **place}, args)
+    if time is None:
+        return []
     if phase == "M":
         label = _label(name, args)
         return [{"ph": "M", "name": name, "ts": time, **place, "args": label}] if label else []
@@ -92,11 +106,18 @@ def _entry(raw: msgspec.Raw) -> list[dict[str, Any]]:
         bound = {"bp": "e"} if fields.get("bp") == "e" else {}
         identity = integer(fields.get("id"))
         return [{"ph": phase, "cat": category, "name": category, "id": identity, "ts": time, **place, **bound}]
-    duration = _time(fields.get("dur", msgspec.Raw(b"0")))
-    if phase != "X" or CATEGORIES.get(category.lower(), "other") in ("other", "python") or duration is None:
-        return []
-    shown = {"ph": "X", "cat": category, "name": _name(name, category), "ts": time, "dur": duration, **place}
-    return [{**shown, "args": _args(args)}]
+    return []
+
+
+def _timed(
+    category: str, names: Placeholders, name: str, when: dict[str, Any], args: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """An event; one without a time stays without, as it is counted as damaged, which is part of what a trace says."""
+    known = CATEGORIES.get(category.lower(), "other")
+    shown = {"ph": "X", "cat": "other" if known == "other" else category, "name": names.of(name, known), **when}
+    if None not in when.values():
+        return [{**shown, "args": _args(args)}]
+    return [] if known in ("other", "python") else [shown]
 
 
 def _without_floats(raw: msgspec.Raw) -> object:
@@ -124,22 +145,19 @@ def _time(raw: object) -> msgspec.Raw | None:
     return msgspec.Raw(f"{sign}{abs(value) // 1000}.{abs(value) % 1000:03d}".encode())
 
 
+# Places that are no process and no thread, as PyTorch names them.
+_PLACES: Final = re.compile(r"stream \d+|CPU|GPU \d+|Spans|Traces|PyTorch Profiler|Overhead")
+
+
 def _place(value: object) -> int | str | None:
     number = integer(value)
     if number is not None:
         return number
-    return value if isinstance(value, str) and re.fullmatch(r"stream \d+|CPU|GPU \d+", value) else None
+    return value if isinstance(value, str) and _PLACES.fullmatch(value) else None
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _name(name: str, category: str) -> str:
-    if CATEGORIES[category.lower()] in ("annotation", "device_annotation"):
-        return name if _OUR_ANNOTATION.fullmatch(name) else _HIDDEN
-    suspect = _REGION_ID.sub("", name)
-    return _HIDDEN if "/" in suspect or "\\" in suspect or not name.isprintable() else name
 
 
 def _label(name: str, args: dict[str, Any]) -> dict[str, Any]:
@@ -167,6 +185,8 @@ def _args(args: dict[str, Any]) -> dict[str, Any]:
             kept[key] = value
         elif key in _WORDS and isinstance(value, list) and all(isinstance(word, str) for word in value):
             kept[key] = [word if _WORDS[key].fullmatch(word) else "" for word in value]
+        elif key in _WORD and isinstance(value, str) and len(value) < _LONGEST and _WORD[key].fullmatch(value):
+            kept[key] = value
     return kept
 
 
@@ -179,6 +199,16 @@ def _is_shape(value: object) -> bool:
 def _device(facts: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {key: facts[key] for key in _DEVICE_FACTS if isinstance(facts.get(key), int)}
     name = _text(facts.get("name"))
-    if re.fullmatch(r"(NVIDIA|AMD|Tesla)[\w .-]{0,60}", name):
+    if GPU.fullmatch(name):
         kept["name"] = name
+    return kept
+
+
+def _job(facts: object) -> dict[str, Any]:
+    """A rank's place among others, and the library that joins them; the groups' names are a user's."""
+    if not isinstance(facts, dict):
+        return {}
+    kept: dict[str, Any] = {key: facts[key] for key in ("rank", "world_size") if isinstance(facts.get(key), int)}
+    if facts.get("backend") in ("nccl", "gloo", "mpi", "ucc", "xccl"):
+        kept["backend"] = facts["backend"]
     return kept

@@ -80,6 +80,26 @@ def texts(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Text]:
     return _opened(str(source), file, member, max_bytes)
 
 
+def whole_text(source: Source, *, max_bytes: int = MAX_BYTES) -> tuple[str, bytes]:
+    """What the one text in `source` is called, and all of it.
+
+    Raises:
+        UsageError: as `texts`; there are several, or the text is empty or cut off.
+    """
+    found: tuple[str, bytes] | None = None
+    for text in texts(source, max_bytes=max_bytes):
+        if found is not None:
+            raise UsageError(f"{found[0]!r} is not the only trace in its archive; name one as archive:member")
+        try:
+            found = text.label, b"".join(text.chunks).removeprefix(b"\xef\xbb\xbf")
+        except CutOffError as error:
+            raise UsageError(f"trace {text.label!r} is cut off: {error}") from error
+        if not found[1].strip():
+            raise UsageError(f"trace {text.label!r} is empty")
+    assert found is not None, "at least one, or an error"
+    return found
+
+
 def file_of(source: str) -> Path:
     """The file in which `source` is: the archive of `archive:member`, else the path itself."""
     return _split(source)[0]
