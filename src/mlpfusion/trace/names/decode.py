@@ -8,10 +8,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.profile import Decoded
-from mlpfusion.trace.names import amd, aten, collectives, cublas, cutlass, ops, triton, trtllm_gen
+from mlpfusion.trace.names import ops
 from mlpfusion.trace.names.cpp import split
 from mlpfusion.trace.names.demangle import demangle
-from mlpfusion.trace.names.makers import described, library_of
+from mlpfusion.trace.names.libraries import amd, aten, collectives, cublas, cutlass, triton, trtllm_gen
+from mlpfusion.trace.names.libraries.makers import described, library_of
 from mlpfusion.trace.names.parsed import DTYPES, Parsed, established
 
 if TYPE_CHECKING:

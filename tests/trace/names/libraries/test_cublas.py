@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlpfusion.trace.names.cublas import core_token, split_token
 from mlpfusion.trace.names.decode import decode, parse
+from mlpfusion.trace.names.libraries.cublas import core_token, split_token
 
 LAYOUTS = pytest.mark.parametrize("layout", ["tn", "nn", "nt"])
 TILES = pytest.mark.parametrize("tile", [(256, 128), (64, 32), (192, 8)])

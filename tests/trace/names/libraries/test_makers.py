@@ -6,7 +6,7 @@ import pytest
 
 from mlpfusion.trace.names.cpp import split
 from mlpfusion.trace.names.decode import decode, parse
-from mlpfusion.trace.names.makers import library_of
+from mlpfusion.trace.names.libraries.makers import library_of
 
 SPACES = {
     "vllm": "vllm",

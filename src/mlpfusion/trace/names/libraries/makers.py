@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.profile import Decoded
 from mlpfusion.trace.names.computed import activation, computed, operand_type, snake
-from mlpfusion.trace.names.heads import head_dim
+from mlpfusion.trace.names.libraries.heads import head_dim
 from mlpfusion.trace.names.parsed import Parsed, established, likely, unknown
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlpfusion.trace.names.heads import head_dim
+from mlpfusion.trace.names.libraries.heads import head_dim
 
 SPELLINGS = [
     "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<{}, 64, 128, 8, cutlass::half_t>, true>(int)",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mlpfusion.trace.names.aten import is_own
 from mlpfusion.trace.names.cpp import split
 from mlpfusion.trace.names.decode import decode
+from mlpfusion.trace.names.libraries.aten import is_own
 
 TYPES = pytest.mark.parametrize(
     ("spelled", "dtype"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from mlpfusion.records.profile import Decoded, Token
 from mlpfusion.trace.names.computed import computed
-from mlpfusion.trace.names.cublas import CORE, INSTRUCTIONS, core_token, split_token
+from mlpfusion.trace.names.libraries.cublas import CORE, INSTRUCTIONS, core_token, split_token
 from mlpfusion.trace.names.parsed import (
     DTYPES,
     LAYOUTS,

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.profile import Decoded, Token
-from mlpfusion.trace.names.heads import head_dim
+from mlpfusion.trace.names.libraries.heads import head_dim
 from mlpfusion.trace.names.parsed import (
     LAYOUTS,
     Parsed,

@@ -1,0 +1,1 @@
+"""Decoders of kernel names, one for each library that makes kernels."""
