@@ -142,6 +142,8 @@ def _kernel_times_vary(facts: Facts) -> Answer:
     gemms = facts.gemms("large.eager")
     index = reading.analysis.kernels.index(gemms[0])
     found = reading.kernel_spread[index]
+    if found is None:
+        raise UnseenError("no time of the kernel is known")
     ratio = found.high / found.low
     return Answer(ratio > 1.02, f"{found.low:.1f} to {found.high:.1f} µs over {found.n} calls: {ratio:.3f}x")
 

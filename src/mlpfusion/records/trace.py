@@ -165,12 +165,15 @@ class FirstCall(Record, frozen=True, kw_only=True):
 
 
 class OddCall(Record, frozen=True, kw_only=True):
-    """A call that did not run what most calls ran: how much device work, and which kernel far more often than usual.
+    """A call that is left out of the figures: how much device work it ran, and which kernel far more often than usual.
 
-    `extra_us` is the time of those more runs of `most`; `others` counts how often all else ran more or less than usual.
+    `extra_us` is the time of those more runs of `most`, which is empty where nothing ran; `others` counts how often all
+    else ran more or less than usual. `missing` are its launches without device event, `lost` is work that its graphs
+    replayed in the other calls, and `damaged` counts times that cannot be.
     """
 
     index: int
+    name: str
     work: int
     usual_work: int
     most: str
@@ -178,6 +181,9 @@ class OddCall(Record, frozen=True, kw_only=True):
     usual_times: int
     extra_us: float = 0.0
     others: int = 0
+    missing: int = 0
+    lost: int = 0
+    damaged: int = 0
 
 
 class Damage(Record, frozen=True, kw_only=True):
@@ -193,6 +199,9 @@ class Integrity(Record, frozen=True, kw_only=True):
 
     `orphans` are device events without a launch in the trace (backlog of earlier steps), `lost` launches of calls
     without device event, `early` device events before their launch, `zero` and `negative` events by their duration.
+    `frames` are Python frames that could not be read, which are not among the `dropped`. `damaged` are device events
+    with a time or correlation that cannot be: `impossible` with an unknown duration, the others in no call. Of `loose`
+    kernels without a correlation of their own `matched` were told by name, order and stream.
     `lost_bytes` follow the last complete event of a truncated file; None if it is not truncated.
     """
 
@@ -207,19 +216,26 @@ class Integrity(Record, frozen=True, kw_only=True):
     zero: int = 0
     negative: int = 0
     linked_by_flow: int = 0
+    frames: int = 0
+    damaged: int = 0
+    impossible: int = 0
+    crowded: int = 0
+    loose: int = 0
+    matched: int = 0
 
 
 class Reading(Record, frozen=True, kw_only=True):
     """All that one trace file says, whoever recorded it.
 
-    `analysis` is what `profile` makes of its own traces. `incomplete` is why no average may be shown, or None.
-    `pre_ops_reason` is why there are no pre-ops, or None. `kernel_spread` goes with `analysis.kernels`. `timeline` is
-    the host side of the call whose time to its first launch is the median, the one that `pre_ops` splits; it ends
-    after `timeline_limit` events. `apis`, `overhead` and `compiling` are of all calls; `overhead` is never part of
-    pre-ops. `between_calls` is device work launched outside the calls, `odd_calls` are calls left
-    out of the figures. `idle_share` is the part of a call, as long as `device_use` says, in which the main device ran
-    nothing, whoever launched it: the median over calls (lower of two). `host_use` is None where no API call is
-    recorded.
+    `analysis` is what `profile` makes of its own traces. `incomplete` is why no average may be shown, or None: no call
+    is whole. `left_out` counts the calls that are in no figure, of which `odd_calls` has the first. `pre_ops_reason` is
+    why there are no pre-ops, or None. `kernel_spread` goes with `analysis.kernels`, None where no time is known.
+    `timeline` is the host side of the call whose time to its first launch is the median, the one that `pre_ops` splits;
+    it ends after `timeline_limit` events. `apis`, `overhead` and `compiling` are of all calls; `overhead` is never part
+    of pre-ops. `damaged` are device events that cannot be, with the times that they bear; `between_calls` is device
+    work launched outside the calls. `idle_share` is the part of a call, as long as `device_use` says, in which the main
+    device ran nothing, whoever launched it: the median over calls (lower of two). `host_use` is None where no API call
+    is recorded.
     """
 
     source: str
@@ -230,7 +246,7 @@ class Reading(Record, frozen=True, kw_only=True):
     integrity: Integrity
     incomplete: str | None = None
     pre_ops_reason: str | None = None
-    kernel_spread: tuple[Spread, ...] = ()
+    kernel_spread: tuple[Spread | None, ...] = ()
     host_spread: Spread | None = None
     device_spread: Spread | None = None
     first_call: FirstCall | None = None
@@ -248,6 +264,8 @@ class Reading(Record, frozen=True, kw_only=True):
     regions: tuple[Region, ...] = ()
     between_calls: tuple[Tally, ...] = ()
     odd_calls: tuple[OddCall, ...] = ()
+    left_out: int = 0
+    damaged: tuple[Tally, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

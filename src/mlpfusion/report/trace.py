@@ -106,6 +106,8 @@ def _header(reading: Reading, *, github: bool) -> str:
         *([("others", _others(reading.call.others))] if reading.call.others else []),
         ("figures", f"{spread_meaning(reading.analysis.calls)}, in µs, with the profiler on"),
     ]
+    if reading.left_out:
+        lines.append(("left out", _left_out(reading)))
     if reading.incomplete:
         lines.append(("incomplete", f"{reading.incomplete}; no averages are shown"))
     else:
@@ -123,6 +125,24 @@ def _others(others: Sequence[CallAlternative]) -> str:
     left = len(listed) - _OTHERS
     more = f" and {left} more" if left > 0 else ""
     return f"{', '.join(listed[:_OTHERS])}{more} could delimit a call; --call NAME takes it"
+
+
+def _left_out(reading: Reading) -> str:
+    """The calls that are in no figure, and why."""
+    shown = []
+    for odd in reading.odd_calls[:_OTHERS]:
+        reasons = [
+            f"{odd.missing} launches without device event" if odd.missing else "",
+            f"lost {odd.lost} of {odd.usual_work} kernels, copies and fills" if odd.lost else "",
+            f"{odd.damaged} times that cannot be" if odd.damaged else "",
+        ]
+        other = f"{odd.work} kernels, copies and fills, the others {odd.usual_work}"
+        if odd.work == odd.usual_work:
+            other = "other kernels"
+        reason = ", ".join(text for text in reasons if text) or (other if odd.work else "no device work")
+        shown.append(f"{middle_out(odd.name)} (number {odd.index + 1}: {reason})")
+    left = reading.left_out - len(shown)
+    return ", ".join(shown) + (f" and {left} more" if left else "")
 
 
 def _percent(share: float) -> str:

@@ -96,9 +96,9 @@ def test_durations_of_zero_and_less_are_counted() -> None:
     kernels = [entry for entry in made.entries if entry["cat"] == "kernel"]
     kernels[0]["dur"], kernels[1]["dur"] = 0, -3
     found = of(made)
-    assert (found.integrity.zero, found.integrity.negative) == (2, 1)
-    assert found.incomplete == "1 event with an end before the beginning, whose time is taken as 0"
-    assert any("2 device events have a duration of 0" in note for note in found.notes)
+    assert (found.integrity.zero, found.integrity.negative, found.integrity.impossible) == (1, 1, 2)
+    assert found.incomplete is None
+    assert any("1 device event of duration 0" in note for note in found.notes)
 
 
 def test_a_wider_first_call_is_shown_apart() -> None:

@@ -45,15 +45,15 @@ def of(made: list[Any], **options: Any) -> Any:
     return read(text(made), **options)
 
 
-def training(inner: str, *, count: int, runs: float, steps: int = 3) -> list[Any]:
-    """Steps of 10,000 with 10 kernels of 400, and in each an annotation `count` times around one kernel of `runs`."""
+def training(inner: str, *, count: int, runs: float, steps: int = 3, outer: float = 400) -> list[Any]:
+    """Steps of 10,000 with 10 kernels of `outer`, and in each an annotation `count` times around one kernel of `runs`."""
     made, number = [], 0
     for index in range(steps):
         start = 100_000 + 10_000 * index
         made.append(step(index, start, 9900))
         for one in range(10):
             number += 1
-            made += launched("k", start + 20 + 20 * one, start + 100 + 400 * one, 400, number)
+            made += launched("k", start + 20 + 20 * one, start + 100 + 400 * one, outer, number)
         for one in range(count):
             number += 1
             made.append(event("user_annotation", inner, start + 500 + 40 * one, 30))
@@ -79,7 +79,7 @@ def test_an_annotation_of_little_of_the_work_does_not_stand_for_the_steps(inner:
 
 
 def test_an_annotation_of_most_of_the_work_does() -> None:
-    found = of(training("forward", count=1, runs=40_000)).call
+    found = of(training("forward", count=1, runs=4000, outer=40)).call
     assert (found.by, found.name, found.count) == ("annotation", "forward", 3)
     assert found.reason == "it is the innermost repeated annotation that holds most of the work"
     assert [one.name for one in found.others] == ["ProfilerStep"]

@@ -26,9 +26,18 @@ def test_a_kernel_before_its_launch_is_said(tmp_path: Path) -> None:
 def test_lost_events_are_said(tmp_path: Path) -> None:
     made = every().api("cudaLaunchKernel", 1080, correlation=999)
     found = said(made, tmp_path)
-    assert found["missing_events"].seen == "1 launch inside calls without device event"
-    assert not {"gpu_bound", "overhead_bound", "bound_unclear"} & set(found)  # no conclusions from a broken trace
+    assert found["missing_events"].seen == (
+        "1 of 5 calls lost events and are left out: mlpfusion.call (number 1) has 1 launch without device event"
+    )
+    assert found["missing_events"].share == pytest.approx(1 / 5)
     assert "missing_events" not in said(every(), tmp_path)
+
+
+def test_where_every_call_lost_events_nothing_is_concluded(tmp_path: Path) -> None:
+    made = every(each=lambda made, start, index: made.api("cudaLaunchKernel", start + 80, correlation=900 + index))
+    found = said(made, tmp_path)
+    assert found["missing_events"].seen == "5 launches inside calls without device event"
+    assert not {"gpu_bound", "overhead_bound", "bound_unclear"} & set(found)
 
 
 @pytest.mark.parametrize(

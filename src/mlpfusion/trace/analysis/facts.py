@@ -205,28 +205,40 @@ def timeline(call: Call, limit: int) -> tuple[HostEvent, ...]:
 def odd_calls(calls: Calls, used: Sequence[int]) -> tuple[OddCall, ...]:
     """The first calls that are not among those `used`, each with the kernel that it ran most above the usual number."""
     usual = _work(calls, used[0]) if used else Counter()
-    rest = sorted(set(range(len(calls.windows))) - set(used))
+    launches = _launches(calls, used[0]) if used else b""
+    damaged = calls.damaged
     found = []
-    for index in rest[:_ODD_SHOWN]:
+    for index in sorted(set(range(len(calls.windows))) - set(used))[:_ODD_SHOWN]:
         names = _work(calls, index)
-        if not names:
-            continue
-        most = max(names, key=lambda name: (not _FILL.search(name), names[name] - usual[name], name))
+        ranked = sorted(names, key=lambda name: (not _FILL.search(name), names[name] - usual[name], name))
+        most = ranked[-1] if ranked else ""
         extra = names[most] - usual[most]
-        rest_of_it = {name for name in {*names, *usual} - {most} if not _FILL.search(name)}
+        rest = {name for name in {*names, *usual} - {most} if not _FILL.search(name)}
+        # The same launches with a part of the usual work: a graph's replay lost events.
+        partly = bool(names) and names < usual and not calls.missing[index] and _launches(calls, index) == launches
         found.append(
             OddCall(
                 index=index,
+                name=calls.windows[index].name,
                 work=names.total(),
                 usual_work=usual.total(),
                 most=most,
                 times=names[most],
                 usual_times=usual[most],
                 extra_us=_time_us(calls, index, most) * max(0, extra) / max(1, names[most]),
-                others=sum(abs(names[name] - usual[name]) for name in rest_of_it),
+                others=sum(abs(names[name] - usual[name]) for name in rest),
+                missing=int(calls.missing[index]),
+                lost=usual.total() - names.total() if partly else 0,
+                damaged=int(damaged[index]),
             )
         )
     return tuple(found)
+
+
+def _launches(calls: Calls, index: int) -> bytes:
+    """The sequence of a call's launches by API, to be compared."""
+    kinds = calls.trace.kind[calls.launches.of(index)]
+    return kinds.tobytes() if len(calls.api.rows) else b""
 
 
 def _time_us(calls: Calls, index: int, name: str) -> float:

@@ -14,6 +14,7 @@ from mlpfusion.trace.analysis.pre_ops import pre_ops
 from mlpfusion.trace.analysis.roles import roles
 from mlpfusion.trace.calls.busy import busy_ns, union_ns
 from mlpfusion.trace.calls.call import is_sync
+from mlpfusion.trace.calls.damage import repaired
 from mlpfusion.trace.calls.link import annotated, find_calls, flags, rows_of
 from mlpfusion.trace.calls.select import CALL
 from mlpfusion.trace.findings.words import counted
@@ -60,12 +61,12 @@ def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
     Raises:
         MeasurementError: no annotation is named `call`, or a GPU trace has no GPU event.
     """
-    return analyse_calls(find_calls(trace, annotated(trace, call), device), device).analysis
+    return analyse_calls(find_calls(repaired(trace), annotated(trace, call), device), device).analysis
 
 
 def analyse_work(trace: Trace, *, call: str = CALL, device: DeviceKind) -> tuple[Analysis, tuple[DeviceWork, ...]]:
     """The analysis of a trace, and the device work of one of its calls in launch order."""
-    calls = find_calls(trace, annotated(trace, call), device)
+    calls = find_calls(repaired(trace), annotated(trace, call), device)
     analysed = analyse_calls(calls, device)
     return analysed.analysis, _device_work(calls, analysed)
 
@@ -91,21 +92,35 @@ def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
 
 
 def _agreeing(calls: Calls) -> tuple[tuple[int, ...], list[str]]:
-    """The calls that ran the most frequent sequence of kernels, and a note if others ran another."""
+    """The whole calls that ran the most frequent sequence of kernels, and a note if others ran another.
+
+    Where no two agree, it is the one whose host time is the median.
+    """
     kinds, bounds = calls.trace.kind[calls.work.rows], calls.work.bounds.tolist()
     sequences = [kinds[start:end].tobytes() for start, end in pairwise(bounds)]
-    # Calls that lost work, or have none, speak for the others only where all are like that.
-    whole = [sequence for sequence, missing in zip(sequences, calls.missing.tolist(), strict=True) if not missing]
-    common = _most_common([sequence for sequence in whole if sequence] or whole or sequences)
-    used = tuple(index for index, sequence in enumerate(sequences) if sequence == common)
+    # Calls that lost work, have none, or a time that cannot be, count only where all are like that.
+    lossless = calls.missing == 0
+    for good in (lossless & (calls.damaged == 0), lossless, lossless | True):
+        candidates = [index for index in good.nonzero()[0].tolist() if sequences[index]]
+        if candidates:
+            break
+    else:
+        candidates = lossless.nonzero()[0].tolist() or list(range(len(sequences)))
+    common, times = Counter(sequences[index] for index in candidates).most_common(1)[0]
+    if times == 1:
+        by_length = sorted(candidates, key=lambda index: (calls.windows[index].duration_ns, index))
+        common = sequences[by_length[(len(by_length) - 1) // 2]]
+    used = tuple(index for index in candidates if sequences[index] == common)
     if len(used) == len(sequences):
         return used, []
     counts = Counter(end - start for start, end in pairwise(bounds))
     if len(counts) > 1:
         shown = ", ".join(f"{count} in {times}" for count, times in sorted(counts.items()))
         reason = f"calls differ in their number of kernels ({shown} calls)"
-    else:
+    elif len(set(sequences)) > 1:
         reason = "calls differ in the names of their kernels"
+    else:
+        reason = "calls lost events, or have times that cannot be"
     return used, [f"{reason}; figures are of the {len(used)} of {len(sequences)} calls that agree"]
 
 
@@ -115,7 +130,7 @@ def lost(calls: Calls) -> list[str]:
     found = (
         (calls.lost, "launch", "inside calls without device event"),
         (whole.dropped, "event", "that could not be read"),
-        (whole.negative, "event", "with an end before the beginning, whose time is taken as 0"),
+        (whole.negative, "event", "with an end before the beginning"),
         (
             calls.unsure,
             "device event",
@@ -158,14 +173,15 @@ def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tup
     decoded = [known[item.event.name] for item in work]
     given = roles(work, decoded)
     found = []
+    unknown = np.isin(rows, calls.unknown) if calls.unknown is not None else np.zeros(rows.shape, dtype=np.bool_)
     for position, (item, name, role, begin) in enumerate(zip(work, decoded, given, begins, strict=True)):
-        times = (calls.trace.duration[rows[:, position]] / 1000).tolist()
+        times = (calls.trace.duration[rows[:, position][~unknown[:, position]]] / 1000).tolist()
         p20, p80 = fifths(times)
         kernel = Kernel(
             name=item.event.name,
             role=role,
             decoded=name,
-            time_us=median(times),
+            time_us=median(times) if times else None,
             p20_us=p20,
             p80_us=p80,
             op=item.owners[0].name if item.owners else None,

@@ -14,17 +14,22 @@ from mlpfusion.trace.analysis.idle import device_use
 from mlpfusion.trace.analysis.kernels import COMPILING, analyse_calls, lost
 from mlpfusion.trace.analysis.pre_ops import median_call, without
 from mlpfusion.trace.calls import select
+from mlpfusion.trace.calls.damage import repaired
 from mlpfusion.trace.calls.link import adopted, by_call, find_calls, issued, rows_of
+from mlpfusion.trace.findings.words import counted
 from mlpfusion.trace.read import kineto
 from mlpfusion.trace.read.chrome import DEVICE_WORK
 from mlpfusion.trace.read.kineto import Event
 from mlpfusion.trace.read.source import MAX_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mlpfusion.device import DeviceKind
-    from mlpfusion.records.trace import CallChoice
+    from mlpfusion.records.trace import CallChoice, Integrity
     from mlpfusion.trace.analysis.kernels import Analysed
     from mlpfusion.trace.calls.call import Calls
+    from mlpfusion.trace.calls.damage import Repaired
     from mlpfusion.trace.read.kineto import Trace
     from mlpfusion.trace.read.source import Source
 
@@ -62,7 +67,11 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         UsageError: it has no such call, or was cut off before the end of its first one.
         MeasurementError: it has calls but nothing that ran in them.
     """
-    choice, calls, device, process = _calls(trace, call, device)
+    import numpy as np
+
+    written, damage = trace, repaired(trace)
+    trace = damage.trace
+    choice, calls, device, process = _calls(damage, call, device)
     found = analyse_calls(calls, device)
     analysis, used = found.analysis, found.used
     shown = median_call(calls, used)
@@ -77,10 +86,10 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         gpu=trace.gpu,
         call=choice,
         analysis=analysis,
-        integrity=msgspec.structs.replace(trace.integrity, orphans=calls.orphans, lost=calls.lost, early=calls.early),
-        incomplete=_incomplete(trace, calls),
+        integrity=_integrity(trace, calls, damage),
+        incomplete=_incomplete(trace, calls, used),
         pre_ops_reason=_no_pre_ops(trace, found),
-        kernel_spread=tuple(spread for times in found.times if (spread := facts.spread(times)) is not None),
+        kernel_spread=tuple(facts.spread(times) for times in found.times),
         host_spread=facts.spread(analysis.host_us),
         device_spread=facts.spread(analysis.kernel_us),
         first_call=facts.first_call(calls),
@@ -97,15 +106,18 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         compiling=facts.tallies(trace, by_call(trace, compiling, calls.windows, whole=True).rows),
         regions=facts.regions(calls),
         odd_calls=facts.odd_calls(calls, used),
+        left_out=len(calls.windows) - len(used),
+        damaged=facts.tallies(written, np.union1d(damage.unknown, damage.outside), most=_SHOWN_BETWEEN),
         between_calls=facts.tallies(trace, calls.between, most=_SHOWN_BETWEEN),
-        notes=(*analysis.notes, *_of_choice(choice, process), *_notes(trace, calls, device)),
+        notes=(*analysis.notes, *_of_choice(choice, process), *_notes(trace, calls, device, damage)),
     )
 
 
 def _calls(
-    trace: Trace, asked: str | None, device: DeviceKind | None
+    damage: Repaired, asked: str | None, device: DeviceKind | None
 ) -> tuple[CallChoice, Calls, DeviceKind, str | None]:
     """Which events delimit a call, the calls, what they ran on, and a note on their process."""
+    trace = damage.trace
     launches = issued(trace)
     cut_off = trace.integrity.lost_bytes is not None
     try:
@@ -121,7 +133,7 @@ def _calls(
         note = None
         if choice.by != "whole_trace":
             windows, note = adopted(trace, windows)
-        calls = find_calls(trace, windows, on, whole=choice.by == "whole_trace")
+        calls = find_calls(damage, windows, on, whole=choice.by == "whole_trace")
     except MeasurementError as error:
         if cut_off:
             raise UsageError(_cut_off(trace)) from error
@@ -186,20 +198,30 @@ def _cut_off(trace: Trace) -> str:
     return f"trace {trace.label!r} is cut off ({why}): not one whole call of it survives"
 
 
-def _incomplete(trace: Trace, calls: Calls) -> str | None:
-    """Why averages of this trace would not be of whole calls, or None."""
-    import numpy as np
+def _integrity(trace: Trace, calls: Calls, damage: Repaired) -> Integrity:
+    return msgspec.structs.replace(
+        trace.integrity,
+        orphans=calls.orphans,
+        lost=calls.lost,
+        early=calls.early,
+        damaged=len(damage.unknown) + len(damage.outside),
+        impossible=len(damage.unknown),
+        crowded=damage.crowded,
+        loose=damage.loose if damage.matched else 0,
+        matched=damage.matched,
+    )
 
+
+def _incomplete(trace: Trace, calls: Calls, used: Sequence[int]) -> str | None:
+    """Why averages of this trace would not be of whole calls, or None: the calls that are used lost something."""
     reasons = []
     if trace.integrity.lost_bytes is not None:
         why = f" ({trace.damaged_by})" if trace.damaged_by else ""
         reasons.append(
             f"the file is cut off{why}: {trace.integrity.lost_bytes} bytes after its last whole event are lost"
         )
-    reasons += lost(calls)
-    sizes = np.unique(np.diff(calls.work.bounds))
-    if len(sizes) > 1:
-        reasons.append(f"calls have between {sizes[0]} and {sizes[-1]} kernels, copies and fills")
+    if calls.unsure or calls.missing[list(used)].any():
+        reasons += lost(calls)
     return "; ".join(reasons) or None
 
 
@@ -222,7 +244,7 @@ def _of_choice(choice: CallChoice, process: str | None) -> list[str]:
     return notes
 
 
-def _notes(trace: Trace, calls: Calls, device: DeviceKind) -> list[str]:
+def _notes(trace: Trace, calls: Calls, device: DeviceKind, damage: Repaired) -> list[str]:
     notes = []
     whole = trace.integrity
     if device == "cpu":
@@ -232,7 +254,24 @@ def _notes(trace: Trace, calls: Calls, device: DeviceKind) -> list[str]:
     if whole.repaired:
         notes.append(f"{whole.repaired} damaged events were repaired")
     if whole.zero:
-        notes.append(f"{whole.zero} device events have a duration of 0")
+        notes.append(f"{counted(whole.zero, 'device event')} of duration 0")
+    notes += _of_damage(damage, whole)
     if whole.linked_by_flow:
         notes.append(f"{whole.linked_by_flow} device events were linked by their arrows, without a correlation")
+    return notes
+
+
+def _of_damage(damage: Repaired, whole: Integrity) -> list[str]:
+    """What is to be said of events that cannot be as they are written."""
+    texts = (
+        (whole.frames, "Python frame", "could not be read"),
+        (len(damage.unknown), "device event", "with a duration that cannot be (past the next of its stream, negative, "
+         "or 0 where others of its name are not): left out of sums"),
+        (len(damage.outside), "device event", "damaged, with no time or another's correlation: in no call"),
+        (damage.crowded, "device event", "overlapping the next of its stream, which runs several at once"),
+    )  # fmt: skip
+    notes = [f"{counted(count, noun)} {text}" for count, noun, text in texts if count]
+    if damage.matched:
+        what = f"{damage.matched} of {damage.loose} kernels without a correlation of their own"
+        notes.append(f"{what} were matched to their launches by name, order and stream")
     return notes

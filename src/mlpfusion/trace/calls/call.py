@@ -84,7 +84,7 @@ class Calls(NamedTuple):
     `launched_by` has for each row of `work` the row of its launch, the same one where work has no separate launch.
     `missing` counts for each call its launches without work; `orphans` is work without a launch, `early` work before
     its launch, `unsure` work that another process may have launched, and `between` has the rows of work that was
-    launched outside the calls.
+    launched outside the calls. `unknown` are rows of work whose duration is not known, and 0 in the trace.
     """
 
     trace: Trace
@@ -99,6 +99,18 @@ class Calls(NamedTuple):
     orphans: int = 0
     early: int = 0
     unsure: int = 0
+    unknown: Rows | None = None
+
+    @property
+    def damaged(self) -> Rows:
+        """For each call how many pieces of its work have an unknown duration."""
+        import numpy as np
+
+        known = np.zeros(len(self.work.rows), dtype=np.int64)
+        if self.unknown is not None:
+            known += np.isin(self.work.rows, self.unknown)
+        found: Rows = np.diff(np.concatenate(([0], np.cumsum(known)))[self.work.bounds])
+        return found
 
     @property
     def lost(self) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.device import DeviceKind
     from mlpfusion.trace.calls.call import Rows
+    from mlpfusion.trace.calls.damage import Repaired
     from mlpfusion.trace.read.columns import Kind
     from mlpfusion.trace.read.kineto import Event, Trace
 
@@ -58,8 +59,8 @@ def flags(trace: Trace, wanted: Callable[[Kind], bool]) -> NDArray[np.bool_]:
     return np.fromiter((wanted(kind) for kind in trace.kinds), dtype=np.bool_, count=len(trace.kinds))
 
 
-def find_calls(trace: Trace, windows: Sequence[Event], device: DeviceKind, *, whole: bool = False) -> Calls:
-    """The calls of a trace, given the events that delimit them. With `whole` they hold all processes.
+def find_calls(found: Repaired, windows: Sequence[Event], device: DeviceKind, *, whole: bool = False) -> Calls:
+    """The calls of a repaired trace, given the events that delimit them. With `whole` they hold all processes.
 
     On a GPU, work belongs to the call in which it was launched, on whatever thread and stream, or, in a trace without
     any API call, in which it ran. On a CPU leaf operators and Inductor's C++ kernels take the place of device work.
@@ -67,21 +68,25 @@ def find_calls(trace: Trace, windows: Sequence[Event], device: DeviceKind, *, wh
     Raises:
         MeasurementError: there is no device event at all, or on a CPU no operator in a call.
     """
+    trace = found.trace
     host = by_call(trace, rows_of(trace, lambda kind: kind.category in _HOST), windows, whole=whole)
     if device == "cpu":
         return _host_calls(trace, windows, host)
     work = rows_of(trace, lambda kind: kind.category in DEVICE_WORK)
     if not len(work):
         raise MeasurementError("no GPU events in the trace: the profiler recorded the host only")
+    work = _without(work, found.outside)
     api = rows_of(trace, lambda kind: kind.category == "api")
     if not len(api):
-        found = by_call(trace, work, windows, whole=True)
-        none = Part(found.rows[:0], found.bounds * 0)
-        between = _without(work, found.rows)
-        nothing = found.bounds[:-1] * 0
-        return Calls(trace, tuple(windows), host, none, found, found, found.rows, between, missing=nothing)
-    inside = by_call(trace, _outermost(trace, api), windows, whole=whole)
-    return _device_calls(trace, windows, host, work, inside)
+        part = by_call(trace, work, windows, whole=True)
+        none = Part(part.rows[:0], part.bounds * 0)
+        between = _without(work, part.rows)
+        nothing = part.bounds[:-1] * 0
+        calls = Calls(trace, tuple(windows), host, none, part, part, part.rows, between, missing=nothing)
+    else:
+        inside = by_call(trace, _outermost(trace, api), windows, whole=whole)
+        calls = _device_calls(trace, windows, host, work, inside)
+    return calls._replace(unknown=found.unknown)
 
 
 def issued(trace: Trace) -> Issued:

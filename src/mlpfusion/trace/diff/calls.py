@@ -122,7 +122,7 @@ def _read_side(side: Reading, label: str) -> _Side:
         untimed = {"time_us": None, "p20_us": None, "p80_us": None}
         kernels, clocks = tuple(msgspec.structs.replace(one, **untimed) for one in kernels), {}
     elif len(side.kernel_spread) == len(kernels):
-        spreads = {id(kernel): spread for kernel, spread in zip(kernels, side.kernel_spread, strict=True)}
+        spreads = {id(kernel): spread for kernel, spread in zip(kernels, side.kernel_spread, strict=True) if spread}
     return _Side(
         label,
         kernels,

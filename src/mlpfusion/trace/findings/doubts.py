@@ -6,31 +6,63 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.trace import Finding
-from mlpfusion.trace.findings.words import counted, tallied
+from mlpfusion.trace.findings.words import NAME, counted, tallied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mlpfusion.records.trace import Reading
 
+_SHOWN: Final = 3
 _BUFFERS: Final = re.compile(r"Activity Buffer Request|Buffer Flush|Command Buffer Full", re.IGNORECASE)
 
 
 def of_trace(reading: Reading) -> Iterable[Finding]:
     """All findings about the trace itself."""
-    for rule in (_missing, _orphans, _buffers):
+    for rule in (_missing, _damaged, _orphans, _buffers):
         yield from rule(reading)
 
 
 def _missing(reading: Reading) -> Iterable[Finding]:
-    """Events that the profiler or the file lost."""
-    if reading.incomplete:
+    """Events that the profiler or the file lost; calls that only differ lost none."""
+    lossy = [odd for odd in reading.odd_calls if odd.missing or odd.lost]
+    if not reading.incomplete and not lossy:
+        return
+    count = reading.call.count
+    names = ", ".join(
+        f"{odd.name[:NAME]} (number {odd.index + 1}) "
+        + (f"has {odd.work} of {odd.usual_work} kernels, copies and fills" if odd.lost else _launches(odd.missing))
+        for odd in lossy[:_SHOWN]
+    )
+    left = len(lossy) - _SHOWN
+    yield Finding(
+        id="missing_events",
+        seen=reading.incomplete
+        or f"{len(lossy)} of {counted(count, 'call')} lost events and are left out: {names}"
+        + (f" and {left} more" if left > 0 else ""),
+        means="counts and times per call are incomplete" + ("" if reading.incomplete else " in those calls"),
+        do="record fewer events (shorter schedule, no stacks), and synchronise at the end",
+        cost_us=reading.call_us * (1.0 if reading.incomplete else len(lossy) / count),
+    )
+
+
+def _launches(missing: int) -> str:
+    return f"has {missing} launch{'es' if missing > 1 else ''} without device event"
+
+
+def _damaged(reading: Reading) -> Iterable[Finding]:
+    """Device events whose times or correlations cannot be."""
+    whole = reading.integrity
+    if whole.damaged:
+        calls = sum(1 for odd in reading.odd_calls if odd.damaged)
         yield Finding(
-            id="missing_events",
-            seen=reading.incomplete,
-            means="counts and times per call are incomplete",
-            do="record fewer events (shorter schedule, no stacks), and synchronise at the end",
-            cost_us=reading.call_us,
+            id="damaged_events",
+            seen=f"{counted(whole.damaged, 'device event')} with times or correlations that cannot be: "
+            + tallied(reading.damaged)
+            + (f"; {counted(calls, 'call')} left out for them" if calls else ""),
+            means="the profiler wrote them wrongly; they are in no sum",
+            do="trust the figures of the other calls; record again to see whether it recurs",
+            cost_us=reading.call_us * calls / reading.call.count,
         )
 
 

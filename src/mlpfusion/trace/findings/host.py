@@ -217,8 +217,8 @@ def _varying(reading: Reading) -> Iterable[Finding]:
     """Kernels whose time differs between calls: how many, and the widest."""
     wide = []
     for kernel, spread in zip(reading.analysis.kernels, reading.kernel_spread, strict=False):
-        low, high = _bounds(spread)
-        if high - low > max(VARIES_US, VARIES * spread.median):
+        low, high = _bounds(spread) if spread is not None else (0.0, 0.0)
+        if spread is not None and high - low > max(VARIES_US, VARIES * spread.median):
             wide.append((high - low, kernel, spread))
     if not wide:
         return

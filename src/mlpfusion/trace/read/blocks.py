@@ -27,6 +27,8 @@ _BETWEEN: Final = re.compile(rb"\}\s*,\s*(?=\{\s*[\"}])")
 # The same where one event ends and the next begins with no comma between them.
 _JOINT: Final = re.compile(rb"\}\s*(?P<comma>,?)\s*(?=\{\s*[\"}])")
 _LAST_END: Final = re.compile(rb"\}\s*,?\s*" + END.pattern)
+# Nothing is counted by Python frames, so that one less is no loss.
+_FRAME: Final = re.compile(rb'"cat"\s*:\s*"python_function"', re.IGNORECASE)
 _BOM: Final = b"\xef\xbb\xbf"
 _SHOWN: Final = 20
 _TRIED_ENDS: Final = 50
@@ -43,6 +45,7 @@ class Blocks:
         self.gpu: str | None = None
         self.dropped = 0
         self.repaired = 0
+        self.frames = 0  # of those that could not be read: Python's
         self.damage: list[Damage] = []
         self.lost_bytes: int | None = None
         self.cut_off: str | None = None
@@ -212,7 +215,7 @@ class Blocks:
             if entry is None and last and not ended and stop == len(data):
                 self.lost_bytes = stop - start
             elif not clean:
-                self._log(offset + start, entry, "does not decode")
+                self._log(offset + start, entry, "does not decode", data[start:stop])
             self._keep(found, entry, offset + start)
             if ended:
                 return found, True
@@ -225,7 +228,7 @@ class Blocks:
             entry = decode_alone(raw)
             if entry is None:
                 entry = repaired(bytes(raw))  # bytes that are no text do not stop a decoder that only skips them
-                self._log(at, entry, "does not decode")
+                self._log(at, entry, "does not decode", bytes(raw))
             self._keep(found, entry, at)
         return found
 
@@ -234,8 +237,11 @@ class Blocks:
             found.append(entry)
             self._offsets.append(offset)
 
-    def _log(self, offset: int, entry: Entry | None, reason: str) -> None:
-        if entry is None:
+    def _log(self, offset: int, entry: Entry | None, reason: str, text: bytes = b"") -> None:
+        if entry is None and _FRAME.search(text):
+            self.frames += 1
+            reason = f"a Python frame that {reason}"
+        elif entry is None:
             self.dropped += 1
         else:
             self.repaired += 1

@@ -81,6 +81,7 @@ class Columns:
         self._used: dict[int, bool] = {}
         self._nameless: set[int] = set()
         self._linkable: set[int] = set()
+        self._on_device: set[int] = set()
         self._wants_flows = False
         self._flows: list[tuple[str, int, int, int]] = []  # phase, id, place, time
 
@@ -166,6 +167,8 @@ class Columns:
             self._used[number] = bool(name) and found not in _UNUSED
             if found in _LINKED:
                 self._linkable.add(number)
+            if found in DEVICE_WORK:
+                self._on_device.add(number)
             if not name:
                 self._nameless.add(number)
 
@@ -181,7 +184,8 @@ class Columns:
                 self.unread.append((entry, f"has no readable {'start' if start is None else 'duration'}"))
                 continue
             self.negative += duration < 0
-            kept.append((entry, kind, start, max(0, duration)))
+            # That of device work stays negative: what is left of it depends on its launch.
+            kept.append((entry, kind, start, duration if kind in self._on_device else max(0, duration)))
         entries, numbers, starts, durations = (list(column) for column in zip(*kept, strict=True)) if kept else [[]] * 4
         return entries, numbers, starts, durations
 

@@ -46,8 +46,9 @@ class Trace(NamedTuple):
     """The intervals of a trace as columns, by start and, at one start, the longest first.
 
     `kind` indexes `kinds` (name and category), `place` indexes `places` (process and thread, or device and stream);
-    `correlation` is 0 where there is none. Events of no use here (Python frames, unknown categories) are left out;
-    `integrity.events` counts all. `damaged_by` says why the text ends early, if it is known.
+    `correlation` is 0 where there is none; a negative `duration` of device work is damage. Events of no use here
+    (Python frames, unknown categories) are left out; `integrity.events` counts all. `damaged_by` says why the text ends
+    early, if it is known.
     """
 
     label: str
@@ -142,6 +143,7 @@ def read_text(text: Text) -> Trace:
         events=columns.seen,
         dropped=blocks.dropped + columns.dropped,
         repaired=blocks.repaired,
+        frames=blocks.frames,
         damage=tuple(sorted(blocks.damage, key=lambda damage: damage.offset)),
         lost_bytes=blocks.lost_bytes,
         zero=table.zero,
