@@ -46,7 +46,7 @@ def of(made: list[Any], **options: Any) -> Any:
 
 
 def training(inner: str, *, count: int, runs: float, steps: int = 3, outer: float = 400) -> list[Any]:
-    """Steps of 10,000 with 10 kernels of `outer`, and in each an annotation `count` times around one kernel of `runs`."""
+    """Steps of 10,000 with 10 kernels of `outer`, and `count` annotations each around one kernel of `runs`."""
     made, number = [], 0
     for index in range(steps):
         start = 100_000 + 10_000 * index

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-
 from mlpfusion.trace.calls.call import is_launch
 from mlpfusion.trace.read.chrome import DEVICE_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from mlpfusion.trace.calls.call import Rows
@@ -60,6 +59,8 @@ class Repaired(NamedTuple):
 
 def repaired(trace: Trace) -> Repaired:
     """The trace without times that cannot be, and with the correlations that can be told."""
+    import numpy as np
+
     rows = np.flatnonzero(_are(trace, lambda kind: kind.category in DEVICE_WORK))
     if not len(rows):
         return Repaired(trace, rows, rows)
@@ -80,6 +81,8 @@ def repaired(trace: Trace) -> Repaired:
 
 def _are(trace: Trace, wanted: Callable[[Kind], bool]) -> Flags:
     """For each row whether its kind is wanted."""
+    import numpy as np
+
     kinds = np.fromiter((wanted(kind) for kind in trace.kinds), dtype=np.bool_, count=len(trace.kinds))
     found: Flags = kinds[trace.kind]
     return found
@@ -90,6 +93,8 @@ def _are(trace: Trace, wanted: Callable[[Kind], bool]) -> Flags:
 
 def _nowhere(trace: Trace, rows: Rows) -> Flags:
     """Which of the rows begin so far before everything else that their start was never set."""
+    import numpy as np
+
     starts = trace.start
     gaps = np.diff(starts)
     rest = starts[-1] - starts[1:]
@@ -104,6 +109,8 @@ def _nowhere(trace: Trace, rows: Rows) -> Flags:
 
 def _too_short(trace: Trace, rows: Rows) -> Flags:
     """Which of the rows have no duration although their like takes long enough to have one."""
+    import numpy as np
+
     found = np.zeros(len(rows), dtype=np.bool_)
     zero = trace.duration[rows] == 0
     for kind in np.unique(trace.kind[rows[zero]]).tolist():
@@ -119,6 +126,8 @@ def _past_the_next(trace: Trace, rows: Rows) -> tuple[Rows, int]:
 
     Work of one graph overlaps on the stream of its launch, and a kernel launched programmatically its predecessor.
     """
+    import numpy as np
+
     if len(rows) < 2:
         return rows[:0], 0
     order = rows[np.lexsort((trace.start[rows], trace.place[rows]))]
@@ -150,6 +159,8 @@ def _past_the_next(trace: Trace, rows: Rows) -> tuple[Rows, int]:
 
 def _longer_than_alike(trace: Trace, rows: Rows, suspects: Rows) -> Flags:
     """Which of the suspects take far longer than the others of their name."""
+    import numpy as np
+
     found = np.zeros(len(suspects), dtype=np.bool_)
     for kind in np.unique(trace.kind[suspects]).tolist():
         here = trace.kind[suspects] == kind
@@ -160,6 +171,8 @@ def _longer_than_alike(trace: Trace, rows: Rows, suspects: Rows) -> Flags:
 
 def _alone(trace: Trace, rows: Rows, suspects: Rows) -> Flags:
     """Which of the suspects have few others of their name, which say nothing of how long such a one takes."""
+    import numpy as np
+
     found: Flags = np.bincount(trace.kind[rows], minlength=len(trace.kinds))[trace.kind[suspects]] <= _LIKE
     return found
 
@@ -172,6 +185,8 @@ def _linked(trace: Trace, rows: Rows, unknown: Rows, outside: Rows) -> tuple[Row
 
     A launch of a kernel runs one. Of several with its correlation one is its own: with a known time, and the first.
     """
+    import numpy as np
+
     kernels = np.setdiff1d(rows[_are(trace, lambda kind: kind.category == "kernel")[rows]], outside)
     api = np.flatnonzero(_are(trace, lambda kind: kind.category == "api"))
     plain = api[_are(trace, lambda kind: bool(_PLAIN.match(kind.name)) and is_launch(kind.name))[api]]
@@ -203,6 +218,8 @@ def _linked(trace: Trace, rows: Rows, unknown: Rows, outside: Rows) -> tuple[Row
 
 def _other(trace: Trace, api: Rows, plain: Rows) -> Rows:
     """The correlations of launches that may run several kernels."""
+    import numpy as np
+
     launching = _are(trace, lambda kind: kind.category == "api" and is_launch(kind.name))[api]
     rest: Rows = trace.correlation[np.setdiff1d(api[launching], plain)]
     return rest
@@ -210,6 +227,8 @@ def _other(trace: Trace, api: Rows, plain: Rows) -> Rows:
 
 def _extra(trace: Trace, kernels: Rows, plain: Rows, unknown: Rows) -> Rows:
     """The kernels that share the correlation of a plain launch with the one that is its own."""
+    import numpy as np
+
     numbers: dict[int | str, int] = {}
     process = np.array([numbers.setdefault(place.pid, len(numbers)) for place in trace.places])
     ids = np.unique(trace.correlation[plain])
@@ -226,6 +245,8 @@ def _extra(trace: Trace, kernels: Rows, plain: Rows, unknown: Rows) -> Rows:
 
 def _inside(trace: Trace, rows: Rows, wanted: Callable[[Kind], bool]) -> Flags:
     """Which of the rows begin inside an event of a wanted kind on their thread."""
+    import numpy as np
+
     found = np.zeros(len(rows), dtype=np.bool_)
     around = np.flatnonzero(_are(trace, wanted))
     for place in np.unique(trace.place[rows]).tolist():
@@ -240,6 +261,8 @@ def _inside(trace: Trace, rows: Rows, wanted: Callable[[Kind], bool]) -> Flags:
 
 def _in_order(trace: Trace, kernels: Rows, launches: Rows) -> list[tuple[Rows, Rows]]:
     """The kernels with their launches where one stream ran as many as there are launches, each after its own."""
+    import numpy as np
+
     if not len(launches):
         return []
     kernels = kernels[trace.start[kernels] >= trace.start[launches[0]]]  # those before are of earlier launches
