@@ -118,10 +118,15 @@ def plan() -> list[tuple[rows.Planned, tuple[str, ...]]]:
     return random.Random(ORDER_SEED).sample(points, len(points))
 
 
-def measure(grid: Grid, out: Path, *, budget_s: float, rounds: int) -> Grid:
-    """Measure the points missing from `grid` while the time lasts; the file has each as soon as it is finished."""
+def measure(grid: Grid, out: Path, *, budget_s: float, rounds: int, baselines: Sequence[str] = ()) -> Grid:
+    """Measure the points missing from `grid` while the time lasts; the file has each as soon as it is finished.
+
+    With `baselines` only these are raced.
+    """
     done = {row.key for row in grid.rows}
-    missing = [(planned, names) for planned, names in plan() if planned.key not in done]
+    missing = [
+        (planned, (*baselines, "fused") if baselines else names) for planned, names in plan() if planned.key not in done
+    ]
     longest = 0.0
     for planned, names in missing:
         if fused.elapsed_s() + longest > budget_s:
@@ -180,6 +185,7 @@ def page(grid: Grid) -> str:
     lines = [
         f"{grid.device.name}; torch {grid.environment.torch}, triton {grid.environment.triton}, {packages}",
         "time of the fastest baseline over that of fused, graph clock, L2 cold, interleaved; above 1 fused is faster",
+        f"baselines: {', '.join(_raced(grid))}",
         "",
         tabulate(_map(grid, judged), headers=["share", "D × H, activation", *TOKENS], tablefmt="github"),
         "",
@@ -192,6 +198,11 @@ def page(grid: Grid) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _raced(grid: Grid) -> list[str]:
+    names = {peer.name for row in grid.rows for peer in row.peers}
+    return [name for name in (*BASELINES, AUTOTUNED) if name in names]
 
 
 def _map(grid: Grid, judged: dict[str, tuple[str, Ratio]]) -> list[list[str]]:
@@ -299,6 +310,9 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="the result file; default: results/<card>-grid.json beside this script"
     )
+    parser.add_argument(
+        "--baselines", nargs="+", choices=BASELINES, default=(), help="race these alone; name another --out for them"
+    )
     parser.add_argument("--device", choices=["cuda", "cpu"], help="a CPU only tries the script out, with small sizes")
     parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing: print this result file")
     options = parser.parse_args()
@@ -319,7 +333,7 @@ def main() -> None:
     except UsageError as error:
         sys.exit(str(error))
     torch._dynamo.config.automatic_dynamic_shapes = False  # each point is compiled for its own number of tokens
-    print(page(measure(grid, out, budget_s=options.budget_s, rounds=options.rounds)))
+    print(page(measure(grid, out, budget_s=options.budget_s, rounds=options.rounds, baselines=options.baselines)))
 
 
 if __name__ == "__main__":

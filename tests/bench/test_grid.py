@@ -115,3 +115,19 @@ def test_another_cards_grid_is_not_continued(grid: ModuleType, tmp_path: Path) -
     out.write_text("{}")
     with pytest.raises(UsageError, match="no result of this script"):
         grid.begun(out, fresh)
+
+
+def test_named_baselines_are_raced_alone_and_shown(
+    grid: ModuleType, rows: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    raced: list[tuple[str, ...]] = []
+
+    def one(planned: Any, here: Any, *, peers: tuple[str, ...], rounds: int) -> Any:
+        raced.append(peers)
+        return measured(grid, rows, len(raced) - 1, **dict.fromkeys(peers, 10.0))
+
+    monkeypatch.setattr(grid.fused, "measure", one)
+    monkeypatch.setattr(grid, "plan", lambda plan=grid.plan: plan()[:2])
+    found = grid.measure(made(grid), tmp_path / "grid.json", budget_s=1e9, rounds=3, baselines=("packed", "eager"))
+    assert raced == [("packed", "eager", "fused")] * 2
+    assert "baselines: eager, packed\n" in grid.page(found)

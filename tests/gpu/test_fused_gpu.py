@@ -7,6 +7,7 @@ import gc
 import pytest
 import torch
 from mlpfusion_kernels import ACTIVATIONS, Weights, act_mul, gated_mlp
+from mlpfusion_kernels.activations import activate_reference
 from mlpfusion_kernels.gate_up import configs, launch
 from torch.nn import functional
 
@@ -81,13 +82,7 @@ def check_gradients(config, shape, activation, gate, up, product):
     dgate_up, again = launch.gate_up_backward(dy, down, gate, up, activation, config)
     assert torch.equal(again, product)
     operands = [each.double().requires_grad_() for each in (gate, up)]
-    forms = {
-        "gelu_tanh": lambda g: functional.gelu(g, approximate="tanh"),
-        "gelu": functional.gelu,
-        "silu": functional.silu,
-        "relu": functional.relu,
-    }
-    y = forms[activation](operands[0]) * operands[1]
+    y = activate_reference(operands[0], activation) * operands[1]
     dproduct = dy.double() @ down.double()
     exact = torch.cat(torch.autograd.grad(y, operands, dproduct), 1)
     # By far most of the error is the rounding of dproduct, of the result, and of both.

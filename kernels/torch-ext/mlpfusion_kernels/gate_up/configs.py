@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from .estimate import FORWARD, TRAINING, Cost, Shared, time_us, work
+
 
 class Card(NamedTuple):
     """What decides about tiles: the CUDA compute capability, (0, 0) for Triton's interpreter, and two sizes.
@@ -60,10 +62,15 @@ class Config(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """For up to `tokens` tokens these configurations, from the largest tile to the smallest."""
+    """For up to `tokens` tokens these configurations, from the largest tile to the smallest.
+
+    Where their `costs` were fitted, one for each, the least estimated time decides, else the part of the card in use.
+    """
 
     tokens: int
     configs: tuple[Config, ...]
+    costs: tuple[Cost, ...] = ()
+    shared: Shared = FORWARD
 
 
 class Table(NamedTuple):
@@ -120,20 +127,39 @@ _SM80_FORWARD = (
 )
 SM80 = Table(_SM80_FORWARD, _SM80_FORWARD, _PORTABLE_BACKWARD)
 
-_SM90_LARGE = (
-    Config("wide", 128, 128, 64, 2, 8, 4, 1),
-    Config("wide", 64, 64, 64, 2, 4, 4, 2),
-    Config("wide", 64, 32, 64, 1, 4, 4, 3),
-)
-_SM90_FORWARD = (
-    Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 2), Config("wide", 16, 32, 128, 1, 4, 4, 3))),
-    Rule(64, (Config("wide", 64, 64, 128, 2, 4, 3, 1), Config("wide", 64, 32, 128, 1, 4, 4, 1))),
-    Rule(ANY, (Config("hopper", 128, 128, 64, 8, 4, 4, 1), Config("hopper", 128, 128, 64, 4, 4, 4, 1), *_SM90_LARGE)),
+_SM90_FEW = Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 2), Config("wide", 16, 32, 128, 1, 4, 4, 3)))
+
+
+def _sm90(shared: Shared, fitted: dict[Config, Cost]) -> tuple[Rule, ...]:
+    return _SM90_FEW, Rule(ANY, tuple(fitted), tuple(fitted.values()), shared)
+
+
+# Costs from bench/results/h200-tiles.json, printed by `bench/tiles.py`.
+_SM90_FORWARD = _sm90(
+    FORWARD,
+    {
+        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.831, 7.07),
+        Config("hopper", 128, 128, 64, 4, 4, 4, 1): Cost(0.820, 7.24),
+        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.783, 7.24),
+        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.804, 5.73),
+        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.732, 6.42),
+        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.837, 6.11),
+        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(1.0, 6.21),
+        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.413, 4.78),
+    },
 )
 # Storing gate and up as well takes more registers than the coarse epilogue leaves.
-_SM90_TRAINING = (
-    *_SM90_FORWARD[:2],
-    Rule(ANY, (Config("hopper", 128, 128, 64, 8, 4, 4, 1), *_SM90_LARGE)),
+_SM90_TRAINING = _sm90(
+    TRAINING,
+    {
+        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.809, 8.43),
+        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.769, 8.13),
+        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.814, 5.65),
+        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.725, 6.34),
+        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.857, 6.04),
+        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(1.0, 6.32),
+        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.429, 4.84),
+    },
 )
 _SM90_BACKWARD = (
     Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 3),)),
@@ -247,8 +273,18 @@ def choose_backward(
 
 
 def _fitting(rules: tuple[Rule, ...], m: int, depth: int, intermediate: int, multiprocessors: int) -> Config:
-    """The largest tile for m tokens that leaves no more than a fifth of the card idle, or the smallest where all do."""
+    """The configuration of the least estimated time; where the rule has no costs, the largest that fills the card.
+
+    That is the largest tile for m tokens that leaves no more than a fifth of the card idle, or the smallest where all
+    do.
+    """
     rule = next(rule for rule in rules if m <= rule.tokens)
+    if rule.costs:
+        costs = dict(zip(rule.configs, rule.costs, strict=True))
+        return min(
+            (config for config in rule.configs if config.sums_in(depth)),
+            key=lambda one: time_us(work(one, m, depth, intermediate, multiprocessors), costs[one], rule.shared),
+        )
     configs = [config for config in rule.configs if config.sums_in(depth)]
     for config in configs:
         rows, columns = config.tiles(m, intermediate)

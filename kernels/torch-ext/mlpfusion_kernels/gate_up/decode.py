@@ -219,12 +219,12 @@ def _gate_up_tile(intermediate: int, tokens: int, sms: int, itemsize: int, share
         rows, resident = 128, 2
     else:
         rows, resident = 64, 3
-    # Pieces of 256 bytes are faster than of 128 for 16 tokens (0.73 programs: 8.7 against 9.0), slower for 64 (10.1
-    # against 9.6), where fewer stages fit.
+    # Pieces of 256 bytes are faster than of 128 for 16 tokens (0.73 programs: 8.7 against 9.0) and 32, slower for 64
+    # (10.1 against 9.6), where fewer stages fit.
     wide, narrow = StreamTile(rows, 256 // itemsize, 5, 4), StreamTile(rows, 128 // itemsize, 6, 4)
     deep = _deepest(wide, tokens, itemsize, resident, shared_bytes)
     # Without tensor cores a thread holds its part of both operands in registers: 256 bytes of fp32 are too many.
-    if tokens == 16 and itemsize == 2 and deep.stages >= 3:
+    if tokens <= 32 and itemsize == 2 and deep.stages >= 3:
         return deep
     return _deepest(narrow, tokens, itemsize, resident, shared_bytes)
 

@@ -1,0 +1,82 @@
+"""The estimate of a forward tile's time: what it counts by hand, and which tile it gives to a shape."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from mlpfusion_kernels.gate_up import configs
+from mlpfusion_kernels.gate_up.configs import Card, Config, choose
+from mlpfusion_kernels.gate_up.estimate import FORWARD, Cost, time_us, work
+
+H100 = Card((9, 0), 132, 227 * 1024)
+SPECIALISED = Config("hopper", 128, 128, 64, 8, 4, 4, 1)
+PORTABLE = Config("wide", 64, 64, 64, 1, 4, 4, 2)
+COST = Cost(0.8, 6.0)
+FITTED = [
+    (config, cost, rule.shared)
+    for rules in (configs.SM90.forward, configs.SM90.training)
+    for rule in rules
+    if rule.costs
+    for config, cost in zip(rule.configs, rule.costs, strict=True)
+]
+
+sizes = st.integers(1, 1024).map(lambda units: 16 * units)
+
+
+def test_the_work_of_a_full_card_counted_by_hand() -> None:
+    # 132 tiles of 128 x 128, one for each multiprocessor, in 16 steps of 64
+    done = work(SPECIALISED, 128 * 12, 1024, 128 * 11, 132)
+    assert done.flops == 2 * 128 * (2 * 128) * 1024
+    assert done.waits == 16 / 3
+    assert done.moved_bytes == 2 * (2 * 1408 * 1024 + 1536 * 1024 + 1536 * 1408)
+    assert (done.turns, done.elements) == (1, 0)
+
+
+def test_two_programs_of_a_multiprocessor_wait_together_and_show_their_epilogues() -> None:
+    # 3 tiles of 64 x 64 for the busiest of 4 multiprocessors, which holds two programs
+    done = work(PORTABLE, 64 * 3, 640, 64 * 4, 4)
+    assert (done.turns, done.waits) == (2, 2 * 10 / 3)
+    assert done.elements == 3 * 64 * 64
+
+
+@given(m=st.integers(1, 20000), depth=sizes, intermediate=sizes, fitted=st.sampled_from(FITTED))
+def test_more_work_never_takes_less_time(m: int, depth: int, intermediate: int, fitted: tuple) -> None:
+    config, cost, shared = fitted
+
+    def estimate(*shape: int) -> float:
+        return time_us(work(config, *shape, 132), cost, shared)
+
+    here = estimate(m, depth, intermediate)
+    assert here >= cost.start_us
+    assert estimate(m + 1, depth, intermediate) >= here
+    assert estimate(m, depth + 16, intermediate) >= here
+    assert estimate(m, depth, intermediate + 16) >= here
+
+
+@given(m=st.integers(17, 20000), depth=sizes, intermediate=sizes, training=st.booleans())
+def test_a_shape_gets_the_tile_of_the_least_estimate(m: int, depth: int, intermediate: int, training: bool) -> None:
+    chosen = choose(H100, torch.bfloat16, m, depth, intermediate, training=training)
+    rule = (configs.SM90.training if training else configs.SM90.forward)[-1]
+    costs = dict(zip(rule.configs, rule.costs, strict=True))
+    times = {
+        config: time_us(work(config, m, depth, intermediate, 132), costs[config], rule.shared)
+        for config in rule.configs
+        if config.sums_in(depth)
+    }
+    assert times[chosen] == min(times.values())
+
+
+@pytest.mark.parametrize("config", [SPECIALISED, PORTABLE])
+def test_the_longest_of_products_waiting_and_memory_decides(config: Config) -> None:
+    done = work(config, 512, 4096, 4096, 132)
+    slow = done._replace(moved_bytes=1e12)
+    assert time_us(slow, COST, FORWARD) == pytest.approx(1e12 / FORWARD.bytes_per_us, rel=0.01)
+
+
+def test_each_tile_has_a_cost_of_its_own_where_any_has() -> None:
+    for rules in (configs.SM90.forward, configs.SM90.training):
+        for rule in rules:
+            assert len(rule.costs) in {0, len(rule.configs)}
+            assert len(set(rule.configs)) == len(rule.configs)
