@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
+from support.readings import many, of, without
 from support.timeline import EAGER, GEMM, Timeline
 
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.trace.analysis.summary import read
-
-if TYPE_CHECKING:
-    from mlpfusion.records.trace import Reading
-
-
-def of(made: Any, **options: Any) -> Reading:
-    return read(made.text().encode(), **options)
-
-
-def many(calls: int = 3, name: str = "mlpfusion.call", base: int = 0) -> Any:
-    made = Timeline(base)
-    for index in range(calls):
-        made.mlp(1000 * (index + 1), name=name)
-    return made
-
-
-def without(made: Any, *categories: str) -> Any:
-    made.entries = [entry for entry in made.entries if entry["cat"] not in categories]
-    return made
-
 
 # ---- which calls
 
@@ -188,19 +167,6 @@ def test_two_launches_of_one_name_are_two_kernels() -> None:
     assert len(found.kernel_spread) == 5
 
 
-def test_overhead_is_shown_apart() -> None:
-    """P10."""
-    plain = of(many())
-    made = (
-        many().add("overhead", "Lazy Function Loading", 1003, 40, tid=0).add("overhead", "Buffer Flush", 500, 9, tid=0)
-    )
-    made.entries[-1]["pid"] = made.entries[-2]["pid"] = -1
-    found = of(made)
-    assert found.analysis == plain.analysis
-    assert [(tally.name, tally.total_us) for tally in found.overhead] == [("Lazy Function Loading", 40.0)]
-    assert [(tally.name, tally.count) for tally in found.overhead_outside] == [("Buffer Flush", 1)]
-
-
 @pytest.mark.parametrize("name", ["TorchDynamo Cache Lookup", None])
 def test_a_lookup_that_this_version_does_not_emit_is_unknown(name: str | None) -> None:
     """P12."""
@@ -216,19 +182,6 @@ def test_a_lookup_that_this_version_does_not_emit_is_unknown(name: str | None) -
     assert found.dynamo_cache_lookup == (22.5 if name else None)
     assert found.compiled_region_self == 20.0
     assert found.time_to_first_launch == 100.0
-
-
-def test_regions_are_told_by_their_ids() -> None:
-    """P13, C5."""
-    made = Timeline()
-    for index, name in enumerate(("0/0", "0/0", "0/1", "0/1"), 1):
-        made.mlp(1000 * index).op(f"Torch-Compiled Region: {name}", 1000 * index, 90)
-    found = of(made)
-    assert [(each.id, each.calls, each.first, each.last) for each in found.regions] == [
-        ("0/0", 2, 0, 1),
-        ("0/1", 2, 2, 3),
-    ]
-    assert found.compiling == ()
 
 
 def test_a_compilation_inside_a_call_is_told() -> None:
