@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,7 @@ SCHEMA: Final = 1
 _LISTED: Final = 40
 _TALLIES: Final = 8
 _LABEL: Final = 12
+_WIDTH: Final = 160  # of the text of a finding
 _OTHERS: Final = 3
 # Findings that concern less than this part of a call are named only.
 _SMALL: Final = 0.01
@@ -373,7 +375,14 @@ def _finding(one: Finding, *, github: bool) -> str:
     if github:
         texts = (markdown(text) for text in (one.seen, one.means, one.do))
         return "- **{}** ({}): {}. *Means*: {}. *Do*: {}.".format(one.id, weight, *texts)
-    return f"{one.id}: {weight}\n  observed  {one.seen}\n  means     {one.means}\n  do        {one.do}"
+    texts = (("observed", one.seen), ("means", one.means), ("do", one.do))
+    return "\n".join([f"{one.id}: {weight}", *(_wrapped(f"  {label:<{_LABEL - 2}}{text}") for label, text in texts)])
+
+
+def _wrapped(line: str) -> str:
+    """A line of a finding, and where it is long, more that begin below its text."""
+    indent = " " * _LABEL
+    return "\n".join(textwrap.wrap(line, _WIDTH, subsequent_indent=indent, drop_whitespace=True))
 
 
 # ---- for programs ----------------------------------------------------------------------------------------------------

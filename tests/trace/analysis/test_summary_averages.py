@@ -105,3 +105,21 @@ def test_where_no_two_calls_agree_figures_are_of_the_one_of_median_length() -> N
     reading = read(text(made))
     assert [one.name for one in reading.analysis.kernels] == ["c"]
     assert (reading.analysis.calls, reading.left_out, reading.incomplete) == (1, 2, None)
+
+
+def test_no_line_of_a_finding_is_long() -> None:
+    """Sixty copies whose times vary are one finding of a few short lines."""
+    made = []
+    for index in range(4):
+        start = 100_000 + 20_000 * index
+        made.append(step(index, start, 19_000))
+        for one in range(60):
+            name = f"void a_kernel_of_a_long_name_{one}<{'float, ' * 30}int>(int)"
+            made += launched(name, start + 20 * one, start + 2000 + 200 * one, 20 + 30 * index, 100 * index + one + 1)
+    reading = read(text(made))
+    told = {one.id: one for one in findings(reading)}
+    assert told["kernel_varies"].seen.startswith("60 of 60 kernel times vary between calls, the widest ")
+    assert len(told["kernel_varies"].seen) < 400
+    page = render([(reading, findings(reading))]).partition("\nFindings\n")[2]
+    assert max(map(len, page.splitlines())) <= 200
+    assert "kernel_varies" in page

@@ -41,7 +41,9 @@ def _missing(reading: Reading) -> Iterable[Finding]:
         or f"{len(lossy)} of {counted(count, 'call')} lost events and are left out: {names}"
         + (f" and {left} more" if left > 0 else ""),
         means="counts and times per call are incomplete" + ("" if reading.incomplete else " in those calls"),
-        do="record fewer events (shorter schedule, no stacks), and synchronise at the end",
+        do="record fewer events (shorter schedule, no stacks), and synchronise at the end"
+        if lossy or reading.integrity.lost or reading.integrity.lost_bytes is not None
+        else "record each process into a file of its own",
         cost_us=reading.call_us * (1.0 if reading.incomplete else len(lossy) / count),
     )
 
