@@ -375,8 +375,9 @@ def _finding(one: Finding, *, github: bool) -> str:
     if github:
         texts = (markdown(text) for text in (one.seen, one.means, one.do))
         return "- **{}** ({}): {}. *Means*: {}. *Do*: {}.".format(one.id, weight, *texts)
-    texts = (("observed", one.seen), ("means", one.means), ("do", one.do))
-    return "\n".join([f"{one.id}: {weight}", *(_wrapped(f"  {label:<{_LABEL - 2}}{text}") for label, text in texts)])
+    labelled = (("observed", one.seen), ("means", one.means), ("do", one.do))
+    told = [_wrapped(f"  {label:<{_LABEL - 2}}{text}") for label, text in labelled]
+    return "\n".join([f"{one.id}: {weight}", *told])
 
 
 def _wrapped(line: str) -> str:
