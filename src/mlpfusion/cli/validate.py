@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.validation import Validation
 
-# What a self-test does not take.
-_OTHERS = ("--activation", "--dtype", "--shapes", "--against", "--only", "--rounds", "--time-limit", "--strict")
-
 
 def add_to(app: typer.Typer) -> None:
     """Give the command line this verb."""
@@ -73,8 +70,17 @@ def _validate(
     spec.one_of("format", fmt, grid.FORMATS)
     json_file = None if json is None else path_in("--json", json)
     if self_test:
-        others = (activation, dtype, shapes, against, only, rounds, time_limit, strict or None)
-        _asks_nothing_else(targets or [], others)
+        others = {
+            "--activation": activation,
+            "--dtype": dtype,
+            "--shapes": shapes,
+            "--against": against,
+            "--only": only,
+            "--rounds": rounds,
+            "--time-limit": time_limit,
+            "--strict": strict or None,
+        }
+        _asks_nothing_else(targets or [], [name for name, value in others.items() if value is not None])
         return _self_test(device, json_file, size("--seed", seed, limits.SEED), fmt)
     from mlpfusion.stages.validate.channel import BASELINES
     from mlpfusion.stages.validate.run import validate
@@ -101,8 +107,7 @@ def _validate(
     return _judge(found, strict=strict)
 
 
-def _asks_nothing_else(targets: list[str], others: tuple[object, ...]) -> None:
-    options = [name for name, value in zip(_OTHERS, others, strict=True) if value is not None]
+def _asks_nothing_else(targets: list[str], options: list[str]) -> None:
     if targets:
         raise UsageError(f"--self-test judges its own controls; it takes no target, got {targets[0]!r}")
     if options:
