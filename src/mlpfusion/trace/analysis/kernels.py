@@ -17,8 +17,8 @@ from mlpfusion.trace.calls.call import is_sync
 from mlpfusion.trace.calls.damage import repaired
 from mlpfusion.trace.calls.link import annotated, find_calls, flags, rows_of
 from mlpfusion.trace.calls.select import CALL
-from mlpfusion.trace.findings.words import counted
 from mlpfusion.trace.names.decode import decode
+from mlpfusion.trace.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

@@ -16,11 +16,11 @@ from mlpfusion.trace.analysis.pre_ops import median_call, without
 from mlpfusion.trace.calls import select
 from mlpfusion.trace.calls.damage import repaired
 from mlpfusion.trace.calls.link import adopted, by_call, find_calls, issued, rows_of
-from mlpfusion.trace.findings.words import counted
 from mlpfusion.trace.read import kineto
 from mlpfusion.trace.read.chrome import DEVICE_WORK
 from mlpfusion.trace.read.kineto import Event
 from mlpfusion.trace.read.source import MAX_BYTES
+from mlpfusion.trace.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

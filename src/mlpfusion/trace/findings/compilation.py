@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from mlpfusion.records.trace import Finding
 from mlpfusion.trace.findings.device import is_loose
-from mlpfusion.trace.findings.words import NAME, counted, tallied
+from mlpfusion.trace.words import NAME, counted, tallied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mlpfusion.records.trace import Reading
-    from mlpfusion.trace.findings.host import Asked
+
+Asked: TypeAlias = Literal["compile", "cudagraphs"]
 
 # A benchmark of configurations launches one kernel tens of times; a model's own loop rarely one more in one call.
 AUTOTUNE_REPEATS: Final = 10

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.trace import Finding
-from mlpfusion.trace.findings.words import NAME, counted
 from mlpfusion.trace.names import ops
+from mlpfusion.trace.words import NAME, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.trace import Finding
-from mlpfusion.trace.findings.words import NAME, counted, tallied
+from mlpfusion.trace.words import NAME, counted, tallied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,14 +13,13 @@ from mlpfusion.trace.calls.call import allocates, initialises, is_blocking_copy,
 from mlpfusion.trace.findings.compilation import of_compilation
 from mlpfusion.trace.findings.device import of_work
 from mlpfusion.trace.findings.doubts import of_trace
-from mlpfusion.trace.findings.words import NAME, counted, shared, tallied
+from mlpfusion.trace.words import NAME, counted, shared, tallied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mlpfusion.records.trace import HostEvent, Reading, Share, Spread
-
-Asked: TypeAlias = Literal["compile", "cudagraphs"]
+    from mlpfusion.trace.findings.compilation import Asked
 
 # A first call this much wider than the rest is no noise: steady calls of one trace differ by a few percent.
 COLD: Final = 1.25

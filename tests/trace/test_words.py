@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlpfusion.records.trace import Share, Tally
-from mlpfusion.trace.findings.words import NAME, counted, shared, tallied
+from mlpfusion.trace.words import NAME, counted, shared, tallied
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Writes counts and tallies as findings word them."""
+"""Writes counts and tallies of events in words."""
 
 from __future__ import annotations
 
