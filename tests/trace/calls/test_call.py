@@ -7,6 +7,7 @@ from support.readings import many
 from support.timeline import CALL
 
 from mlpfusion.trace.calls import call
+from mlpfusion.trace.calls.damage import repaired
 from mlpfusion.trace.calls.link import annotated, find_calls
 from mlpfusion.trace.read import kineto
 
@@ -52,7 +53,7 @@ def test_loading_is_initialisation_only_among_the_overhead() -> None:
 def test_a_call_has_its_work_with_launches_and_operators_around_them() -> None:
     made = many()
     trace = kineto.read(made.text().encode())
-    found = find_calls(trace, annotated(trace, CALL), "cuda")
+    found = find_calls(repaired(trace), annotated(trace, CALL), "cuda")
     one = found.call(1)
     assert len(one.work) == len(one.launches) == 5
     for work in one.work:

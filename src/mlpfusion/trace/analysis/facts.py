@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.trace.calls.call import Call, Calls, Rows
+    from mlpfusion.trace.calls.waits import Waits
     from mlpfusion.trace.read.kineto import Trace
 
 # A call that takes this many times as long as the median of the others, and longer than each of them, is wider.
@@ -127,14 +128,14 @@ def streams(calls: Calls, used: Sequence[int]) -> tuple[StreamUse, ...]:
     return tuple(sorted(found, key=lambda use: (-use.busy_us, use.device, use.stream)))
 
 
-def host_use(calls: Calls, used: Sequence[int], compiling: Rows) -> HostUse | None:
+def host_use(calls: Calls, used: Sequence[int], compiling: Rows, waited: Waits) -> HostUse | None:
     """What the host spent until a call's last launch; None without API calls or launches.
 
     `compiling` are the rows of compilations, given by time.
     """
     import numpy as np
 
-    found = issue(calls)
+    found = issue(calls, waited)
     launching = [index for index in used if found.issue[index] >= 0]
     if not launching or not len(calls.api.rows):
         return None

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.records.trace import DeviceUse, Share
 from mlpfusion.trace.calls.busy import device_rows, occupancy
-from mlpfusion.trace.calls.waits import waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.trace.calls.busy import Occupancy
     from mlpfusion.trace.calls.call import Calls, Rows
+    from mlpfusion.trace.calls.waits import Waits
     from mlpfusion.trace.read.kineto import Trace
 
 NO_EVENT: Final = "no event"
@@ -35,7 +35,7 @@ class Spans(NamedTuple):
         return int((self.end - self.start).sum())
 
 
-def device_use(calls: Calls, used: Sequence[int]) -> DeviceUse:
+def device_use(calls: Calls, used: Sequence[int], waited: Waits) -> DeviceUse:
     """How the device and, while that idled, the host spent the used call whose idle share is the median (lower of two).
 
     While the device idles the host is at work, or waits for the device, or has already launched what comes next; that
@@ -45,7 +45,7 @@ def device_use(calls: Calls, used: Sequence[int]) -> DeviceUse:
     index = sorted(used, key=lambda call: (found.idle[call] / (found.ends[call] - found.begins[call]), call))[
         (len(used) - 1) // 2
     ]
-    working, launched, waiting, last = _host(calls, found, index)
+    working, launched, waiting, last = _host(calls, found, index, waited)
     tail = sum(int((one.end - one.start)[one.start >= last].sum()) for _, one in working)
     late = waiting.start >= last
     final = int((waiting.end - waiting.start)[late].sum())
@@ -65,7 +65,7 @@ def device_use(calls: Calls, used: Sequence[int]) -> DeviceUse:
     )
 
 
-def _host(calls: Calls, found: Occupancy, index: int) -> tuple[list[tuple[int, Spans]], int, Spans, int]:
+def _host(calls: Calls, found: Occupancy, index: int, waits: Waits) -> tuple[list[tuple[int, Spans]], int, Spans, int]:
     """The idle time in which the host worked, by thread; in ns that after the launch of what comes next; in waits.
 
     The last item is the time of the call's last launch.
@@ -85,7 +85,7 @@ def _host(calls: Calls, found: Occupancy, index: int) -> tuple[list[tuple[int, S
     reached = np.where(by >= 0, np.clip(returned, gaps.start, gaps.end), gaps.end)
     launched = int((gaps.end - reached).sum())
     api = calls.api.of(index)
-    stopped = api[waits(calls)[calls.api.bounds[index] : calls.api.bounds[index + 1]]]
+    stopped = api[waits.waiting[calls.api.bounds[index] : calls.api.bounds[index + 1]]]
     working: list[tuple[int, Spans]] = []
     waited = []
     for thread in np.unique(place).tolist():

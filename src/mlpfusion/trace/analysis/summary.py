@@ -16,6 +16,7 @@ from mlpfusion.trace.analysis.pre_ops import median_call, without
 from mlpfusion.trace.calls import select
 from mlpfusion.trace.calls.damage import repaired
 from mlpfusion.trace.calls.link import adopted, by_call, find_calls, issued, rows_of
+from mlpfusion.trace.calls.waits import waits
 from mlpfusion.trace.read import kineto
 from mlpfusion.trace.read.chrome import DEVICE_WORK
 from mlpfusion.trace.read.kineto import Event
@@ -79,7 +80,8 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
     inside, outside = facts.overhead(calls)
     compiling = rows_of(trace, lambda kind: kind.name in COMPILING or kind.name.endswith("(dynamo_timed)"))
     on_device = device == "cuda"
-    use = device_use(calls, used) if on_device else None
+    waited = waits(calls)
+    use = device_use(calls, used, waited) if on_device else None
     return Reading(
         source=trace.label,
         device=device,
@@ -95,7 +97,7 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         first_call=facts.first_call(calls),
         idle_share=use.idle_us / use.length_us if use else None,
         device_use=use,
-        host_use=facts.host_use(calls, used, compiling) if on_device else None,
+        host_use=facts.host_use(calls, used, compiling, waited) if on_device else None,
         graphs=facts.graphs(one),
         streams=facts.streams(calls, used) if on_device else (),
         timeline=facts.timeline(one, _TIMELINE),

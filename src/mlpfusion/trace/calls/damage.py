@@ -187,14 +187,20 @@ def _linked(trace: Trace, rows: Rows, unknown: Rows, outside: Rows) -> tuple[Row
     """
     import numpy as np
 
-    kernels = np.setdiff1d(rows[_are(trace, lambda kind: kind.category == "kernel")[rows]], outside)
-    api = np.flatnonzero(_are(trace, lambda kind: kind.category == "api"))
-    plain = api[_are(trace, lambda kind: bool(_PLAIN.match(kind.name)) and is_launch(kind.name))[api]]
-    plain = plain[~np.isin(trace.correlation[plain], _other(trace, api, plain))]
-    extra = _extra(trace, kernels, plain, unknown)
-    zero = kernels[trace.correlation[kernels] == 0]
-    correlation = trace.correlation
-    loose = np.union1d(extra, zero)
+    kernels = rows[_are(trace, lambda kind: kind.category == "kernel")[rows]]
+    if len(outside):
+        kernels = np.setdiff1d(kernels, outside)
+    ids, counts = np.unique(trace.correlation[kernels], return_counts=True)
+    shared = ids[(counts > 1) & (ids != 0)]
+    correlation, nothing = trace.correlation, rows[:0]
+    if not len(shared) and not (len(ids) and (ids == 0).any()):
+        return correlation, nothing, 0, 0
+    api = np.flatnonzero(_are(trace, lambda kind: kind.category == "api" and is_launch(kind.name)))
+    is_plain = _are(trace, lambda kind: bool(_PLAIN.match(kind.name)))[api]
+    plain = api[is_plain]
+    plain = plain[~np.isin(trace.correlation[plain], trace.correlation[api[~is_plain]])]
+    extra = _extra(trace, kernels[np.isin(trace.correlation[kernels], shared)], plain, unknown)
+    loose = np.union1d(extra, kernels[trace.correlation[kernels] == 0])
     if not len(loose):
         return correlation, extra, 0, 0
     idle = plain[~np.isin(trace.correlation[plain], trace.correlation[rows]) & (trace.correlation[plain] != 0)]
@@ -216,26 +222,18 @@ def _linked(trace: Trace, rows: Rows, unknown: Rows, outside: Rows) -> tuple[Row
     return correlation, np.setdiff1d(extra, known), len(loose), len(known)
 
 
-def _other(trace: Trace, api: Rows, plain: Rows) -> Rows:
-    """The correlations of launches that may run several kernels."""
-    import numpy as np
-
-    launching = _are(trace, lambda kind: kind.category == "api" and is_launch(kind.name))[api]
-    rest: Rows = trace.correlation[np.setdiff1d(api[launching], plain)]
-    return rest
-
-
 def _extra(trace: Trace, kernels: Rows, plain: Rows, unknown: Rows) -> Rows:
     """The kernels that share the correlation of a plain launch with the one that is its own."""
     import numpy as np
 
     numbers: dict[int | str, int] = {}
     process = np.array([numbers.setdefault(place.pid, len(numbers)) for place in trace.places])
-    ids = np.unique(trace.correlation[plain])
-    shared = kernels[np.isin(trace.correlation[kernels], ids) & (trace.correlation[kernels] != 0)]
+    ids = np.intersect1d(trace.correlation[plain], trace.correlation[kernels])
+    shared = kernels[np.isin(trace.correlation[kernels], ids)]
+    plain = plain[np.isin(trace.correlation[plain], ids)]
     # Two ranks in one file have a launch each.
-    pairs = np.unique(np.stack((trace.correlation[plain], process[trace.place[plain]]), axis=1), axis=0)
-    launches = np.bincount(np.searchsorted(ids, pairs[:, 0]), minlength=len(ids))
+    pairs = np.unique(np.searchsorted(ids, trace.correlation[plain]) * len(numbers) + process[trace.place[plain]])
+    launches = np.bincount(pairs // len(numbers), minlength=len(ids))
     order = shared[np.lexsort((trace.start[shared], np.isin(shared, unknown), trace.correlation[shared]))]
     at = np.searchsorted(ids, trace.correlation[order])
     first = np.searchsorted(at, at, side="left")

@@ -32,14 +32,21 @@ class Issue(NamedTuple):
     blocked: Rows
 
 
-def waits(calls: Calls) -> NDArray[np.bool_]:
-    """For each row of the calls' API calls whether the host waits in it."""
+class Waits(NamedTuple):
+    """For each row of the calls' API calls whether the host waits in it, and whether that is a blocked launch."""
+
+    waiting: NDArray[np.bool_]
+    blocked: NDArray[np.bool_]
+
+
+def waits(calls: Calls) -> Waits:
+    """In which API calls the host waits for the device."""
     kinds = flags(calls.trace, lambda kind: is_sync(kind.name) or is_blocking_copy(kind.name))
-    found: NDArray[np.bool_] = kinds[calls.trace.kind[calls.api.rows]]
-    return found | blocked(calls)
+    stuck = _blocked(calls)
+    return Waits(kinds[calls.trace.kind[calls.api.rows]] | stuck, stuck)
 
 
-def blocked(calls: Calls) -> NDArray[np.bool_]:
+def _blocked(calls: Calls) -> NDArray[np.bool_]:
     """For each row of the calls' API calls whether it is a launch that was blocked while the device worked."""
     import numpy as np
 
@@ -60,7 +67,7 @@ def blocked(calls: Calls) -> NDArray[np.bool_]:
     return long
 
 
-def issue(calls: Calls) -> Issue:
+def issue(calls: Calls, found: Waits) -> Issue:
     """How long each call's host worked, and waited, until its last launch, on the threads that launch."""
     import numpy as np
 
@@ -70,13 +77,12 @@ def issue(calls: Calls) -> Issue:
     last = np.full(count, -1)
     np.maximum.at(last, launched, trace.start[calls.launches.rows])
     call = np.repeat(np.arange(count), np.diff(calls.api.bounds))
-    stuck = blocked(calls)
-    rows, waiting = calls.api.rows, waits(calls)
+    rows = calls.api.rows
     threads = len(trace.places)
     launching = np.unique(launched * threads + trace.place[calls.launches.rows])
-    waiting &= np.isin(call * threads + trace.place[rows], launching) & (trace.start[rows] < last[call])
+    waiting = found.waiting & np.isin(call * threads + trace.place[rows], launching) & (trace.start[rows] < last[call])
     start, call_of = trace.start[rows[waiting]], call[waiting]
     end = np.minimum(start + trace.duration[rows[waiting]], last[call_of])
     waited = unions_ns(call_of, start, end, count)
     working = np.where(last < 0, -1, last - begins - waited)
-    return Issue(working, waited, np.bincount(call[stuck], minlength=count))
+    return Issue(working, waited, np.bincount(call[found.blocked], minlength=count))
