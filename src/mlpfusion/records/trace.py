@@ -201,7 +201,8 @@ class Integrity(Record, frozen=True, kw_only=True):
     without device event, `early` device events before their launch, `zero` and `negative` events by their duration.
     `frames` are Python frames that could not be read, which are not among the `dropped`. `damaged` are device events
     with a time or correlation that cannot be: `impossible` with an unknown duration, the others in no call. Of `loose`
-    kernels without a correlation of their own `matched` were told by name, order and stream.
+    kernels without a correlation of their own `matched` were told by name, order and stream. `captured` are launches of
+    calls that were recorded into a graph and ran nothing.
     `lost_bytes` follow the last complete event of a truncated file; None if it is not truncated.
     """
 
@@ -222,6 +223,7 @@ class Integrity(Record, frozen=True, kw_only=True):
     crowded: int = 0
     loose: int = 0
     matched: int = 0
+    captured: int = 0
 
 
 class Reading(Record, frozen=True, kw_only=True):

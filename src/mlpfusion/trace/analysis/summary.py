@@ -211,6 +211,7 @@ def _integrity(trace: Trace, calls: Calls, damage: Repaired) -> Integrity:
         crowded=damage.crowded,
         loose=damage.loose if damage.matched else 0,
         matched=damage.matched,
+        captured=calls.captured,
     )
 
 
@@ -257,6 +258,8 @@ def _notes(trace: Trace, calls: Calls, device: DeviceKind, damage: Repaired) -> 
         notes.append(f"{whole.repaired} damaged events were repaired")
     if whole.zero:
         notes.append(f"{counted(whole.zero, 'device event')} of duration 0")
+    if calls.captured:
+        notes.append(f"a capture: {counted(calls.captured, 'launch')} recorded into a graph, which runs nothing yet")
     notes += _of_damage(damage, whole)
     if whole.linked_by_flow:
         notes.append(f"{whole.linked_by_flow} device events were linked by their arrows, without a correlation")

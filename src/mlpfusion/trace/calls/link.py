@@ -9,6 +9,7 @@ import msgspec
 
 from mlpfusion.errors import MeasurementError
 from mlpfusion.trace.calls.call import Calls, Part, is_copy, is_launch
+from mlpfusion.trace.calls.capture import captured
 from mlpfusion.trace.calls.ranks import keys
 from mlpfusion.trace.calls.select import Issued
 from mlpfusion.trace.names import ops
@@ -147,6 +148,7 @@ def _device_calls(trace: Trace, windows: Sequence[Event], host: Part, work: Rows
     launches = _kept(inside, is_one)
     first, count = first[is_one], count[is_one]
     copies = flags(trace, lambda kind: is_copy(kind.name))[trace.kind[launches.rows]]
+    recorded = captured(trace, launches.rows) & (count == 0)
     # For each launch its range of `work`, one after the other.
     ends = np.cumsum(count)
     at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + count, count)
@@ -161,10 +163,11 @@ def _device_calls(trace: Trace, windows: Sequence[Event], host: Part, work: Rows
         Part(done, bounds),
         launched_by=by,
         between=_without(work[np.isin(joins[work], joins[api])], done),
-        missing=np.diff(np.concatenate(([0], np.cumsum((count == 0) & ~copies)))[launches.bounds]),
+        missing=np.diff(np.concatenate(([0], np.cumsum((count == 0) & ~copies & ~recorded)))[launches.bounds]),
         orphans=orphans,
         unsure=int(np.count_nonzero(np.isin(done, unsure))),
         early=int(np.count_nonzero(trace.start[done] < trace.start[by])),
+        captured=int(np.count_nonzero(recorded)),
     )
 
 

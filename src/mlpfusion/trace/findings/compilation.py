@@ -33,6 +33,7 @@ def of_compilation(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
     yield from _autotuned(reading)
     yield from _fallback(reading, asked)
     yield from _no_graphs(reading, asked)
+    yield from _capture(reading)
 
 
 def _recompiled(reading: Reading) -> Iterable[Finding]:
@@ -138,3 +139,16 @@ def _no_graphs(reading: Reading, asked: Asked | None) -> Iterable[Finding]:
         do="call under torch.no_grad(), or run the backward; TORCH_LOGS=perf_hints names the reason",
         cost_us=reading.device_use.working_us if reading.device_use else 0.0,
     )
+
+
+def _capture(reading: Reading) -> Iterable[Finding]:
+    """Calls that record a graph: their launches run nothing."""
+    launches = reading.integrity.captured
+    if launches:
+        yield Finding(
+            id="graph_capture",
+            seen=f"{counted(launches, 'launch')} captured into a graph in {counted(reading.call.count, 'call')}",
+            means="the calls record a graph instead of running it: their time is that of a capture, which happens once",
+            do="record calls that replay the graph",
+            cost_us=reading.call_us,
+        )

@@ -125,12 +125,12 @@ def _times(ratio: float) -> str:
 def _bound(reading: Reading) -> Iterable[Finding]:
     """What limits the call: the host, which keeps the device waiting, or the device's work.
 
-    Nothing is concluded of calls that lost events, of those that hold initialisation, and of those whose work was
+    Nothing is concluded of calls that lost events, hold initialisation or capture a graph, nor of those whose work was
     mostly launched before recording began.
     """
     host, use = reading.host_use, reading.device_use
     device = median(reading.analysis.kernel_us) if reading.analysis.kernel_us else 0.0
-    if host is None or use is None or not device or reading.incomplete:
+    if host is None or use is None or not device or reading.incomplete or reading.integrity.captured:
         return
     if host.initialising_us > UNSTEADY * use.length_us or use.orphans_us > use.own_us + use.others_us:
         return
