@@ -48,15 +48,6 @@ UNTESTED = [
     "src/mlpfusion/stages/validate/worker/main.py",
     "src/mlpfusion/stages/validate/worker/speed_probes.py",
     "src/mlpfusion/testing.py",
-    "src/mlpfusion/traffic/annotate.py",
-    "src/mlpfusion/traffic/nsight_compute.py",
-    "src/mlpfusion/traffic/recording/ceilings.py",
-    "src/mlpfusion/traffic/recording/collect.py",
-    "src/mlpfusion/traffic/recording/generated_code.py",
-    "src/mlpfusion/traffic/recording/host_memory.py",
-    "src/mlpfusion/traffic/recording/interpreter_launches.py",
-    "src/mlpfusion/traffic/recording/operators.py",
-    "src/mlpfusion/traffic/recording/scheduler.py",
 ]
 
 

@@ -6,7 +6,7 @@ import torch
 
 from mlpfusion import backend, reference
 from mlpfusion.spec import MLPSpec, Workload
-from mlpfusion.traffic.recording import collect
+from mlpfusion.traffic.recording.collect import collect, names
 from mlpfusion.traffic.round_trips import flow
 
 M, D, H, SIZE = 10, 16, 24, 4
@@ -27,7 +27,7 @@ def of_call(call, made):
     """The ledger of `call(x)`, after one call without."""
     step = reference.step(call, made)
     step()
-    return collect.collect(step, collect.names(made))
+    return collect(step, names(made))
 
 
 def ops(ledger):
@@ -43,3 +43,12 @@ def trips(ledger):
 def elements(ledger):
     """Elements that all launches read and write."""
     return flow(ledger).derived_bytes / SIZE
+
+
+def watch(call, **named):
+    call()
+    return collect(call, named)
+
+
+def linears(mlp):
+    return mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight

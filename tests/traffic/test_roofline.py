@@ -6,13 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import in_this_process
 from support.steps_made import CARD, L2, step, traffic
 
-from mlpfusion import device
 from mlpfusion.records.traffic import Intermediate
 from mlpfusion.spec import MLPSpec, Workload
-from mlpfusion.traffic import annotate, roofline
+from mlpfusion.traffic import roofline
 
 
 @pytest.mark.parametrize(("size", "rate"), [(1, 1e12), (10**6, 1e12), (10**7, 2e12), (10**8, 4e12), (10**12, 4e12)])
@@ -71,38 +69,6 @@ def test_counters_decide_whether_it_was_the_l2():
 def test_a_step_that_moves_and_computes_nothing_has_no_limit():
     found = roofline.weighed(traffic(step(1.0, read=0)), CARD, L2)
     assert (found.steps[0].limit_us, found.limit_us) == (None, None)
-
-
-def test_ceilings_are_measured_on_the_device_at_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(annotate.supervise, "run", in_this_process.run)
-    here = device.detect("cpu")
-    found = annotate.ceilings(
-        "float32", [(64, 32, 16)], here, folder=tmp_path, time_limit_s=900, copies=[2**12, 2**16], calls=20
-    )
-    assert [one.bytes for one in found.copies] == [2**12, 2**16]
-    assert all(one.bytes_per_second > 0 and one.n == 20 for one in found.copies)
-    (product,) = found.products
-    assert (product.m, product.n, product.k, product.samples) == (64, 32, 16, 20)
-    assert list(tmp_path.glob("*.trace.json")) == []
-
-
-def test_what_does_not_fit_into_memory_is_not_copied(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        annotate.supervise,
-        "run",
-        lambda task, **_: asked.append(task) or annotate.tasks.Broken(kind="failed", reason="no"),
-    )
-    here = device.Device(kind="cuda", name="a card", free_bytes=2**25)
-    found = annotate.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
-    assert asked[0].copies == (2**20, 2**22)
-    assert found == "the card's ceilings could not be measured: no"
-
-
-def test_without_memory_for_a_copy_there_are_no_ceilings(tmp_path, monkeypatch):
-    monkeypatch.setattr(annotate.supervise, "run", lambda task, **_: annotate.tasks.Done())
-    here = device.Device(kind="cuda", name="a card", free_bytes=0)
-    assert "no memory for a copy" in annotate.ceilings("bfloat16", [], here, folder=tmp_path, time_limit_s=1)
 
 
 def test_the_shapes_are_those_of_the_mlp_and_a_large_square():

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-import triton
-import triton.language as tl
 from mlpfusion_kernels.launching import cached
 from mlpfusion_kernels.launching.cached import CachedKernel, Launched
+from support.halved import halve, watched
 from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
 from mlpfusion.records.traffic import Run
-from mlpfusion.traffic.recording import collect, triton_launches
+from mlpfusion.traffic.recording import triton_launches
 from mlpfusion.traffic.recording.ledger import Ledgers
 
 CODE = """
@@ -26,45 +25,6 @@ tt.func public @mul(%a: !tt.ptr<f32>, %b: !tt.ptr<f32>, %out: !tt.ptr<f32>, %n: 
   tt.return
 }
 """
-
-
-# ---- the interpreter -------------------------------------------------------------------------------------------------
-
-
-@triton.jit
-def halve(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x + at * 2, mask=at < n), mask=at < n)
-
-
-@triton.jit
-def count(x, out, BLOCK: tl.constexpr):
-    tl.atomic_add(out, tl.sum(tl.load(x + tl.arange(0, BLOCK))))
-
-
-def watched(call, **named):
-    call()
-    return collect.collect(call, named)
-
-
-def test_the_interpreter_says_the_very_bytes():
-    x, out = torch.randn(20), torch.zeros(10)
-    (launch,) = watched(lambda: halve[(2,)](x, out, 10, BLOCK=8), x=x, out=out).launches
-    assert (launch.op, launch.source, launch.unknown) == ("halve", "interpreter", None)
-    assert launch.reads[0].runs == (Run(0, 4, 8, 10),)  # every second element, and none behind the mask
-    assert launch.writes[0].runs == (Run(0, 40, 40, 1),)
-
-
-def test_an_atomic_reads_and_writes():
-    x, out = torch.randn(8), torch.zeros(1)
-    (launch,) = watched(lambda: count[(1,)](x, out, BLOCK=8), x=x, out=out).launches
-    assert {access.buffer for access in launch.writes} < {access.buffer for access in launch.reads}
-
-
-def test_the_copies_of_the_interpreter_itself_do_not_count():
-    x, out = torch.randn(20), torch.zeros(10)
-    call = lambda: (halve[(2,)](x, out, 10, BLOCK=8), out + 1)[1]  # noqa: E731
-    assert [launch.op for launch in watched(call, x=x).launches] == ["halve", "aten::add"]
 
 
 # ---- compiled kernels ------------------------------------------------------------------------------------------------
@@ -184,7 +144,7 @@ def test_launches_of_our_fast_path_are_seen(monkeypatch):
     assert [(launch.op, len(launch.reads), len(launch.writes)) for launch in found] == [("mul", 2, 1)] * 3
 
 
-def named(name: str) -> JITFunction:
+def function(name: str) -> JITFunction:
     made: JITFunction = object.__new__(JITFunction)
     made.__name__ = name
     return made
@@ -194,9 +154,9 @@ def test_an_announced_launch_is_written_down_with_its_roles_and_once():
     x, weight, out = tensors()
 
     def run() -> None:
-        cached.announce(Launched(named("wide"), (1, 1, 1), {"x": x, "up": weight}, {"out": out}))
+        cached.announce(Launched(function("wide"), (1, 1, 1), {"x": x, "up": weight}, {"out": out}))
         compiled(None, "wide").launch_metadata((1,), 0, object(), 7)  # its arguments say nothing
-        cached.announce(Launched(named("wide"), (1, 1, 1), {"x": x}, {"out": out}))  # no metadata asked for
+        cached.announce(Launched(function("wide"), (1, 1, 1), {"x": x}, {"out": out}))  # no metadata asked for
         compiled(CODE, "mul").launch_metadata((1,), 0, x, weight, out, 7)
 
     found = seen(run)
