@@ -14,8 +14,8 @@ from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, Usage
 
 
 def test_the_built_in_backends_are_registered_like_anybodys():
-    assert backend.names()[: len(backend.BUILT_IN)] == list(backend.BUILT_IN)
-    for name in backend.BUILT_IN:
+    assert backend.names()[: len(backend.built_in())] == backend.built_in()
+    for name in backend.built_in():
         loaded = backend.load(name)
         assert loaded.name == name
         assert isinstance(loaded, backend.Backend)
@@ -26,7 +26,7 @@ def test_an_unknown_name_lists_the_known_ones():
         with pytest.raises(UnknownBackendError) as caught:
             call("egaer")
         assert "'egaer'" in str(caught.value)
-        assert all(name in str(caught.value) for name in backend.BUILT_IN)
+        assert all(name in str(caught.value) for name in backend.built_in())
 
 
 GOOD = """
@@ -73,10 +73,34 @@ def test_a_broken_plugin_is_unavailable_and_the_others_stay(monkeypatch):
         return [point for point in points if name is None or point.name == name]
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
-    assert backend.names() == [*backend.BUILT_IN, "broken"]
+    assert backend.names() == [*backend.built_in(), "broken"]
     with pytest.raises(BackendUnavailableError, match="cannot be loaded: ModuleNotFoundError"):
         backend.load("broken")
     assert backend.load("eager").name == "eager"
+
+
+def test_a_built_in_backend_needs_no_place_in_a_list(monkeypatch):
+    """Whatever our own distribution registers is built in; one of others is not, and comes last whatever its name."""
+
+    class Dist:
+        def __init__(self, name):
+            self.name = name
+
+    added = [
+        metadata.EntryPoint(name, "os:getpid", backend.GROUP)._for(Dist(owner))
+        for name, owner in (("zoo", "mlpfusion"), ("also", "mlpfusion"), ("aaa", "stranger"))
+    ]
+    real = metadata.entry_points
+
+    def entry_points(*, group, name=None):
+        points = [*added, *real(group=group)]
+        return [point for point in points if name is None or point.name == name]
+
+    before, listed = set(backend.built_in()), [name for name in backend.ORDER if name in backend.built_in()]
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    assert backend.built_in() == [*listed, *sorted({*before, "also", "zoo"} - set(listed))]
+    assert backend.names() == [*backend.built_in(), "aaa"]
+    assert [backend.is_built_in(name) for name in ("zoo", "also", "aaa", "nothing")] == [True, True, False, False]
 
 
 def test_another_package_cannot_take_a_built_in_name(monkeypatch):

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 GROUP: Final = "mlpfusion.backends"
 
-# The order of a table: alternatives first, then ours. Third-party backends follow in alphabetical order.
-BUILT_IN: Final = (
+# The distribution whose backends are the built-in ones.
+OURS: Final = "mlpfusion"
+
+# The order of a table: alternatives first, then ours. Built-in backends that are not listed here follow, then those of
+# third parties, each in alphabetical order.
+ORDER: Final = (
     "eager",
     "compile",
     "compile-max-autotune",
@@ -93,8 +97,14 @@ class Backend(Protocol):
 
 def names() -> list[str]:
     """Every registered backend: the built-in ones in table order, then third parties by name."""
-    found = {point.name for point in metadata.entry_points(group=GROUP)} - set(OF_A_FILE)
-    return [name for name in BUILT_IN if name in found] + sorted(found - set(BUILT_IN))
+    ours = built_in()
+    return ours + sorted({point.name for point in metadata.entry_points(group=GROUP)} - {*ours, *OF_A_FILE})
+
+
+def built_in() -> list[str]:
+    """The backends that our own distribution registers, in table order."""
+    found = {point.name for point in metadata.entry_points(group=GROUP) if _is_ours(point)} - set(OF_A_FILE)
+    return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
 
 
 def check_name(name: str) -> str:
@@ -129,7 +139,7 @@ def held(backend: str | Backend) -> str | Backend:
 
 def is_built_in(name: str) -> bool:
     """Whether a backend is one of ours, so that its class says what stands behind it."""
-    return name in BUILT_IN or of_a_file(name)
+    return of_a_file(name) or any(map(_is_ours, metadata.entry_points(group=GROUP, name=name)))
 
 
 def load(name: str) -> Backend:
@@ -197,8 +207,11 @@ def _is_text(name: str) -> bool:
 def points(name: str) -> list[metadata.EntryPoint]:
     """The entry points of a name, best first. Another package cannot take the name of a built-in backend."""
     found = list(metadata.entry_points(group=GROUP, name=name.partition(":")[0] if of_a_file(name) else name))
-    own = [point for point in found if point.dist is not None and point.dist.name == "mlpfusion"]
-    return own if is_built_in(name) and own else found
+    return [point for point in found if _is_ours(point)] or found
+
+
+def _is_ours(point: metadata.EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name == OURS
 
 
 def _load_loose(name: str) -> type:

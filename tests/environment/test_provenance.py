@@ -84,7 +84,7 @@ def named(name: str) -> set[str]:
     return {*provenance.installed(name), "torch", "triton", "numpy"}
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.built_in())
 def test_a_built_in_backend_names_whatever_its_sources_import(name: str) -> None:
     module = registry.points(name)[0].module.split(".")
     imported = {each for file in behind(SOURCES["mlpfusion"].joinpath(*module[1:]).with_suffix(".py")) for each in

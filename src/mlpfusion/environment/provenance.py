@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.profile import Row
 
-OURS: Final = "mlpfusion"
+OURS: Final = registry.OURS
 # Every environment has a field for these, with torch's own spelling of its version.
 _APART: Final = frozenset({OURS, "mlpfusion-read", "torch", "triton"})
 

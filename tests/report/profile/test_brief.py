@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.profiles_made import EAGER, HUB, LIGER, TRITON, profile, timed
 from support.recorded_profiles import RECORDED, profiles_in
 
-from mlpfusion.backend import BUILT_IN
+from mlpfusion.backend import built_in
 from mlpfusion.report.profile.table import render
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_eleven_backends_of_any_times_and_names_fit(
 ) -> None:
     rows = [
         timed(f"{place:x}{name:_<{width}}"[:width], *three[:2], three[0] * three[2])
-        for place, (name, three) in enumerate(zip(BUILT_IN, given_times, strict=True))
+        for place, (name, three) in enumerate(zip(built_in(), given_times, strict=True))
     ]
     rows += [msgspec.structs.replace(TRITON, backend=f"emulated{'_' * width}"[:width], accuracy=EAGER.accuracy)]
     lines = table_lines(render(profile(*rows), fmt))

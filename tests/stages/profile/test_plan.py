@@ -36,7 +36,7 @@ def test_a_profile_does_what_is_announced(monkeypatch: pytest.MonkeyPatch, asked
         return tasks.Broken(kind="failed", reason="not run in this test")
 
     monkeypatch.setattr(supervise, "run", run)
-    names = list(backend.BUILT_IN)
+    names = backend.built_in()
     plans = {name: plan_profile.planned(name, asked, detect("cpu")) for name in names}
     rows = profile_run.profile(Workload(spec=asked, batch=1, seq=2), backends=names, device="cpu").rows
     assert started == {name: plan.status == "emulated" for name, plan in plans.items() if plan.status != "unavailable"}

@@ -166,7 +166,7 @@ class _Run(NamedTuple):
 
     def _qualify(self, name: str) -> Row:
         emulate = False
-        if name in registry.BUILT_IN:  # our own code is called here, third-party code only in its worker
+        if name in registry.built_in():  # our own code is called here, third-party code only in its worker
             plan = planned(name, self.workload.spec, self.here)
             if plan.status == "unavailable":
                 return Row(backend=name, status="unavailable", reason=plan.reason)
