@@ -1,9 +1,12 @@
-"""Assigns each kernel of a gated MLP's call its role, from the order of the products and the decoded names."""
+"""Assigns each kernel of a gated MLP its role, where the products' order and shapes and the activation say so."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mlpfusion.trace.analysis.products import Shape, shape_of
 from mlpfusion.trace.names import ops
 
 if TYPE_CHECKING:
@@ -12,30 +15,161 @@ if TYPE_CHECKING:
     from mlpfusion.records.profile import Decoded
     from mlpfusion.records.traffic import Role
     from mlpfusion.trace.calls.call import Work
+    from mlpfusion.trace.read.kineto import Event
 
-_MATRIX_ROLES: Final[dict[int, tuple[Role, ...]]] = {
-    2: ("gate_up_gemm", "down_gemm"),
-    3: ("gate_gemm", "up_gemm", "down_gemm"),
-}
+# Products of attention's scores and values, which are no layers.
+_BATCHED: Final = frozenset({"bmm", "baddbmm"})
+# Activations that a GELU written out in small operators has too: alone they do not make a gate.
+_PARTS: Final = frozenset({"tanh", "sigmoid", "erf"})
+
+
+class _Product(NamedTuple):
+    """A forward matrix product: its kernels' places, helpers included, and its shape if the trace has it."""
+
+    places: list[int]
+    owner: object
+    shape: Shape | None
+    gated: bool
+    batched: bool
 
 
 def roles(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[Role]:
     """The role of each piece of work of one call, given in launch order.
 
-    Forward kernels only: backward ones are "other", as is everything in a call whose matrix products are not three,
-    or two beside a product of gate and up.
+    A gated MLP is two products of one input, or one of both, an activation and a multiplication, and a product of what
+    these make, in this order on one stream; shapes, where the trace has them, must agree. Three products alone are
+    none: attention's q, k and v are three, too. Everything else is "other", as is all of the backward.
     """
-    found: list[Role] = [_plain_role(item, name) for item, name in zip(work, decoded, strict=True)]
-    groups = _matrix_products(work, decoded)
-    names = _MATRIX_ROLES.get(len(groups))
-    gated = any(role in ("mul", "act_mul") for role in found) or any(_holds_gate(name) for name in decoded)
-    if names is None or (len(groups) == 2 and not gated):
-        return [role if role in ("memset", "memcpy") else "other" for role in found]
-    for group, role in zip(groups, names, strict=True):
-        for index in group:
-            found[index] = role
-    last = groups[-1][-1]
-    return [role if index <= last or role in ("memset", "memcpy") else "other" for index, role in enumerate(found)]
+    found: list[Role] = [_memory_role(name) or "other" for name in decoded]
+    streams: dict[tuple[object, object], list[int]] = defaultdict(list)
+    for index, item in enumerate(work):
+        if not item.backward:
+            streams[item.event.pid, item.event.tid].append(index)
+    for places in streams.values():
+        products = _products(work, decoded, places)
+        for last in range(1, len(products)):
+            _assign(found, decoded, products, last, places)
+    return found
+
+
+def _assign(
+    found: list[Role], decoded: Sequence[Decoded], products: Sequence[_Product], last: int, places: Sequence[int]
+) -> None:
+    """Give the kernels of the MLP whose down product is `last` their roles, if there is one."""
+    down, before = products[last], products[last - 1]
+    if down.batched or before.batched:
+        return
+    between = _within(places, before, down)
+    if before.gated:
+        if _fits(before, down, halves=None):
+            _give(found, before, "gate_up_gemm")
+            _give(found, down, "down_gemm")
+        return
+    earlier = products[last - 2] if last > 1 and not products[last - 2].batched else None
+    gap = _within(places, earlier, before) if earlier else []
+    if earlier is not None and _is_pair(earlier, before, down, [decoded[at] for at in gap]):
+        steps = _gate(decoded, [*gap, *between])
+        if (not steps or max(steps) not in between) and not _unknown(decoded, between, len(products)):
+            return
+        _give(found, earlier, "gate_gemm")
+        _give(found, before, "up_gemm")
+    else:
+        steps = _gate(decoded, between)
+        if not steps or not _fits(before, down, halves=2) or not _is_whole(decoded, steps, before):
+            return
+        _give(found, before, "gate_up_gemm")
+    _give(found, down, "down_gemm")
+    for at, role in steps.items():
+        found[at] = role
+
+
+def _within(places: Sequence[int], first: _Product, second: _Product) -> Sequence[int]:
+    """What of a stream's work runs between two products."""
+    return places[bisect_right(places, first.places[-1]) : bisect_left(places, second.places[0])]
+
+
+def _give(found: list[Role], product: _Product, role: Role) -> None:
+    for at in product.places:
+        found[at] = role
+
+
+def _is_pair(gate: _Product, up: _Product, down: _Product, gap: Sequence[Decoded]) -> bool:
+    """Whether two products are of one input: of one shape, with at most the activation of the first between them."""
+    if gate.gated or any(_role_of(name) == "other" and not _is_small(name) for name in gap):
+        return False
+    if gate.shape and up.shape:
+        return gate.shape == up.shape and _fits(up, down, halves=1)
+    return _fits(up, down, halves=1)
+
+
+def _fits(product: _Product, down: _Product, *, halves: int | None) -> bool:
+    """Whether the down product takes what the one before it made, by their shapes, if both are known."""
+    if product.shape is None or down.shape is None:
+        return True
+    made, taken = product.shape.n, down.shape.k
+    same = made == taken * halves if halves is not None else made in (taken, 2 * taken)
+    return same and product.shape.m == down.shape.m
+
+
+def _is_whole(decoded: Sequence[Decoded], steps: dict[int, Role], product: _Product) -> bool:
+    """Whether an activation and a multiplication are a gate behind one product, which a plain MLP has one of, too."""
+    if product.shape is not None or "act_mul" in steps.values():
+        return True
+    return not all(_PARTS.issuperset(set(decoded[at].fused_ops) & ops.ACTIVATIONS) for at in steps)
+
+
+def _gate(decoded: Sequence[Decoded], places: Sequence[int]) -> dict[int, Role]:
+    """The kernels of the activation and its multiplication among these, in this order; none if something bars it."""
+    steps: dict[int, Role] = {}
+    for at in places:
+        role = _role_of(decoded[at])
+        if role == "barrier":
+            return {}
+        if role == "act_mul":
+            return {at: "act_mul"}
+        if role == "activation" and "activation" not in steps.values():
+            steps[at] = "activation"
+        elif role == "mul" and "activation" in steps.values():
+            return {**steps, at: "mul"}
+    return {}
+
+
+def _unknown(decoded: Sequence[Decoded], places: Sequence[int], products: int) -> bool:
+    """Whether what runs between may be an activation and its multiplication by a name that says nothing.
+
+    Only in a call of three products: a whole model has many kernels of unknown names.
+    """
+    return products == len(("gate", "up", "down")) and any(
+        decoded[at].library is None and not decoded[at].fused_ops and decoded[at].kind == "other" for at in places
+    )
+
+
+def _is_small(name: Decoded) -> bool:
+    """Work that may stand between the products of a gate and an up: fills, copies, quantisation."""
+    return name.kind in ("memset", "memcpy") or set(name.fused_ops) <= {"copy", "quantize", "fill", "_to_copy", "add"}
+
+
+def _role_of(name: Decoded) -> str:
+    """What a kernel may be by itself; "barrier" for what no gated MLP has inside."""
+    fused = set(name.fused_ops)
+    if name.kind in ("memset", "memcpy"):
+        return name.kind
+    if name.kind == "attention" or any("softmax" in op for op in fused):
+        return "barrier"
+    if name.kind == "gemm":
+        return "other"
+    activates = bool(fused & ops.ACTIVATIONS)
+    if "act_mul" in fused or (activates and "mul" in fused):
+        return "act_mul"
+    if activates:
+        return "activation"
+    return "mul" if "mul" in fused and name.kind != "reduction" else "other"
+
+
+def _memory_role(name: Decoded) -> Role | None:
+    if name.kind not in ("memset", "memcpy"):
+        return None
+    return "memset" if name.kind == "memset" else "memcpy"
 
 
 def _holds_gate(name: Decoded) -> bool:
@@ -45,48 +179,33 @@ def _holds_gate(name: Decoded) -> bool:
     return name.kind == "gemm" and (activates or bool(fused & {"act_mul", "gated_activation"}))
 
 
-def _matrix_products(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[list[int]]:
-    """The forward matrix products, each with its helper kernels, as indices.
+def _products(work: Sequence[Work], decoded: Sequence[Decoded], places: Sequence[int]) -> list[_Product]:
+    """The matrix products of one stream, each with its helper kernels.
 
     Those are the kernels of the same `aten::mm`, and a split-K reduction, which follows its product also where no
     operator is seen, as in a graph replay.
     """
-    groups: list[list[int]] = []
-    owner_of: list[object] = []
-    for index, (item, name) in enumerate(zip(work, decoded, strict=True)):
-        if item.backward or name.kind in ("memset", "memcpy"):
+    found: list[_Product] = []
+    for index in places:
+        item, name = work[index], decoded[index]
+        if name.kind in ("memset", "memcpy"):
             continue
-        owner = _matrix_operator(item)
-        if owner is not None and groups and owner == owner_of[-1]:
-            groups[-1].append(index)
+        operator = _matrix_operator(item)
+        owner = (operator.tid, operator.start_ns) if operator else None
+        if owner is not None and found and owner == found[-1].owner:
+            found[-1].places.append(index)
         elif name.kind == "gemm" or owner is not None:
-            groups.append([index])
-            owner_of.append(owner)
-        elif "splitk_reduce" in name.fused_ops and groups:
-            groups[-1].append(index)
-    return groups
+            op = (operator or item.event).name.rpartition("::")[2]
+            shape = shape_of(operator or item.event)
+            found.append(_Product([index], owner, shape, gated=_holds_gate(name), batched=op in _BATCHED))
+        elif "splitk_reduce" in name.fused_ops and found:
+            found[-1].places.append(index)
+    return found
 
 
-def _matrix_operator(item: Work) -> object:
-    """The start of the matrix operator that launched the work, if its innermost operator is one; None otherwise."""
+def _matrix_operator(item: Work) -> Event | None:
+    """The matrix operator that launched the work, if its innermost operator is one."""
     if item.event is item.launch or not item.owners:
         return None  # a leaf operator of a CPU run is a product by its own name
     owner = item.owners[0]
-    return (owner.tid, owner.start_ns) if owner.name.rpartition("::")[2] in ops.GEMMS else None
-
-
-def _plain_role(item: Work, name: Decoded) -> Role:
-    """The role that follows from the work itself."""
-    if name.kind in ("memset", "memcpy"):
-        return "memset" if name.kind == "memset" else "memcpy"
-    if item.backward or name.kind == "gemm":
-        return "other"
-    fused = set(name.fused_ops)
-    if "act_mul" in fused:
-        return "act_mul"
-    activates, multiplies = bool(fused & ops.ACTIVATIONS), "mul" in fused
-    if activates and multiplies:
-        return "act_mul"
-    if activates:
-        return "activation"
-    return "mul" if multiplies else "other"
+    return owner if owner.name.rpartition("::")[2] in ops.GEMMS else None

@@ -8,6 +8,15 @@ GEMMS: Final = frozenset(
     {"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "_scaled_mm", "_addmm_activation", "mv", "addmv", "dot",
      "_int_mm", "_grouped_mm", "_linear_pointwise", "_mkl_linear", "mkldnn_linear", "qlinear_pointwise", "vdot"}
 )  # fmt: skip
+# Where an operator's two factors are among its inputs, and whether the second one lies as [N, K].
+FACTORS: Final = {
+    "mm": (0, 1, False),
+    "_scaled_mm": (0, 1, False),
+    "matmul": (0, 1, False),
+    "addmm": (1, 2, False),
+    "_addmm_activation": (1, 2, False),
+    "linear": (0, 1, True),
+}
 ACTIVATIONS: Final = frozenset(
     {"gelu", "silu", "relu", "clamp_min", "clamp", "threshold", "sigmoid", "tanh", "erf", "leaky_relu", "hardswish",
      "hardsigmoid", "mish", "softplus", "elu", "relu6"}

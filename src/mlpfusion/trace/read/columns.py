@@ -6,6 +6,7 @@ from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from mlpfusion.trace.names.ops import FACTORS
 from mlpfusion.trace.read.chrome import CATEGORIES, DEVICE_WORK, Category, integer, nanoseconds
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Table(NamedTuple):
     correlation: NDArray[np.int64]
     zero: int
     linked_by_flow: int
+    dims: dict[int, bytes]
 
 
 _Instant: TypeAlias = tuple[tuple[object, ...], int]
@@ -82,6 +84,9 @@ class Columns:
         self._nameless: set[int] = set()
         self._linkable: set[int] = set()
         self._on_device: set[int] = set()
+        self._products: set[int] = set()  # kinds of operators that multiply matrices
+        self._dims: dict[int, bytes] = {}  # by row, as it is written
+        self._texts: dict[bytes, bytes] = {}
         self._wants_flows = False
         self._flows: list[tuple[str, int, int, int]] = []  # phase, id, place, time
 
@@ -113,6 +118,8 @@ class Columns:
         self._start.extend(starts)
         self._duration.extend(durations)
         self._kind.extend(kinds)
+        if not self._products.isdisjoint(kinds):
+            self._add_dims(timed, kinds)
         numbers = self._places
         self._place.extend([numbers[entry.pid, entry.tid] for entry in timed])
         correlations = _correlations(timed)
@@ -122,6 +129,13 @@ class Columns:
             self._wants_flows = not self._linkable.isdisjoint(np.unique(without).tolist())
         if self._wants_flows:
             self._add_flows(entries)
+
+    def _add_dims(self, timed: Sequence[Entry], kinds: Sequence[int]) -> None:
+        first = len(self._start) - len(timed)
+        for at, kind in enumerate(kinds):
+            args = timed[at].args if kind in self._products else None
+            if args is not None and (text := bytes(args.dims)):
+                self._dims[first + at] = self._texts.setdefault(text, text)
 
     def kinds(self) -> tuple[Kind, ...]:
         """What the numbers in the column of kinds mean."""
@@ -151,7 +165,17 @@ class Columns:
             correlation=np.frombuffer(self._correlation, dtype=np.int64)[order],
             zero=int(np.count_nonzero((duration == 0) & on_device[kind])),
             linked_by_flow=linked,
+            dims=self._sorted_dims(order),
         )
+
+    def _sorted_dims(self, order: NDArray[np.int32]) -> dict[int, bytes]:
+        import numpy as np
+
+        if not self._dims:
+            return {}
+        places = np.empty(len(order), dtype=np.int32)
+        places[order] = np.arange(len(order), dtype=np.int32)
+        return dict(zip(places[list(self._dims)].tolist(), self._dims.values(), strict=True))
 
     def _same_places(self) -> NDArray[np.int32]:
         """For each number of a place the first number of the same one: ids are written as numbers and as strings."""
@@ -169,6 +193,8 @@ class Columns:
                 self._linkable.add(number)
             if found in DEVICE_WORK:
                 self._on_device.add(number)
+            if found == "op" and str(name).rpartition("::")[2] in FACTORS:
+                self._products.add(number)
             if not name:
                 self._nameless.add(number)
 

@@ -17,6 +17,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     """The arguments of an entry that are read."""
 
     correlation: Id = 0
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NO_TIME)
 
 
 class Entry(msgspec.Struct, gc=False):

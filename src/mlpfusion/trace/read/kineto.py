@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -15,7 +17,7 @@ from mlpfusion.trace.read.redact import scrub
 from mlpfusion.trace.read.source import MAX_BYTES, TooLargeError, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -26,7 +28,10 @@ __all__ = ["Event", "Trace", "read", "read_text", "scrub", "traces"]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One interval of the trace: an operator, an annotation, an API call, or work on the device."""
+    """One interval of the trace: an operator, an annotation, an API call, or work on the device.
+
+    `dims` are the dimensions of the inputs of an operator that multiplies matrices, where the trace has them.
+    """
 
     name: str
     category: Category
@@ -35,6 +40,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     pid: int | str
     tid: int | str
     correlation: int | None = None
+    dims: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def end_ns(self) -> int:
@@ -48,7 +54,7 @@ class Trace(NamedTuple):
     `kind` indexes `kinds` (name and category), `place` indexes `places` (process and thread, or device and stream);
     `correlation` is 0 where there is none; a negative `duration` of device work is damage. Events of no use here
     (Python frames, unknown categories) are left out; `integrity.events` counts all. `damaged_by` says why the text ends
-    early, if it is known.
+    early, if it is known. `dims` has by row the dimensions of the inputs of a matrix product, as they are written.
     """
 
     label: str
@@ -62,6 +68,7 @@ class Trace(NamedTuple):
     integrity: Integrity
     gpu: str | None = None
     damaged_by: str | None = None
+    dims: Mapping[int, bytes] = MappingProxyType({})
 
     @property
     def dropped(self) -> int:
@@ -79,10 +86,21 @@ class Trace(NamedTuple):
 
         at = np.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=np.int64)
         columns = (self.start, self.duration, self.kind, self.place, self.correlation)
-        for start, duration, kind, place, correlation in zip(*(column[at].tolist() for column in columns), strict=True):
+        values = zip(at.tolist(), *(column[at].tolist() for column in columns), strict=True)
+        for row, start, duration, kind, place, correlation in values:
             name, category = self.kinds[kind]
             pid, tid = self.places[place]
-            yield Event(name, category, start, duration, pid, tid, correlation or None)
+            dims = _dims(self.dims[row]) if row in self.dims else None
+            yield Event(name, category, start, duration, pid, tid, correlation or None, dims)
+
+
+@lru_cache(maxsize=1024)
+def _dims(text: bytes) -> tuple[tuple[int, ...], ...] | None:
+    """`[[8, 4], [4, 2], []]` as tuples; None where it is something else, as for lists of tensors."""
+    try:
+        return msgspec.json.decode(text, type=tuple[tuple[int, ...], ...])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def read(source: Source, *, max_bytes: int = MAX_BYTES) -> Trace:
@@ -162,6 +180,7 @@ def read_text(text: Text) -> Trace:
         integrity=integrity,
         gpu=blocks.gpu,
         damaged_by=blocks.cut_off,
+        dims=table.dims,
     )
 
 
