@@ -22,8 +22,9 @@ import msgspec
 import torch
 from mlpfusion_kernels import Weights, act_mul
 from mlpfusion_kernels.gate_up import configs, launch
+from mlpfusion_kernels.gate_up.choice import Work, time_us, work
+from mlpfusion_kernels.gate_up.configs import TRAINING, Cost, Shared
 from mlpfusion_kernels.gate_up.decode import choose_decode, gate_up_decode
-from mlpfusion_kernels.gate_up.estimate import TRAINING, Cost, Shared, Work, time_us, work
 from torch.nn import functional as F
 
 from mlpfusion import device

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from mlpfusion_kernels.gate_up import configs
-from mlpfusion_kernels.gate_up.configs import Card, choose
-from mlpfusion_kernels.gate_up.estimate import Cost, Shared, time_us, work
+from mlpfusion_kernels.gate_up.choice import choose, time_us, work
+from mlpfusion_kernels.gate_up.configs import Card, Cost, Shared
 from support.bench import bench
 from support.paths import RESULTS
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from mlpfusion_kernels import reload_tuned
 from mlpfusion_kernels.gate_up import tuned
-from mlpfusion_kernels.gate_up.configs import Card, Config, choose
+from mlpfusion_kernels.gate_up.choice import choose
+from mlpfusion_kernels.gate_up.configs import Card, Config
 from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
 from mlpfusion_kernels.gate_up.tuned import Entry, Key, kernels_version
 

@@ -6,8 +6,8 @@ from . import layers
 from .activations import ACTIVATIONS
 from .elementwise.autograd import act_mul, act_mul_reference
 from .gate_up.autograd import gated_mlp
+from .gate_up.operands import Weights, unreadable
 from .gate_up.tuned import reload_tuned
-from .gate_up.weights import Weights, unreadable
 
 __all__ = [
     "ACTIVATIONS",

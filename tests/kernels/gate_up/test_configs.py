@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mlpfusion_kernels.gate_up import configs
-from mlpfusion_kernels.gate_up.configs import Card, Config, choose, choose_backward
+from mlpfusion_kernels.gate_up.choice import choose, choose_backward
+from mlpfusion_kernels.gate_up.configs import Card, Config
 
 KIB = 1024
 A100 = Card((8, 0), 108, 163 * KIB)

@@ -145,7 +145,7 @@ if __name__ == "__main__":
 
 import torch  # noqa: E402  # after the script above, which imports its own
 from mlpfusion_kernels.activations import ACTIVATIONS, HEAVIEST  # noqa: E402
-from mlpfusion_kernels.gate_up import configs  # noqa: E402
+from mlpfusion_kernels.gate_up import choice, configs  # noqa: E402
 from mlpfusion_kernels.gate_up.configs import Card  # noqa: E402
 
 
@@ -186,8 +186,8 @@ def cases_of(arch: int) -> list[Case]:
     if arch == 86:  # else as sm_80, whose tensor cores it has
         return list(dict.fromkeys(cases))
     here = card(arch)
-    large = configs.choose(here, torch.bfloat16, M, K, H)
-    backward = configs.choose_backward(here, torch.bfloat16, M, K, H)
+    large = choice.choose(here, torch.bfloat16, M, K, H)
+    backward = choice.choose_backward(here, torch.bfloat16, M, K, H)
     for name in (each for each in ACTIVATIONS if each != HEAVIEST):
         cases += [Case("forward", large, activation=name, bias=False, preact=False)]
         cases += [Case("backward", backward, activation=name)]
@@ -296,8 +296,8 @@ def test_shapes_choose_among_at_least_three_configurations(arch: int) -> None:
     shapes = list(itertools.product((1, 16, 17, 64, 65, 256, 512, 8192), (64, K), range(512, 32769, 512)))
     for use in ("forward", "training", "backward"):
         if use == "backward":
-            found = {configs.choose_backward(here, torch.bfloat16, *shape) for shape in shapes}
+            found = {choice.choose_backward(here, torch.bfloat16, *shape) for shape in shapes}
         else:
-            found = {configs.choose(here, torch.bfloat16, *shape, training=use == "training") for shape in shapes}
+            found = {choice.choose(here, torch.bfloat16, *shape, training=use == "training") for shape in shapes}
         assert len(found) >= 3
         assert found <= set(shipped(arch, use))  # which are all compiled above

@@ -20,7 +20,7 @@ from mlpfusion_kernels.gate_up.backward_kernels import (
 from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.kernels import gate_up_pointer_kernel, gate_up_wide_kernel
 from mlpfusion_kernels.gate_up.launch import _unit, gate_up_backward, gate_up_forward
-from mlpfusion_kernels.gate_up.layouts import aligned, aligned_rows, distance
+from mlpfusion_kernels.gate_up.operands import aligned, aligned_rows, distance
 from torch import Tensor
 from torch.nn import functional
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlpfusion_kernels import reload_tuned
 from mlpfusion_kernels.gate_up import launch, tuned
-from mlpfusion_kernels.gate_up.configs import Config, choose
+from mlpfusion_kernels.gate_up.choice import choose
+from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.tuned import bucket, cache_file
 from support import tunings_made
 from support.tunings_made import BF16, CARDS, HERE, OTHER, SHAPE, STREAM, entry, forward, warned, write

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlpfusion_kernels import reload_tuned
 from mlpfusion_kernels.gate_up import tuned
-from mlpfusion_kernels.gate_up.configs import Config, choose
+from mlpfusion_kernels.gate_up.choice import choose
+from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
 from mlpfusion_kernels.gate_up.limits import decode_refusal, refusal
 from mlpfusion_kernels.gate_up.tuned import Entry, Key, kernels_version

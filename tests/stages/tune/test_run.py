@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from mlpfusion_kernels.gate_up import search, tuned
-from mlpfusion_kernels.gate_up.configs import choose, choose_backward
+from mlpfusion_kernels.gate_up.choice import choose, choose_backward
 from mlpfusion_kernels.gate_up.decode import StreamTile
 from mlpfusion_kernels.gate_up.limits import DIRECTIONS, decode_refusal, refusal
 from support import tunings_made

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from ..activations import ACTIVATIONS, unknown_activation
 from ..elementwise.autograd import DTYPES, NAMESPACE, PLAIN, is_unwatched
 from .launch import gate_up_backward, mlp_forward, preactivations
-from .weights import Weights
+from .operands import Weights
 
 _DEVICES = frozenset(("cuda", "cpu", "meta"))  # PyTorch calls a ROCm GPU "cuda" too
 _NAMES = ("x", "gate_weight", "up_weight", "down_weight", "gate_bias", "up_bias", "down_bias")

@@ -1,4 +1,4 @@
-"""The tiles of the portable gate/up kernels: a table for each kind of card, and the choice from it by shape."""
+"""The tiles of the gate/up kernels: a table for each kind of card, with the costs that were fitted for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import sys
 from typing import NamedTuple
 
 import torch
-
-from .estimate import FORWARD, TRAINING, Cost, Shared, time_us, work
 
 
 class Card(NamedTuple):
@@ -59,6 +57,31 @@ class Config(NamedTuple):
         """The size of the grid."""
         rows, columns = self.tiles(m, intermediate)
         return min(rows * columns, multiprocessors * self.resident) if self.resident else rows * columns
+
+
+class Cost(NamedTuple):
+    """What was fitted for a tile: its share of the datasheet's rate where products decide, and its first µs."""
+
+    efficiency: float
+    start_us: float
+
+
+class Shared(NamedTuple):
+    """What was fitted for all tiles together.
+
+    `latency_us`: until a read arrives; `bytes_per_us`: of the memory, one copy of each operand; `turn_us`: from a tile
+    to the next; `epilogue_us`: for an element of the result, where the epilogue is not hidden.
+    """
+
+    latency_us: float
+    bytes_per_us: float
+    turn_us: float
+    epilogue_us: float
+
+
+# Of bench/results/h200-tiles.json, as are the costs of the tiles; `bench/tiles.py` fits and prints them.
+FORWARD = Shared(1.03, 3.52e6, 0.0, 8.61e-5)
+TRAINING = Shared(1.06, 3.53e6, 0.214, 1.6e-4)
 
 
 class Rule(NamedTuple):
@@ -243,53 +266,3 @@ def table(card: Card, dtype: torch.dtype, *, descriptors: bool = True) -> Table:
     if major in {9, 10}:
         return PLAIN if not descriptors else SM90 if major == 9 else SM100
     return SM80 if card.shared_bytes >= 163 * 1024 else PORTABLE
-
-
-def choose(
-    card: Card,
-    dtype: torch.dtype,
-    m: int,
-    hidden: int,
-    intermediate: int,
-    *,
-    training: bool = False,
-    descriptors: bool = True,
-) -> Config:
-    """The configuration of the forward kernel for x [m, hidden] and weights [intermediate, hidden].
-
-    `training`: gate and up are stored. `descriptors=False`: the pointer form, whatever the card. Errors as `table`.
-    """
-    chosen = table(card, dtype, descriptors=descriptors)
-    rules = chosen.training if training else chosen.forward
-    return _fitting(rules, m, hidden, intermediate, card.multiprocessors)
-
-
-def choose_backward(
-    card: Card, dtype: torch.dtype, m: int, hidden: int, intermediate: int, *, descriptors: bool = True
-) -> Config:
-    """The configuration of the backward kernel for dy [m, hidden] and the down weight [hidden, intermediate]."""
-    chosen = table(card, dtype, descriptors=descriptors)
-    return _fitting(chosen.backward, m, hidden, intermediate, card.multiprocessors)
-
-
-def _fitting(rules: tuple[Rule, ...], m: int, depth: int, intermediate: int, multiprocessors: int) -> Config:
-    """The configuration of the least estimated time; where the rule has no costs, the largest that fills the card.
-
-    That is the largest tile for m tokens that leaves no more than a fifth of the card idle, or the smallest where all
-    do.
-    """
-    rule = next(rule for rule in rules if m <= rule.tokens)
-    if rule.costs:
-        costs = dict(zip(rule.configs, rule.costs, strict=True))
-        return min(
-            (config for config in rule.configs if config.sums_in(depth)),
-            key=lambda one: time_us(work(one, m, depth, intermediate, multiprocessors), costs[one], rule.shared),
-        )
-    configs = [config for config in rule.configs if config.sums_in(depth)]
-    for config in configs:
-        rows, columns = config.tiles(m, intermediate)
-        together = multiprocessors * max(1, config.resident)
-        waves = -(-rows * columns // together)
-        if rows * columns * 5 >= waves * together * 4:
-            return config
-    return configs[-1]

@@ -17,9 +17,8 @@ from ..launching.described import Box, Described, DescribedKernel, box_of
 from . import backward_kernels, kernels
 from .configs import Card, Config
 from .decode import DecodeConfig, down_decode, gate_up_decode
-from .layouts import aligned, aligned_rows, distance
+from .operands import Weights, aligned, aligned_rows, distance, unreadable, with_adjacent_biases
 from .tuned import backward_config, decode_config, forward_config
-from .weights import Weights, unreadable, with_adjacent_biases
 
 
 def _portable_descriptor(box: Box) -> Any:

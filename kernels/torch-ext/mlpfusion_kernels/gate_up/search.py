@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .configs import Config, choose, choose_backward
+from .choice import choose, choose_backward
+from .configs import Config
 from .decode import DecodeConfig, StreamTile
 from .limits import decode_refusal, refusal, shared_bytes, shipped
 from .tuned import bucket, shipped_decode

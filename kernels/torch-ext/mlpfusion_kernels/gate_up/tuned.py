@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from .configs import Card, Config, choose, choose_backward
+from .choice import choose, choose_backward
+from .configs import Card, Config
 from .decode import DecodeConfig, StreamTile, choose_decode
 from .limits import DIRECTIONS, decode_refusal, refusal
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mlpfusion_kernels.gate_up import configs
-from mlpfusion_kernels.gate_up.configs import Card, Config, choose
-from mlpfusion_kernels.gate_up.estimate import FORWARD, Cost, time_us, work
+from mlpfusion_kernels.gate_up.choice import choose, time_us, work
+from mlpfusion_kernels.gate_up.configs import FORWARD, Card, Config, Cost
 
 H100 = Card((9, 0), 132, 227 * 1024)
 SPECIALISED = Config("hopper", 128, 128, 64, 8, 4, 4, 1)

@@ -1,0 +1,111 @@
+"""Chooses a shape's tile: by an estimate of its time where costs were fitted, else by the part of the card in use."""
+
+# Shapes are passed in the order of the formula.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .configs import table
+
+if TYPE_CHECKING:
+    import torch
+
+    from .configs import Card, Config, Cost, Rule, Shared
+
+# 16-bit products of one multiprocessor in a microsecond at the datasheet's 989 TFLOP/s for 132 of them, in flops.
+_FLOPS_PER_US = 989e6 / 132
+
+# The slowest of products, latency and memory decides; near a tie they hinder each other.
+_SHARPNESS = 4
+
+
+def choose(
+    card: Card,
+    dtype: torch.dtype,
+    m: int,
+    hidden: int,
+    intermediate: int,
+    *,
+    training: bool = False,
+    descriptors: bool = True,
+) -> Config:
+    """The configuration of the forward kernel for x [m, hidden] and weights [intermediate, hidden].
+
+    `training`: gate and up are stored. `descriptors=False`: the pointer form, whatever the card. Errors as `table`.
+    """
+    chosen = table(card, dtype, descriptors=descriptors)
+    rules = chosen.training if training else chosen.forward
+    return _fitting(rules, m, hidden, intermediate, card.multiprocessors)
+
+
+def choose_backward(
+    card: Card, dtype: torch.dtype, m: int, hidden: int, intermediate: int, *, descriptors: bool = True
+) -> Config:
+    """The configuration of the backward kernel for dy [m, hidden] and the down weight [hidden, intermediate]."""
+    chosen = table(card, dtype, descriptors=descriptors)
+    return _fitting(chosen.backward, m, hidden, intermediate, card.multiprocessors)
+
+
+def _fitting(rules: tuple[Rule, ...], m: int, depth: int, intermediate: int, multiprocessors: int) -> Config:
+    """The configuration of the least estimated time; where the rule has no costs, the largest that fills the card.
+
+    That is the largest tile for m tokens that leaves no more than a fifth of the card idle, or the smallest where all
+    do.
+    """
+    rule = next(rule for rule in rules if m <= rule.tokens)
+    if rule.costs:
+        costs = dict(zip(rule.configs, rule.costs, strict=True))
+        return min(
+            (config for config in rule.configs if config.sums_in(depth)),
+            key=lambda one: time_us(work(one, m, depth, intermediate, multiprocessors), costs[one], rule.shared),
+        )
+    configs = [config for config in rule.configs if config.sums_in(depth)]
+    for config in configs:
+        rows, columns = config.tiles(m, intermediate)
+        together = multiprocessors * max(1, config.resident)
+        waves = -(-rows * columns // together)
+        if rows * columns * 5 >= waves * together * 4:
+            return config
+    return configs[-1]
+
+
+class Work(NamedTuple):
+    """What a configuration has to do for a shape, as its busiest multiprocessor sees it.
+
+    `flops` of its products; `waits` for a read, one after another; `moved_bytes` of the whole card; `turns` of tiles;
+    `elements` of the result whose epilogue is not hidden.
+    """
+
+    flops: float
+    waits: float
+    moved_bytes: float
+    turns: float
+    elements: float
+
+
+def work(config: Config, m: int, depth: int, intermediate: int, multiprocessors: int) -> Work:
+    """The work of the forward kernel for x [m, depth] and two weights [intermediate, depth] of 16-bit elements.
+
+    `resident` programs of a multiprocessor take its tiles in turns. In each they wait for reads together, and a program
+    has all stages but one under way. A specialised kernel hides its epilogue, others have it after each tile.
+    """
+    rows, columns = config.tiles(m, intermediate)
+    steps = -(-depth // config.block_k)
+    busiest = -(-rows * columns // multiprocessors)
+    turns = -(-busiest // max(1, config.resident))
+    return Work(
+        flops=busiest * steps * 4 * config.block_m * config.block_n * config.block_k,
+        waits=turns * steps / (config.stages - 1),
+        moved_bytes=2 * (2 * intermediate * depth + m * depth + m * intermediate),
+        turns=turns,
+        elements=0 if config.form == "hopper" else busiest * config.block_m * config.block_n,
+    )
+
+
+def time_us(done: Work, cost: Cost, shared: Shared) -> float:
+    """Microseconds that the work takes."""
+    products_us = done.flops / (_FLOPS_PER_US * cost.efficiency)
+    slowest = (products_us, done.waits * shared.latency_us, done.moved_bytes / shared.bytes_per_us)
+    longest: float = sum(part**_SHARPNESS for part in slowest) ** (1 / _SHARPNESS)
+    return cost.start_us + longest + done.turns * shared.turn_us + done.elements * shared.epilogue_us
