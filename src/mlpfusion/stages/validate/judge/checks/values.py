@@ -273,7 +273,6 @@ CHECKS: Final = (
     Check("function", "every gate value of a 16-bit dtype, against all functions", BOTH, function, dtypes="each"),
     Check("constants", "65,280 gate values in float32, and a fit of the constants", BOTH, constants),
     Check("precision", "whether errors in float32 are the noise of a smaller dtype", BOTH, precision),
-    Check("ulps", "the distance of every gate value's result to fp64, in ulp", BOTH, ulps, dtypes="each"),
     Check("store", "the mean signed error in ulp", ACT_MUL, store, dtypes="16-bit"),
     Check("specials", "±0, subnormals, ±inf, nan and the largest numbers", ACT_MUL, specials, dtypes="each"),
     Check(
@@ -284,4 +283,5 @@ CHECKS: Final = (
         dtypes="each",
     ),
     Check("rounding", "gate values where one rounding and two differ", BOTH, rounding, dtypes="16-bit"),
+    Check("ulps", "the distance of every gate value's result to fp64, in ulp", BOTH, ulps, dtypes="each"),
 )
