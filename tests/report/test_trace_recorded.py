@@ -1,4 +1,4 @@
-"""`mlpfusion read` of every recorded trace, without torch: its tables and values are those that are committed.
+"""`mlpfusion read` of every recorded trace, without torch: its values are those that are committed.
 
 `PYTHONPATH=tests python tests/report/test_trace_recorded.py` writes them anew; a change is to be looked
 at, and explained where it is committed.
@@ -23,23 +23,15 @@ DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def read(*args: str) -> str:
-    files = [f"{name}.json.gz" for name in NAMES]
     done = subprocess.run(
-        [sys.executable, "-c", CODE, "read", *files, *args], cwd=DATA, capture_output=True, text=True, check=False
+        [sys.executable, "-c", CODE, "read", *args], cwd=DATA, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-def tables() -> dict[str, str]:
-    """The page of each trace up to its findings, whose wording is no measurement."""
-    pages = read().rstrip("\n").split("\n\n\n")
-    assert len(pages) == len(NAMES)
-    return {name: page.split("\n\nFindings\n")[0] + "\n" for name, page in zip(NAMES, pages, strict=True)}
-
-
 def values() -> dict[str, Any]:
-    traces = json.loads(read("--json", "-"))["traces"]
+    traces = json.loads(read("--json", "-", *(f"{name}.json.gz" for name in NAMES)))["traces"]
     return {name: condensed(trace) for name, trace in zip(NAMES, traces, strict=True)}
 
 
@@ -68,12 +60,6 @@ def rounded(value: Any) -> Any:
 
 def test_each_trace_has_expected_values() -> None:
     assert sorted(path.stem for path in EXPECTED.glob("*.json")) == NAMES
-    assert sorted(path.stem for path in EXPECTED.glob("*.txt")) == NAMES
-
-
-def test_tables_are_as_expected() -> None:
-    for name, table in tables().items():
-        assert table == (EXPECTED / f"{name}.txt").read_text(encoding="utf-8"), name
 
 
 def test_values_are_as_expected() -> None:
@@ -88,7 +74,8 @@ def block(page: str, marker: str) -> str:
 
 
 def test_the_pages_show_what_is_printed() -> None:
-    assert block("docs/traces.md", "read") == (EXPECTED / "h200_compile.txt").read_text(encoding="utf-8")
+    page = read("h200_compile.json.gz").split("\n\nFindings\n")[0] + "\n"  # whose wording is no measurement
+    assert block("docs/traces.md", "read") == page
     folder = DATA.relative_to(DATA.parents[1])
     for page, at in (("docs/traces.md", ""), ("README.md", f"{folder}/")):
         command = [sys.executable, "-c", CODE, "diff", f"{at}h200_eager.json.gz", f"{at}h200_compile.json.gz"]
@@ -154,8 +141,6 @@ PARTS = {
 
 def write() -> None:
     EXPECTED.mkdir(exist_ok=True)
-    for name, table in tables().items():
-        (EXPECTED / f"{name}.txt").write_text(table, encoding="utf-8")
     for name, found in values().items():
         text = json.dumps(found, indent=1, ensure_ascii=False)
         (EXPECTED / f"{name}.json").write_text(text + "\n", encoding="utf-8")
