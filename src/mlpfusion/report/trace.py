@@ -134,9 +134,9 @@ def _left_out(reading: Reading) -> str:
     shown = []
     for odd in reading.odd_calls[:_OTHERS]:
         reasons = [
-            f"{odd.missing} launches without device event" if odd.missing else "",
+            f"{odd.missing} launch{'es' * (odd.missing > 1)} without device event" if odd.missing else "",
             f"lost {odd.lost} of {odd.usual_work} kernels, copies and fills" if odd.lost else "",
-            f"{odd.damaged} times that cannot be" if odd.damaged else "",
+            f"{odd.damaged} time{'s' * (odd.damaged > 1)} that cannot be" if odd.damaged else "",
         ]
         other = f"{odd.work} kernels, copies and fills, the others {odd.usual_work}"
         if odd.work == odd.usual_work:

@@ -113,11 +113,23 @@ def test_zero_is_a_time_where_clocks_write_whole_microseconds() -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 500])
 @pytest.mark.parametrize("length", [0, 40])
-def test_a_kernel_far_before_all_else_is_in_no_call(start: int, length: int) -> None:
-    made = [*steps(), *launched(GEMM, start, start, length, 9000, by="hipLaunchKernel")]
+@pytest.mark.parametrize("launch", [True, False])
+def test_a_kernel_far_before_all_else_is_in_no_call(start: int, length: int, launch: bool) -> None:
+    made = [*steps(), kernel(GEMM, start, length, 9000)]
+    if launch:  # whose times were not set either
+        made.append(api("hipLaunchKernel", start, 0, 9000))
     found = of(made)
     assert found.integrity.damaged == 1
     assert (found.analysis.calls, found.analysis.launches.kernels, found.incomplete) == (4, 10, None)
+
+
+def test_work_before_a_long_pause_is_no_damage() -> None:
+    """A copy to the device, then a second without anything, as when a model is loaded."""
+    made = [*launched("k", 100, 110, 30, 9000), *steps()]
+    for one in made[2:]:
+        one["ts"] += 1_000_000
+    found = of(made)
+    assert (found.integrity.damaged, found.analysis.calls) == (0, 4)
 
 
 @given(st.lists(st.integers(1, 95), min_size=20, max_size=60), st.integers(0, 3))

@@ -102,6 +102,9 @@ def _nowhere(trace: Trace, rows: Rows) -> Flags:
     apart = np.flatnonzero((gaps > rest) & (gaps > _LONGER * _OVERLAP_NS) & (rest > 0))
     apart = apart[apart < max(_FEW, _RARE * len(starts))]
     first = int(apart[-1]) + 1 if len(apart) else 0
+    host = _are(trace, lambda kind: kind.category not in DEVICE_WORK)[:first]
+    if (trace.duration[:first][host] > 0).any():
+        first = 0  # something happened there: it is early work before a pause
     unset = (trace.start[rows] <= 0) & (trace.duration[rows] <= 0) & (starts[-1] > 0)
     found: Flags = (rows < first) | (unset & (trace.start[rows] < np.median(starts)))
     return found
