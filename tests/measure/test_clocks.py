@@ -6,6 +6,9 @@ import time
 
 import pytest
 import torch
+from support.tunings_made import (
+    GPU,
+)
 
 from mlpfusion.device import Device
 from mlpfusion.measure import clocks
@@ -88,3 +91,20 @@ def test_on_a_gpu_each_sample_finds_an_idle_device_and_a_cold_cache(monkeypatch,
     ]
     assert {series.l2 for series in samples} == {"cold"}
     assert ("graph_us" in {series.clock for series in samples}) == graph
+
+
+def test_replays_alone_are_sampled_in_new_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    monkeypatch.setattr(clocks, "L2Flush", lambda device: "flush")
+    monkeypatch.setattr(clocks, "_last_of_a_row", lambda replay, flush: (replay(flush), 0.0))
+    contenders = [
+        clocks.Contender(name, lambda: None, lambda flush, name=name: log.append(f"{name} {flush}") or 7.0, None)
+        for name in "abc"
+    ]
+    found = clocks.race_replays(contenders, GPU, rounds=20, seed=0)
+    rounds = [log[place : place + 3] for place in range(0, 60, 3)]
+    assert all(sorted(one) == ["a flush", "b flush", "c flush"] for one in rounds)
+    assert len(set(map(tuple, rounds))) > 3
+    assert [(one.backend, one.clock, one.l2, one.values) for one in found] == [
+        (name, "graph_us", "cold", (7.0,) * 20) for name in "abc"
+    ]

@@ -9,20 +9,29 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlpfusion_kernels.activations import ACTIVATIONS, activate_backward_reference, activate_reference
+from mlpfusion_kernels.activations import ACTIVATIONS, activate_reference
 from mlpfusion_kernels.elementwise.launch import act_mul_forward
 from mlpfusion_kernels.gate_up.backward_kernels import (
     gate_up_backward_cost,
-    gate_up_backward_pointer_kernel,
-    gate_up_backward_tma_kernel,
 )
 from mlpfusion_kernels.gate_up.kernels import gate_up_cost, gate_up_pointer_kernel, gate_up_wide_kernel
-from triton.tools.tensor_descriptor import TensorDescriptor
-
-BLOCK_M, BLOCK_N, BLOCK_K = BLOCKS = (32, 32, 32)
-GROUP = 2
-FORMS = ("pointer", "wide")
-DTYPES = (torch.float32, torch.float16)  # the interpreter's bf16 products are garbage
+from support.tiled_operands import (
+    BLOCK_K,
+    BLOCK_M,
+    BLOCK_N,
+    BLOCKS,
+    DTYPES,
+    FORMS,
+    GROUP,
+    assert_canary_lives,
+    assert_near,
+    assert_same_bits,
+    canary,
+    descriptor,
+    largest_unit,
+    rows_apart,
+    tiles,
+)
 
 
 class Operands(NamedTuple):
@@ -39,13 +48,6 @@ class Results(NamedTuple):
     product: torch.Tensor
     gate: torch.Tensor
     up: torch.Tensor
-
-
-def rows_apart(generator: torch.Generator, shape: tuple[int, int], gap: int, dtype: torch.dtype) -> torch.Tensor:
-    """Random values of this shape, nan in the `gap` elements between its rows."""
-    whole = torch.full((shape[0], shape[1] + gap), float("nan"), dtype=dtype)
-    whole[:, : shape[1]] = torch.randn(shape, generator=generator).to(dtype)
-    return whole[:, : shape[1]]
 
 
 def operands(
@@ -69,32 +71,6 @@ def operands(
     gate_weight, up_weight = (high, low) if up_first else (low, high)
     biases = [torch.randn(h, generator=generator).to(dtype) if bias else None for _ in range(2)]
     return Operands(x, gate_weight, up_weight, biases[0], biases[1])
-
-
-def largest_unit(*sizes: int) -> int:
-    unit = 16
-    while any(size % unit for size in sizes):
-        unit //= 2
-    return unit
-
-
-def tiles(m: int, h: int) -> tuple[int, int]:
-    return -(-m // BLOCK_M), -(-h // BLOCK_N)
-
-
-def canary(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """[rows, columns] of nan, before one row more that nobody may write."""
-    return torch.full((rows + 1, columns), float("nan"), dtype=dtype)[:rows]
-
-
-def assert_canary_lives(tensor: torch.Tensor) -> None:
-    rows, columns = tensor.shape
-    after = tensor.as_strided((columns,), (1,), tensor.storage_offset() + rows * tensor.stride(0))
-    assert after.isnan().all()
-
-
-def descriptor(tensor: torch.Tensor, *block: int) -> TensorDescriptor:
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), list(block))
 
 
 def stacked(gate_weight: torch.Tensor, up_weight: torch.Tensor) -> tuple[torch.Tensor, bool]:
@@ -139,19 +115,6 @@ def preactivations(given_: Operands) -> tuple[torch.Tensor, torch.Tensor]:
     assert up_weight is not None
     gate, up = x @ gate_weight.T, x @ up_weight.T
     return (gate, up) if gate_bias is None or up_bias is None else (gate + gate_bias, up + up_bias)
-
-
-def assert_near(got: torch.Tensor, want: torch.Tensor) -> None:
-    """Within four roundings of the storage dtype and what a sum of 80 products loses in fp32, relative to 1 or more."""
-    assert got.isfinite().all()
-    worst = ((got.double() - want).abs() / want.abs().clamp(min=1)).max().item()
-    assert worst <= 4 * torch.finfo(got.dtype).eps + 16 * torch.finfo(torch.float32).eps, worst
-
-
-def assert_same_bits(got: torch.Tensor, want: torch.Tensor) -> None:
-    integer = torch.int16 if want.element_size() == 2 else torch.int32
-    assert got.dtype == want.dtype
-    assert torch.equal(got.contiguous().view(integer), want.contiguous().view(integer))
 
 
 def check_forward(given_: Operands, activation: str, form: str, *, parts: int = 1) -> None:
@@ -212,99 +175,6 @@ def test_row_offsets_pass_two_to_the_31() -> None:
     x.copy_(small.x)
     far = forward(small._replace(x=x), "relu", "pointer")
     assert_same_bits(far.product, forward(small, "relu", "pointer").product)
-
-
-class Gradients(NamedTuple):
-    dgate: torch.Tensor
-    dup: torch.Tensor
-    product: torch.Tensor
-
-
-def backward(
-    dy: torch.Tensor, down: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: str, form: str, parts: int
-) -> Gradients:
-    (m, d), h = dy.shape, gate.shape[1]
-    dgate_up, product = canary(m, 2 * h, dy.dtype), canary(m, h, dy.dtype)
-    dgate, dup = dgate_up[:, :h], dgate_up[:, h:]
-    unit = largest_unit(d, h, dy.stride(0), down.stride(0))
-    sizes = (m, d // unit, h // unit)
-    grid = tiles(m, h)
-    constants = (activation, "ieee", unit, *BLOCKS, GROUP, parts)
-    kernel: Any
-    if form == "pointer":
-        strides = (dy.stride(0) // unit, down.stride(0) // unit, 2 * h // unit)
-        kernel = gate_up_backward_pointer_kernel[(grid[0] * grid[1],)]
-        kernel(dy, down, gate, up, dgate_up, product, *sizes, *strides, *grid, *constants)
-    else:
-        inputs = (descriptor(dy, BLOCK_M, BLOCK_K), descriptor(down, BLOCK_K, BLOCK_N))
-        outputs = [descriptor(t, BLOCK_M, BLOCK_N // parts) for t in (dgate, dup, product)]
-        kernel = gate_up_backward_tma_kernel[(3,)]
-        kernel(*inputs, *outputs, gate, up, *sizes, *grid, *constants)
-    assert_canary_lives(dgate_up)
-    assert_canary_lives(product)
-    return Gradients(dgate, dup, product)
-
-
-def check_backward(
-    m: int,
-    d: int,
-    h: int,
-    dtype: torch.dtype,
-    activation: str,
-    form: str,
-    *,
-    gap: int = 0,
-    parts: int = 1,
-    seed: int = 0,
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    dy = rows_apart(generator, (m, d), gap, dtype)
-    down = rows_apart(generator, (d, h), gap, dtype)
-    down *= d**-0.5
-    gate, up = (torch.randn((m, h), generator=generator).to(dtype) for _ in range(2))
-    dgate, dup, product = backward(dy, down, gate, up, activation, form, parts)
-    v = dy.double() @ down.double()
-    assert_near(dgate, activate_backward_reference(gate.double(), v * up.double(), activation))
-    assert_near(dup, v * activate_reference(gate.double(), activation))
-    assert_same_bits(product, act_mul_forward(gate, up, activation))
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_backward_gives_both_gradients_and_the_product_of_the_forward(
-    activation: str, dtype: torch.dtype, form: str
-) -> None:
-    check_backward(64, 64, 64, dtype, activation, form)
-
-
-@settings(max_examples=25)
-@given(
-    m=st.integers(1, 100),
-    d=st.integers(1, 80),
-    h=st.integers(1, 80),
-    gap=st.integers(0, 9),
-    parts=st.sampled_from([1, 2, 4]),
-    seed=st.integers(0, 9),
-)
-@pytest.mark.full  # ten seconds; descriptors and the shapes of other tests go the same way
-def test_backward_by_pointers_takes_any_size(m: int, d: int, h: int, gap: int, parts: int, seed: int) -> None:
-    check_backward(m, d, h, torch.float32, "gelu", "pointer", gap=gap, parts=parts, seed=seed)
-
-
-@settings(max_examples=25)
-@given(
-    m=st.integers(1, 100),
-    d=st.integers(1, 10),
-    h=st.integers(1, 10),
-    gap=st.integers(0, 2),
-    parts=st.sampled_from([1, 2, 4]),
-    seed=st.integers(0, 9),
-)
-def test_backward_by_descriptors_takes_rows_of_16_bytes(
-    m: int, d: int, h: int, gap: int, parts: int, seed: int
-) -> None:
-    check_backward(m, 8 * d, 8 * h, torch.float16, "silu", "wide", gap=8 * gap, parts=parts, seed=seed)
 
 
 def test_a_launch_tells_its_flops_and_bytes() -> None:

@@ -20,12 +20,12 @@ from mlpfusion_kernels.gate_up.backward_kernels import (
 from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.kernels import gate_up_pointer_kernel, gate_up_wide_kernel
 from mlpfusion_kernels.gate_up.launch import _unit, gate_up_backward, gate_up_forward
-from mlpfusion_kernels.gate_up.operands import aligned, aligned_rows, distance
+from mlpfusion_kernels.gate_up.operands import aligned_rows, distance
+from support.flat_weights import DTYPES, flat_weights
 from torch import Tensor
 from torch.nn import functional
 
 D, H, M = 48, 32, 37
-DTYPES = (torch.float16, torch.float32)
 
 
 def use_form(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
@@ -43,21 +43,6 @@ def use_form(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     use_form(monkeypatch, request.param)
     return str(request.param)
-
-
-@st.composite
-def flat_weights(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
-    """gate and up [3, 16] and down [16, 3] as views of one buffer, with offsets and strides that need not be even."""
-    dtype = draw(st.sampled_from(DTYPES))
-    memory = torch.arange(1024.0).to(dtype)
-    places = st.one_of(st.integers(0, 20).map(lambda n: 16 * n), st.integers(0, 320))
-
-    def view(rows: int, columns: int) -> Tensor:
-        stride = draw(st.sampled_from([columns, columns + 8, columns + 16, columns + 1, columns + 4, 0]))
-        step = draw(st.sampled_from([1, 1, 1, 1, 2]))
-        return memory.as_strided((rows, columns), (stride, step), draw(places))
-
-    return view(3, 16), view(3, 16), view(16, 3)
 
 
 @settings(max_examples=300)
@@ -80,51 +65,6 @@ def test_weights_are_readable_where_16_byte_copies_can_reach_each_row(found: tup
         assert reason == "gate_weight and up_weight share one memory"
     else:
         assert reason is None
-
-
-@settings(max_examples=200)
-@given(flat_weights())
-def test_the_distance_leads_from_one_weight_to_the_other_whichever_is_first(
-    found: tuple[Tensor, Tensor, Tensor],
-) -> None:
-    gate, up, down = found
-    if unreadable(Weights(gate, up, down)) is not None:
-        return
-    apart = distance(gate, up)
-    if apart is None:
-        assert gate.stride() != up.stride()
-        return
-    assert distance(up, gate) == -apart
-    assert apart * gate.element_size() % 16 == 0
-    first, second = (gate, up) if apart > 0 else (up, gate)
-    both = first.as_strided((2, *first.shape), (abs(apart), *first.stride()), first.storage_offset())
-    assert torch.equal(both[0], first)
-    assert torch.equal(both[1], second)
-
-
-class Far:
-    """What `distance` asks of a weight."""
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def stride(self) -> tuple[int, int]:
-        return 16, 1
-
-    def element_size(self) -> int:
-        return 2
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(("length", "fits"), [(5 << 30, True), ((1 << 40) - 16, True), (1 << 40, False)])
-def test_a_distance_is_exact_beyond_32_bits_and_bounded_by_what_a_descriptor_holds(
-    length: int, fits: bool, sign: int
-) -> None:
-    ends: Any = [Far(1 << 42), Far((1 << 42) + sign * length)]
-    assert distance(*ends) == (sign * length // 2 if fits else None)
 
 
 @given(st.lists(st.integers(0, 1 << 45), min_size=1, max_size=5))
@@ -200,17 +140,6 @@ def assert_near(got: list[Tensor], want: list[Tensor]) -> None:
     for one, other in zip(got, want, strict=True):
         eps = torch.finfo(one.dtype).eps
         torch.testing.assert_close(one.double(), other, rtol=8 * eps, atol=8 * eps * float(other.abs().max()))
-
-
-@pytest.mark.parametrize(("offset", "stride", "copied"), [(0, 16, False), (8, 16, False), (3, 16, True), (0, 24, True)])
-def test_what_was_saved_is_copied_only_where_it_is_not_whole_or_not_aligned(offset, stride, copied) -> None:
-    memory = torch.arange(256.0).to(torch.float16)
-    saved = memory.as_strided((5, 16), (stride, 1), offset)
-    found = aligned(saved)
-    assert (found is not saved) == copied
-    assert torch.equal(found, saved)
-    assert found.is_contiguous()
-    assert found.data_ptr() % 16 == 0
 
 
 def test_the_interpreter_runs_its_own_tiles_whatever_the_card() -> None:

@@ -9,11 +9,8 @@ from support.choices_made import SPEC, Bench
 from mlpfusion import device as devices
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
-from mlpfusion.spec import Workload
 from mlpfusion.stages.choose import rows
 from mlpfusion.stages.choose import run as choose_run
-from mlpfusion.stages.choose.eta import TimeLeft
-from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
@@ -154,17 +151,3 @@ def test_a_folder_with_other_files_keeps_them(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="is not a result file of mlpfusion"):
         choose_run.choose(SPEC, **ASKED, out=tmp_path, fresh=True)
     assert (tmp_path / "inference-9.json").exists()
-
-
-def test_how_long_the_rest_takes():
-    work = Workload(spec=SPEC, batch=1, seq=8)
-    told, time = [], iter([0.0, 30.0, 60.0])
-    heard = TimeLeft({work: frozenset({"a", "b", "c"})}, told.append, lambda: next(time)).watch(work)
-    for name, text in (("old", "ok"), ("a", "…"), ("a", "ok"), ("b", "failed: x")):
-        heard(run.Progress("qualify", name, text))
-    assert [each.text for each in told] == [
-        "ok [inference, 8 tokens; 0 of 4 steps]",
-        "… [inference, 8 tokens; 0 of 4 steps]",
-        "ok [inference, 8 tokens; 1 of 4 steps, about 2 min left]",
-        "failed: x [inference, 8 tokens; 2 of 4 steps, about 1 min left]",
-    ]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import gc
-import sys
 import weakref
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from mlpfusion_kernels.gate_up import search, tuned
-from mlpfusion_kernels.gate_up.choice import choose, choose_backward
+from mlpfusion_kernels.gate_up import tuned
 from mlpfusion_kernels.gate_up.decode import StreamTile
-from mlpfusion_kernels.gate_up.limits import DIRECTIONS, decode_refusal, refusal
+from mlpfusion_kernels.gate_up.limits import DIRECTIONS
 from support import tunings_made
 from support.tunings_made import (
     BF16,
-    CARDS,
     EVEN,
     FAST,
     GPU,
@@ -38,44 +34,13 @@ from support.tunings_made import (
 )
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.measure import clocks
 from mlpfusion.records import tuning
-from mlpfusion.stages.tune import measure, run
+from mlpfusion.stages.tune import run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 file = tunings_made.file  # a fixture
-
-
-# ---- what is tried ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("card", CARDS)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_candidates_can_run_and_the_shipped_one_is_first(card: str, direction: str, dtype: torch.dtype) -> None:
-    here = CARDS[card]
-    for m in (1, 16) if direction == "decode" else (17, 64, 100, 256, 8192):
-        found = search.candidates(here, dtype, direction, m, *SHAPE[1:])
-        assert len(found) == len(set(found))
-        assert 10 <= len(found) <= 100
-        if direction == "decode":
-            assert found[0] == tuned.shipped_decode(here, dtype, m, *SHAPE[1:])
-            assert all(decode_refusal(each, here, dtype, m) is None for each in found)
-            continue
-        if direction == "backward":
-            assert found[0] == choose_backward(here, dtype, m, *SHAPE[1:])
-        else:
-            assert found[0] == choose(here, dtype, m, *SHAPE[1:], training=direction == "training")
-        assert [refusal(each, here, dtype, direction, 768) for each in found] == [None] * len(found)
-
-
-def test_the_best_tiles_of_both_kernels_are_put_together() -> None:
-    first = STREAM._replace(gate_up=StreamTile(64, 128, 4, 4))
-    gate_up, down = STREAM._replace(gate_up=StreamTile(128, 64, 4, 4)), first._replace(down=StreamTile(16, 128, 6, 4))
-    assert search.crossed([gate_up, down, first]) == gate_up._replace(down=down.down)
-    assert search.crossed([OTHER]) is None
 
 
 # ---- the search, with times that are known ---------------------------------------------------------------------------
@@ -224,75 +189,3 @@ def test_what_is_asked_for_which_tokens_and_mode() -> None:
     with pytest.raises(UsageError, match="tokens 200 and 256 share one configuration, that of 129 to 256"):
         asked(200, 256, mode="inference")
     assert tuning.DIRECTIONS == DIRECTIONS
-
-
-# ---- what is measured ------------------------------------------------------------------------------------------------
-
-
-def products(dtype: torch.dtype, *, seed: int = 0, order: Any = lambda parts: parts.sum(0)) -> tuple[torch.Tensor, ...]:
-    """(product, gate, up) of random operands, with sums over 512 terms in eight parts that `order` adds up."""
-    generator = torch.Generator().manual_seed(seed)
-    x, gate, up = (torch.randn(shape, generator=generator).to(dtype) for shape in ((64, 512), (96, 512), (96, 512)))
-    sums = [
-        order(torch.stack([a @ b.T for a, b in zip(x.float().chunk(8, 1), weight.float().chunk(8, 1), strict=True)]))
-        for weight in (gate, up)
-    ]
-    g, u = (total.mul(512**-0.5).to(dtype) for total in sums)
-    return (torch.nn.functional.gelu(g.float(), approximate="tanh") * u.float()).to(dtype), g, u
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("seed", range(5))
-def test_sums_in_another_order_are_no_fault(dtype: torch.dtype, seed: int) -> None:
-    right = products(dtype, seed=seed)
-    other = products(dtype, seed=seed, order=lambda parts: parts.flip(0).cumsum(0)[-1])
-    assert measure.difference(other, right, 512) is None
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        lambda product, gate, up: (product, up, gate),
-        lambda product, gate, up: (product * 1.05, gate, up),
-        lambda product, gate, up: (product, gate, torch.where(torch.arange(96) == 95, 0, up)),
-        lambda product, gate, up: (product.index_fill(0, torch.tensor(63), float("nan")), gate, up),
-        lambda product, gate, up: ((torch.nn.functional.silu(gate.float()) * up.float()).to(gate.dtype), gate, up),
-    ],
-    ids=["swapped", "scaled", "last column", "nan", "activation"],
-)
-def test_other_values_are(dtype: torch.dtype, fault: Any) -> None:
-    right = products(dtype)
-    assert str(measure.difference(fault(*right), right, 512)).startswith("wrong: off by ")
-
-
-def test_a_sum_without_its_last_terms_is_a_fault() -> None:
-    right = products(torch.bfloat16)
-    assert measure.difference(products(torch.bfloat16, order=lambda parts: parts[:-1].sum(0)), right, 512) is not None
-
-
-def test_a_kernel_that_could_not_be_loaded_spills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, refused = SimpleNamespace(function=7, n_spills=3), SimpleNamespace(function=None)
-    kernel = SimpleNamespace(device_caches={0: ({"one": loaded, "other": refused},)})
-    module = SimpleNamespace(gate_up_kernel=kernel, unrelated=1)
-    monkeypatch.setitem(sys.modules, "mlpfusion_kernels.gate_up_of_this_test", module)
-    assert measure._spills(0)[7] == 3
-    assert None not in measure._spills(0)
-    assert 7 not in measure._spills(1)
-
-
-def test_replays_alone_are_sampled_in_new_orders(monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[str] = []
-    monkeypatch.setattr(clocks, "L2Flush", lambda device: "flush")
-    monkeypatch.setattr(clocks, "_last_of_a_row", lambda replay, flush: (replay(flush), 0.0))
-    contenders = [
-        clocks.Contender(name, lambda: None, lambda flush, name=name: log.append(f"{name} {flush}") or 7.0, None)
-        for name in "abc"
-    ]
-    found = clocks.race_replays(contenders, GPU, rounds=20, seed=0)
-    rounds = [log[place : place + 3] for place in range(0, 60, 3)]
-    assert all(sorted(one) == ["a flush", "b flush", "c flush"] for one in rounds)
-    assert len(set(map(tuple, rounds))) > 3
-    assert [(one.backend, one.clock, one.l2, one.values) for one in found] == [
-        (name, "graph_us", "cold", (7.0,) * 20) for name in "abc"
-    ]
