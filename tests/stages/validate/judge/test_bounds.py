@@ -62,6 +62,21 @@ def test_what_several_operators_round_is_beyond_the_bound(dtype: Dtype, activati
     assert bounds.beyond(EAGER[activation](gate), gate, torch.ones_like(gate), activation, dtype).any()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("activation", sorted({*ACTIVATIONS} - COMPOSED))
+def test_a_subnormal_product_may_be_rounded_before_the_slope_multiplies_it(
+    dtype: Dtype, activation: Activation
+) -> None:
+    _, up, dy = operands(dtype, 1.0, 0)
+    smallest = bounds.TINY[dtype] ** 0.5  # of each factor: their product is a few of the smallest steps
+    up, dy = up * smallest * 3, dy * smallest * 3
+    gate = torch.linspace(-60, 60, up.numel()).to(up.dtype).requires_grad_()
+    (dgate,) = torch.autograd.grad(EAGER[activation](gate) * up, gate, dy)
+    at = bounds.Point(gate.detach(), up, dy)
+    assert bounds.gate_scores(dgate, at, activation, dtype).max() <= bounds.LIMIT
+    assert bounds.gate_scores(dgate * 2 + 4 * bounds.TINY[dtype], at, activation, dtype).max() > bounds.LIMIT
+
+
 def test_nan_and_infinity_have_no_finite_score() -> None:
     gate, up, _ = operands("float32", 1.0, 0, n=4)
     y = torch.tensor([math.nan, math.inf, -math.inf, 0.0])

@@ -64,10 +64,15 @@ def forward_scores(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, 
 
 
 def gate_scores(dgate: Tensor, at: Point, activation: Activation, dtype: Dtype) -> Tensor:
-    """The same for dgate: |d - r| / (eps·|r| + INNER_GATE·|dy·u|·(1 + |g|) + tiny·(1 + |u| + |dy|))."""
+    """The same for dgate: |d - r| / (eps·|r| + INNER_GATE·|dy·u|·(1 + |g|) + tiny·(max(1, |act'|) + |u| + |dy|)).
+
+    Each of the three factors of dy·u·act' multiplies what rounding the product of the others may cost.
+    """
     g, u, v = at.gate.double(), at.up.double(), at.dy.double()
-    inner = INNER_GATE * (v * u).abs() * (1 + g.abs()) + TINY[dtype] * (1 + u.abs() + v.abs())
-    return _scores(dgate, gradients(at, activation)[0], inner, dtype)
+    reference = gradients(at, activation)[0]
+    slope = (reference / (v * u)).abs().nan_to_num(0.0, posinf=0.0).clamp(min=1.0)
+    inner = INNER_GATE * (v * u).abs() * (1 + g.abs()) + TINY[dtype] * (slope + u.abs() + v.abs())
+    return _scores(dgate, reference, inner, dtype)
 
 
 def up_scores(dup: Tensor, at: Point, activation: Activation, dtype: Dtype) -> Tensor:
