@@ -31,7 +31,7 @@ PRINTED: Final = ROOT / "tests" / "data" / "printed"
 TRACES: Final = "tests/data"
 RESULTS: Final = "bench/results"
 FORMATS: Final = ("text", "github", "csv", "json")
-# What is longer is kept up to there, with a digest of the whole.
+# What is longer is kept up to there, with a digest.
 _CHARACTERS: Final = 160  # of a line
 _LINES: Final = 250  # of a text
 

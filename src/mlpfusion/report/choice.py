@@ -8,7 +8,7 @@ import msgspec
 
 from mlpfusion import units
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
+from mlpfusion.report.grid import FORMATS, clock_time, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.host_load import disturbed
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
@@ -16,7 +16,6 @@ from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from mlpfusion.records.choice import Choice, ClockName, Contender, Point, Range
-    from mlpfusion.records.profile import Clock
 
 _MEANING: Final[dict[ClockName, str]] = {
     "event_us": "device events around a plain call, as in a model that runs without CUDA graphs",
@@ -125,7 +124,7 @@ def _winners(choice: Choice, *, github: bool) -> str:
                 point.mode,
                 str(point.tokens),
                 point.chosen or ABSENT,
-                _time(chosen.clock if chosen else None),
+                clock_time(chosen.clock if chosen else None),
                 point.runner_up or ABSENT,
                 speedup.cell(second.ratio if second else None),
                 ", ".join(ties) or ABSENT,
@@ -144,7 +143,7 @@ def _contenders(choice: Choice, *, github: bool) -> str:
             str(point.tokens),
             each.backend,
             each.verdict,
-            _time(each.clock),
+            clock_time(each.clock),
             "1" if each.verdict == "won" else speedup.cell(each.ratio),
             _peak(each),
             " ".join((each.reason or ABSENT).split()),
@@ -165,12 +164,6 @@ def _by_time(point: Point) -> list[Contender]:
 
 def _time_head(choice: Choice) -> str:
     return f"{choice.clock.removesuffix('_us')} µs [p20–p80]"
-
-
-def _time(clock: Clock | None) -> str:
-    if clock is None or clock.p20 is None or clock.p80 is None:
-        return ABSENT
-    return units.with_spread(clock.median, clock.p20, clock.p80)
 
 
 def _peak(each: Contender | None) -> str:

@@ -15,7 +15,7 @@ from mlpfusion.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mlpfusion.records.profile import Decoded, Kernel
+    from mlpfusion.records.profile import Clock, Decoded, Kernel
 
 FORMATS: Final = ("text", "github", "csv", "json")
 _NAME_WIDTH: Final = 64
@@ -58,6 +58,13 @@ def tabulated(cells: list[list[str]], heads: list[str], right: list[bool], *, gi
 def markdown(text: str) -> str:
     """`text` as a cell or a line of Markdown."""
     return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text.replace("|", "\\|")
+
+
+def clock_time(clock: Clock | None) -> str:
+    """A clock's median and its spread in µs; without a spread it is not printed."""
+    if clock is None or clock.p20 is None or clock.p80 is None:
+        return ABSENT
+    return units.with_spread(clock.median, clock.p20, clock.p80)
 
 
 def kernel_time(kernel: Kernel) -> str:

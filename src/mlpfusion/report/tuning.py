@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion import units
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated
+from mlpfusion.report.grid import FORMATS, clock_time, csv_text, markdown, printable, tabulated
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
-    from mlpfusion.records.profile import Clock
     from mlpfusion.records.tuning import Answer, Tuning
 
 _HEADS: Final = (
@@ -80,18 +78,12 @@ def _cells(answer: Answer) -> list[str]:
         answer.question.direction,
         str(answer.question.tokens),
         answer.shipped or ABSENT,
-        _time(answer.shipped_us),
+        clock_time(answer.shipped_us),
         answer.best or ABSENT,
-        _time(answer.best_us),
+        clock_time(answer.best_us),
         speedup.cell(answer.ratio),
         ABSENT if answer.reason is not None else "best" if answer.kept else "shipped",
     ]
-
-
-def _time(clock: Clock | None) -> str:
-    if clock is None or clock.p20 is None or clock.p80 is None:
-        return ABSENT
-    return units.with_spread(clock.median, clock.p20, clock.p80)
 
 
 def _notes(answer: Answer) -> list[str]:
