@@ -14,6 +14,7 @@ from mlpfusion.records.profile import PreOpParts
 from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, markdown, middle_out, printable, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.trace.names.shown import told_apart
+from mlpfusion.trace.words import counted
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _PARTS: Final = {
     "triton_launcher": "Triton's launcher",
     "dispatch": "PyTorch's operators",
     "runtime": "API calls of the driver and the runtime",
-    "unattributed": "in no event: Python, mostly",
+    "unattributed": "in no operator and no API call: Python, mostly",
 }
 
 
@@ -189,7 +190,8 @@ def _a_call(spread: Spread | None) -> str:
 
 def _launches(reading: Reading) -> str:
     launches = reading.analysis.launches
-    ran = f"{launches.kernels} kernels, {launches.memcpys} copies, {launches.memsets} fills"
+    counts = ((launches.kernels, "kernel"), (launches.memcpys, "copy"), (launches.memsets, "fill"))
+    ran = ", ".join(counted(count, noun) for count, noun in counts)
     if reading.device == "cpu":
         return f"operators and compiled kernels that compute: {launches.kernels}"
     if not launches.runtime_launches:
@@ -197,15 +199,15 @@ def _launches(reading: Reading) -> str:
     by_api = ", ".join(f"{count} {api}" for api, count in launches.runtime_launches.items())
     return (
         f"{sum(launches.runtime_launches.values())} by the host ({by_api}); {ran} on the device; "
-        f"{launches.occupancy_queries} occupancy queries, {launches.syncs} synchronisations"
+        f"{counted(launches.occupancy_queries, 'occupancy query')}, {counted(launches.syncs, 'synchronisation')}"
     )
 
 
 def _graphs(reading: Reading) -> Iterable[str]:
     for graph in reading.graphs:
         yield (
-            f"{graph.launches} {graph.api} ran {graph.kernels} kernels, {graph.memcpys} copies, "
-            f"{graph.memsets} fills (conditional parts are counted once)"
+            f"{graph.launches} {graph.api} ran {counted(graph.kernels, 'kernel')}, {counted(graph.memcpys, 'copy')}, "
+            f"{counted(graph.memsets, 'fill')} (conditional parts are counted once)"
         )
 
 

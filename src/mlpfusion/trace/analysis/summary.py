@@ -148,6 +148,8 @@ def _calls(
 def _device(trace: Trace, *, launched: bool) -> DeviceKind:
     if any(kind.category in DEVICE_WORK for kind in trace.kinds):
         return "cuda"
+    if trace.foreign is not None:
+        raise MeasurementError(f"no GPU events in the trace: it is {trace.foreign}")
     if launched:
         raise MeasurementError("no GPU events in the trace: the profiler recorded the host only")
     if trace.gpu is not None:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 # API calls that hand work to the device. Host functions and queries are called launches as well.
 _LAUNCH: Final = re.compile(
     r"(cuda|cu|hip)(?!\w*HostFunc)(\w*Launch\w*|Memcpy\w*|Memset\w*)$"  # hipExtModuleLaunchKernel, cuMemsetD8Async
+    r"|(ur|pi)\w*Enqueue(KernelLaunch|USM|Mem)\w*$|zeCommandListAppend(Launch|Memory)\w*$"  # Intel's
 )
-_COPY: Final = re.compile(r"(cuda|cu|hip)(Memcpy|Memset)")
+_COPY: Final = re.compile(r"(cuda|cu|hip)(Memcpy|Memset)|(ur|pi)\w*Enqueue(USM|Mem)|zeCommandListAppendMemory")
 _SYNC: Final = re.compile(r"((cuda|cu|hip|ze)\w*Synchronize|urEventWait|urQueueFinish)(_ptsz)?$")
 # A copy that is not asynchronous returns when it is done, and so when all work before it is.
 _BLOCKING_COPY: Final = re.compile(r"(cuda|cu|hip)Memcpy(?!\w*Async)")

@@ -176,7 +176,9 @@ def _host_calls(trace: Trace, windows: Sequence[Event], host: Part) -> Calls:
     candidates = _kept(host, computing[trace.kind[host.rows]])
     work = _kept(candidates, _uncovered(trace, candidates))
     if not len(work.rows):
-        raise MeasurementError("no operators in the trace's calls: the profiler recorded no CPU activity")
+        seen = len(rows_of(trace, lambda kind: kind.category == "op"))
+        why = f"it has {seen} elsewhere, or that only make views" if seen else "the profiler recorded no CPU activity"
+        raise MeasurementError(f"no operators that compute in the trace's calls: {why}")
     none = Part(host.rows[:0], host.bounds * 0)
     nothing = work.bounds[:-1] * 0
     return Calls(trace, tuple(windows), host, none, work, work, work.rows, none.rows, missing=nothing)

@@ -170,7 +170,7 @@ def _bound(reading: Reading) -> Iterable[Finding]:
 def _did(did: tuple[Share, ...]) -> tuple[Share, ...]:
     """What the host did, allocations apart, which are a finding of their own."""
     return tuple(
-        msgspec.structs.replace(one, name="in no event, Python mostly") if one.name == NO_EVENT else one
+        msgspec.structs.replace(one, name="in no operator, Python mostly") if one.name == NO_EVENT else one
         for one in did
         if not allocates(one.name)
     )

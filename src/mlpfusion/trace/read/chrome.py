@@ -35,6 +35,19 @@ CATEGORIES: Final[dict[str, Category]] = {
     "memset": "memset",
     "hip_runtime": "api",
     "hip_driver": "api",
+    "xpu_runtime": "api",
+    "xpu_driver": "api",
+    "xpu_sync": "sync",
+    "privateuse1_runtime": "api",
+    "privateuse1_driver": "api",
+}
+# Categories of devices and profilers that are not read, and what a trace of them is.
+FOREIGN: Final = {
+    "mtia_ccp_events": "of MTIA's devices, whose work is not read",
+    "mtia_insight": "of MTIA's devices, whose work is not read",
+    "mtia_runtime": "of MTIA's devices, whose work is not read",
+    "hpu_op": "of Habana's devices, whose work is not read",
+    "cuda_profiler_range": "of CUPTI's range profiler, which counts what kernels do and not when they run",
 }
 DEVICE_WORK: Final[frozenset[Category]] = frozenset({"kernel", "memcpy", "memset"})
 

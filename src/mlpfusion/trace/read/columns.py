@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from mlpfusion.trace.names.ops import FACTORS
-from mlpfusion.trace.read.chrome import CATEGORIES, DEVICE_WORK, Category, integer, nanoseconds
+from mlpfusion.trace.read.chrome import CATEGORIES, DEVICE_WORK, FOREIGN, Category, integer, nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,6 +140,11 @@ class Columns:
     def kinds(self) -> tuple[Kind, ...]:
         """What the numbers in the column of kinds mean."""
         return tuple(Kind(str(name), _category(category, name)) for category, name in self._kinds)
+
+    def foreign(self) -> str | None:
+        """What device or profiler there are events of that are not read, or None."""
+        written = (category for category, _ in self._kinds if isinstance(category, str))
+        return next((FOREIGN[category.lower()] for category in written if category.lower() in FOREIGN), None)
 
     def places(self) -> tuple[Place, ...]:
         """What the numbers in the column of places mean."""

@@ -55,6 +55,7 @@ class Trace(NamedTuple):
     `correlation` is 0 where there is none; a negative `duration` of device work is damage. Events of no use here
     (Python frames, unknown categories) are left out; `integrity.events` counts all. `damaged_by` says why the text ends
     early, if it is known. `dims` has by row the dimensions of the inputs of a matrix product, as they are written.
+    `foreign` says what device or profiler a trace has events of that are not read.
     """
 
     label: str
@@ -69,6 +70,7 @@ class Trace(NamedTuple):
     gpu: str | None = None
     damaged_by: str | None = None
     dims: Mapping[int, bytes] = MappingProxyType({})
+    foreign: str | None = None
 
     @property
     def dropped(self) -> int:
@@ -181,6 +183,7 @@ def read_text(text: Text) -> Trace:
         gpu=blocks.gpu,
         damaged_by=blocks.cut_off,
         dims=table.dims,
+        foreign=columns.foreign(),
     )
 
 
@@ -191,6 +194,9 @@ def _nothing(label: str, blocks: Blocks, columns: Columns) -> str:
     if columns.begins and not columns.seen:
         return f"trace {label!r} has only begin/end pairs (ph B and E), which are not read; complete events (ph X) are"
     said = ": only metadata" if columns.others and not columns.seen else ""
+    foreign = columns.foreign()
+    if foreign is not None:
+        return f"trace {label!r} is {foreign}"
     if columns.seen:
         return f"trace {label!r} has {columns.seen} timed events, but none of torch.profiler's kinds"
     return f"trace {label!r} has no timed events{said}"
