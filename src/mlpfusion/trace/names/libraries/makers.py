@@ -101,7 +101,7 @@ _MEANINGS: Final = {
     "miopen": "AMD's MIOpen",
     "onednn": "oneDNN for Intel's GPUs",
 }
-# Makers that a function's name alone tells; a namespace is certain.
+# The card that a function or a class is written for.
 _SM: Final = re.compile(r"(?<![a-z0-9])sm_?(\d{2,3})(?!\d)|Sm(\d{2,3})(?!\d)")
 
 
