@@ -28,12 +28,8 @@ UNTESTED = [
     "src/mlpfusion/stages/validate/judge/checks/layouts.py",
     "src/mlpfusion/stages/validate/judge/checks/mlp.py",
     "src/mlpfusion/stages/validate/judge/checks/values.py",
-    "src/mlpfusion/stages/validate/judge/sweeps.py",
-    "src/mlpfusion/stages/validate/worker/hub_targets.py",
-    "src/mlpfusion/stages/validate/worker/leftovers.py",
     "src/mlpfusion/stages/validate/worker/main.py",
     "src/mlpfusion/stages/validate/worker/speed_probes.py",
-    "src/mlpfusion/testing.py",
     "src/mlpfusion/trace/analysis/products.py",
 ]
 

@@ -11,7 +11,6 @@ from support.targets_made import one_bench, written
 from mlpfusion.cli.main import main
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge.exam import Asked
-from mlpfusion.stages.validate.worker import hub_targets
 from mlpfusion.storage.hub_tree import build_hub_tree
 from mlpfusion.testing import name_of
 
@@ -88,14 +87,6 @@ def test_a_hub_kernel_is_its_kernels_without_their_helpers(
     orders = examine_judge.expand(bench, [directory], None, time_limit_s=900)
     assert [order.target.rpartition(":")[2] for order in orders] == expected
     assert examine(bench, orders[0].target, "elementwise").word == "valid"
-
-
-def test_the_kernels_of_this_project_are_what_its_hub_tree_has() -> None:
-    import mlpfusion_kernels
-
-    names = hub_targets.target_names(mlpfusion_kernels)
-    assert [name for name in names if not name.startswith("layers.")] == ["act_mul", "act_mul_reference"]
-    assert all(name.endswith("MLP") for name in names[2:])
 
 
 # ---- callables of every kind -----------------------------------------------------------------------------------------
