@@ -30,13 +30,8 @@ _INTO_GRAPH: Final = "aten::_foreach_copy_"
 
 def of_work(reading: Reading) -> Iterable[Finding]:
     """All findings about the kernels, copies and fills of a call."""
-    kernels = reading.analysis.kernels
-    for rule in (_bias_copies, _fills, _transfers):
-        yield from rule(kernels)
-    yield from _copies(reading)
-    yield from _queries(reading)
-    yield from _fusion(reading)
-    yield from _small(reading)
+    for rule in (_bias_copies, _fills, _transfers, _copies, _queries, _fusion, _small):
+        yield from rule(reading)
 
 
 def _us(kernels: Iterable[Kernel]) -> float:
@@ -52,8 +47,8 @@ def _before_products(kernels: Sequence[Kernel], kind: str, text: str = "") -> li
     ]
 
 
-def _bias_copies(kernels: Sequence[Kernel]) -> Iterable[Finding]:
-    found = _before_products(kernels, "memcpy", "DtoD")
+def _bias_copies(reading: Reading) -> Iterable[Finding]:
+    found = _before_products(reading.analysis.kernels, "memcpy", "DtoD")
     if not found:
         return
     copies = [copy for copy, _ in found]
@@ -69,8 +64,8 @@ def _bias_copies(kernels: Sequence[Kernel]) -> Iterable[Finding]:
     )
 
 
-def _fills(kernels: Sequence[Kernel]) -> Iterable[Finding]:
-    found = _before_products(kernels, "memset")
+def _fills(reading: Reading) -> Iterable[Finding]:
+    found = _before_products(reading.analysis.kernels, "memset")
     if found:
         fills = [fill for fill, _ in found]
         replayed = all("GraphLaunch" in (fill.launched_by or "") for fill in fills)
@@ -86,8 +81,9 @@ def _fills(kernels: Sequence[Kernel]) -> Iterable[Finding]:
         )
 
 
-def _transfers(kernels: Sequence[Kernel]) -> Iterable[Finding]:
+def _transfers(reading: Reading) -> Iterable[Finding]:
     """Traffic between host and device inside the loop."""
+    kernels = reading.analysis.kernels
     for way, name, means in (
         ("HtoD", "host_to_device", "inputs, scalars or indices are copied to the device in every call"),
         ("DtoH", "device_to_host", "results are copied back in every call, and the host waits for them"),
