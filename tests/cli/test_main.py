@@ -20,7 +20,8 @@ def test_help_stays_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     loaded = set(done.stderr.replace("'", "").strip("[]\n").split(", "))
     assert done.returncode == 0
-    assert not loaded & {"torch", "msgspec", "rich", "triton", "numpy", "tabulate"}
+    # msgspec, some 20 ms, comes with the table of activations that the help lists.
+    assert not loaded & {"torch", "rich", "triton", "numpy", "tabulate"}
 
 
 def test_unknown_options_and_commands_are_answered_with_the_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:

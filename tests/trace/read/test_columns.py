@@ -70,10 +70,11 @@ def test_what_cannot_be_placed_is_dropped_with_its_reason_and_no_other(wrong: di
     assert len(made.table().start) == 2
 
 
-def test_a_negative_duration_is_none_and_counted() -> None:
-    made = filled(entry(dur=-3))
-    assert made.negative == 1
-    assert made.table().duration.tolist() == [0]
+def test_a_negative_duration_is_counted_and_stays_for_events_of_the_device() -> None:
+    """A reading names damaged events of the device; one of the host counts as an instant."""
+    made = filled(entry(dur=-3), entry("op", cat="cpu_op", dur=-3, ts=5))
+    assert made.negative == 2
+    assert made.table().duration.tolist() == [-3000, 0]
 
 
 def test_entries_that_are_no_intervals_are_counted_apart() -> None:

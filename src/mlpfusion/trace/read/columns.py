@@ -206,7 +206,7 @@ class Columns:
     def _one_by_one(
         self, timed: Sequence[Entry], kinds: Sequence[int]
     ) -> tuple[list[Entry], list[int], list[int], list[int]]:
-        """The entries that have a readable start, with 0 for a missing or negative duration."""
+        """The entries that have a readable start, with 0 for a missing duration, or for a negative one of the host."""
         kept: list[tuple[Entry, int, int, int]] = []
         for entry, kind in zip(timed, kinds, strict=True):
             start = nanoseconds(entry.ts)
