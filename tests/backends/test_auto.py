@@ -247,6 +247,7 @@ def test_the_file_is_read_once(tmp_path):
             assert other.backend == "auto"
 
 
+@pytest.mark.full
 def test_a_profile_has_it_as_a_row(tmp_path):
     path = tmp_path / "choice.json"
     results.save(a_choice(part("eager")), path)

@@ -31,6 +31,7 @@ def test_slow_targets_come_last_and_every_backend_is_one():
     assert len(names) == len(set(names))
 
 
+@pytest.mark.full
 def test_what_another_version_judged_is_judged_again_and_kept_until_then(kept):
     kept.here = detect("cpu")  # where it goes on
     name, found = next(iter(kept.document["judged"].items()))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import rings
@@ -56,6 +57,7 @@ def collected(folder: Path, *arguments: str) -> set[str]:
     return {line.rpartition("::")[2] for line in done.stdout.splitlines() if "::" in line}
 
 
+@pytest.mark.full
 def test_which_tests_are_in_the_first_ring(tmp_path: Path) -> None:
     (tmp_path / "test_them.py").write_text(SUITE)
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
@@ -92,3 +94,21 @@ def test_the_first_of_each_stays(values: list[int | None]) -> None:
 def test_the_marker_is_the_one_that_make_asks_for() -> None:
     recipe = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
     assert f'test: RING := -m "not {rings.FULL.name}"\ntest test-all:' in recipe
+
+
+@pytest.mark.full
+def test_the_first_ring_tries_fewer_examples(tmp_path: Path) -> None:
+    (tmp_path / "test_them.py").write_text(
+        "from hypothesis import given, strategies as st\nseen = []\n"
+        "@given(st.integers())\ndef test_it(n): seen.append(n)\n"
+        "def test_count():\n    print('tried', len(seen))\n"
+    )
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS}\nmarkers = full\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command += ["-c", str(tmp_path / "pytest.ini"), str(tmp_path)]
+    tried = []
+    for ring in (["-m", rings.FIRST], []):
+        done = subprocess.run([*command, *ring], capture_output=True, text=True, check=True, cwd=tmp_path)
+        tried.append(int(done.stdout.rpartition("tried ")[2].split()[0].rstrip(".")))
+    assert tried == [33, 100]

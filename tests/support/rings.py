@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
 FULL = pytest.mark.full
+# How `make test` selects the first ring.
+FIRST = "not full"
 # Parameters of a fixture that takes long: whatever uses it is the second ring's.
 LONG = [pytest.param(None, id="long", marks=FULL)]
 

@@ -38,6 +38,7 @@ def serving() -> int:
     return forking._KEPT.server._process.pid
 
 
+@pytest.mark.full
 def test_an_answer_comes_back_and_a_thread_left_behind_does_not_keep_it(forked, tmp_path):
     answer = forked("supports")
     assert isinstance(answer, tasks.Qualified)
@@ -102,6 +103,7 @@ def test_a_forked_worker_that_hangs_ends_with_what_it_started_and_the_server_goe
     assert serving() == first
 
 
+@pytest.mark.full
 def test_another_environment_or_folder_gets_another_server(forked, monkeypatch, tmp_path):
     forked("raises")
     first = serving()
@@ -112,6 +114,7 @@ def test_another_environment_or_folder_gets_another_server(forked, monkeypatch, 
     assert serving() != first
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_takes_its_worker_with_it_and_later_ones_get_another(forked, tmp_path):
     forked("raises")
     first = serving()
@@ -216,6 +219,7 @@ def given(tmp_path):
     return given
 
 
+@pytest.mark.full
 def test_the_server_outlives_the_thread_that_started_it(given):
     """The kernel's word for a parent is the thread that started a process."""
     done = run_alone(
@@ -234,6 +238,7 @@ with forking.kept():
     assert (done.stdout, done.returncode) == ("ValueError: slow\n" * 2, 0), done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "before",
     [

@@ -140,6 +140,7 @@ def test_a_kernel_whose_arguments_cannot_be_read_is_not_trusted(monkeypatch, tmp
     assert trips(found)[0] <= 3  # a lower bound
 
 
+@pytest.mark.full
 def test_compiling_while_the_ledger_is_kept_is_a_fault():
     x = torch.randn(4, 4)
     sizes = iter(range(2, 9))

@@ -116,6 +116,7 @@ def test_what_a_target_leaves_behind_is_not_there_for_the_next(worker: Hired, tm
     assert worker.started == started + 1
 
 
+@pytest.mark.full
 def test_compiling_and_autograd_leave_nothing_behind(worker: Hired, tmp_path: Path) -> None:
     path = written(
         tmp_path,
