@@ -21,11 +21,6 @@ UNTESTED = [
     "kernels/torch-ext/mlpfusion_kernels/gate_up/hopper.py",
     "src/mlpfusion/stages/profile/forkserver.py",
     "src/mlpfusion/stages/profile/worker.py",
-    "src/mlpfusion/stages/validate/judge/checks/basic.py",
-    "src/mlpfusion/stages/validate/judge/checks/gradients.py",
-    "src/mlpfusion/stages/validate/judge/checks/layouts.py",
-    "src/mlpfusion/stages/validate/judge/checks/mlp.py",
-    "src/mlpfusion/stages/validate/judge/checks/values.py",
     "src/mlpfusion/stages/validate/worker/main.py",
     "src/mlpfusion/stages/validate/worker/speed_probes.py",
 ]

@@ -6,7 +6,6 @@ import textwrap
 
 import pytest
 import torch
-from support import forked
 
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge.checks import modes
@@ -34,12 +33,6 @@ NARROWER = """
     def narrower_act(gate, up):
         return narrower(act, gate, up)
 """
-
-
-@pytest.fixture(scope="module")
-def bench():
-    with forked.workers(), examine_judge.Bench("cpu") as made:
-        yield made
 
 
 def examine(bench, folder, name, text):

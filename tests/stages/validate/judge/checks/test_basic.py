@@ -1,0 +1,60 @@
+"""The checks of a call and its result, each by a fault of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support import checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlpfusion.stages.validate.judge.examine import Bench
+
+WRONG = {
+    "runs": """
+        return right(gate, up)[..., :-1]
+    """,
+    "inputs-kept": """
+        return right(gate, up.mul_(2)) / 2
+    """,
+    "results-kept": """
+        y = right(gate, up)
+        if kept and kept[0].shape == y.shape and kept[0].dtype == y.dtype and not y.requires_grad:
+            return kept[0].copy_(y)
+        kept[:] = [y]
+        return y
+    """,
+    "deterministic": """
+        return right(gate, up) * (1 + torch.rand_like(up) / 4)
+    """,
+    "positions": """
+        y = right(gate, up)
+        return y * (torch.arange(y.numel()) % 5 != 0).view_as(y)
+    """,
+    "rows-alone": """
+        return right(gate, up) * (1 + gate.shape[0] / 100)
+    """,
+    "empty": """
+        if not gate.numel():
+            raise RuntimeError("nothing to do")
+        return right(gate, up)
+    """,
+    "aliased": """
+        return right(gate, up) * (2 if gate.data_ptr() == up.data_ptr() else 1)
+    """,
+}
+
+
+@pytest.mark.parametrize("check", WRONG)
+def test_each_check_finds_the_fault_that_it_is_for(bench: Bench, tmp_path: Path, check: str) -> None:
+    verdict = checked.by(bench, tmp_path, check, WRONG[check])
+    assert verdict.word != "valid"
+    assert check in verdict.headline
+
+
+@pytest.mark.parametrize("check", WRONG)
+def test_and_none_in_what_is_right(bench: Bench, tmp_path: Path, check: str) -> None:
+    verdict = checked.by(bench, tmp_path, check, "return right(gate, up)")
+    assert verdict.word in {"valid", "not decidable here"}  # the latter where one check alone says too little
