@@ -6,6 +6,7 @@ import pytest
 import torch
 from mlpfusion_kernels import ACTIVATIONS, Weights, gated_mlp, reload_tuned
 from mlpfusion_kernels.gate_up import launch, tuned
+from mlpfusion_kernels.gate_up.choice import few_tokens
 from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.search import candidates
 
@@ -94,7 +95,7 @@ def test_a_race_samples_each_configuration_and_keeps_no_results():
 @pytest.mark.parametrize("m", [3, 300])
 def test_a_call_runs_with_what_the_file_says_and_stays_right(file, m):
     card, dtype = launch.card(0), torch.bfloat16
-    direction = "decode" if m <= launch.DECODE_TOKENS else "forward"
+    direction = "decode" if m <= few_tokens(card.capability, dtype) else "forward"
     sizes = (SPEC.hidden_size, SPEC.intermediate_size)
     made = bench(m)
     other = next(config for config in made.candidates[1:] if made.refusal(config) is None)

@@ -86,7 +86,7 @@ def warned(ask: Any = forward) -> tuple[Any, list[str]]:
 
 
 FAST, SLOW, WRONG, EVEN = (OTHER._replace(group=group) for group in (2, 4, 16, 32))
-QUESTION = run.questions(SPEC, [8192], "inference")[0]
+QUESTION = run.questions(SPEC, [8192], "inference", GPU)[0]
 
 
 class Fake:

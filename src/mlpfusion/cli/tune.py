@@ -73,7 +73,7 @@ def _tune(
 
     here = devices.detect(device)
     run.check_device(asked_spec, here)
-    questions = run.questions(asked_spec, counts, asked_mode)
+    questions = run.questions(asked_spec, counts, asked_mode, here)
     path = run.check_file()
     answers: list[Answer] = []
     stopped: BaseException | None = None

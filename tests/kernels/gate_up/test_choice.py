@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mlpfusion_kernels.gate_up import configs
-from mlpfusion_kernels.gate_up.choice import choose, time_us, work
+from mlpfusion_kernels.gate_up.choice import choose, few_tokens, time_us, work
 from mlpfusion_kernels.gate_up.configs import FORWARD, Card, Config, Cost
 
 H100 = Card((9, 0), 132, 227 * 1024)
@@ -80,3 +80,10 @@ def test_each_tile_has_a_cost_of_its_own_where_any_has() -> None:
         for rule in rules:
             assert len(rule.costs) in {0, len(rule.configs)}
             assert len(set(rule.configs)) == len(rule.configs)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_more_tokens_are_streamed_only_where_that_was_timed(capability: tuple[int, int], dtype: torch.dtype) -> None:
+    timed = capability == (9, 0) and dtype is not torch.float32
+    assert few_tokens(capability, dtype) == (32 if timed else 16)

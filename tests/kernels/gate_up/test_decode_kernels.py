@@ -92,6 +92,7 @@ CASES = [
     *(case((16, 4096, 14336), activation=name) for name in ACTIVATIONS if name != HEAVIEST),
     # Tails of rows and columns, biases and the preactivations stored.
     case((5, 784, 3088), "float16", "silu", bias=True),
+    case((24, 2048, 5504)),
     case((64, 2048, 5504)),
     case((16, 768, 3072), "float32", "relu"),
 ]

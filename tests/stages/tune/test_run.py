@@ -33,6 +33,7 @@ from support.tunings_made import (
     write,
 )
 
+from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import tuning
 from mlpfusion.stages.tune import run
@@ -95,7 +96,7 @@ def test_without_time_the_rest_is_not_tried_and_counted(file: Path) -> None:
 
 
 def test_time_that_one_search_leaves_is_the_next_ones(file: Path) -> None:
-    asked = run.questions(SPEC, [256, 8192], "inference")
+    asked = run.questions(SPEC, [256, 8192], "inference", GPU)
     first = Fake({SHIPPED: 100.0, FAST: 90.0})
     second = Fake({SHIPPED: 100.0} | {OTHER._replace(group=group): 90.0 + group for group in range(1, 41)})
     _, answer = searched(file, first, second, asked=asked, limit_s=40, now=lambda: first.seconds + second.seconds)
@@ -103,7 +104,7 @@ def test_time_that_one_search_leaves_is_the_next_ones(file: Path) -> None:
 
 
 def test_a_search_that_fails_says_so_and_the_next_goes_on(file: Path) -> None:
-    asked = run.questions(SPEC, [256, 8192], "inference")
+    asked = run.questions(SPEC, [256, 8192], "inference", GPU)
     broken = Fake({SHIPPED: 100.0, FAST: 90.0})
     broken.interrupt = MeasurementError("no graph")
     failed, answer = searched(file, broken, Fake({SHIPPED: 100.0, FAST: 90.0}), asked=asked)
@@ -138,7 +139,7 @@ def test_whatever_a_search_fails_with_the_next_goes_on(file: Path, error: Except
         return broken
 
     file.parent.mkdir()
-    asked = run.questions(SPEC, [256, 8192], "inference")
+    asked = run.questions(SPEC, [256, 8192], "inference", GPU)
     failed, answer = run.search(asked, GPU, file, bench=bench)
     assert (failed.reason, failed.kept) == (reason, False)
     assert answer.kept
@@ -156,12 +157,12 @@ def test_the_memory_of_one_search_is_free_for_the_next(file: Path) -> None:
         return made
 
     file.parent.mkdir()
-    answers = list(run.search(run.questions(SPEC, [32, 64, 256], "inference"), GPU, file, bench=bench))
+    answers = list(run.search(run.questions(SPEC, [32, 64, 256], "inference", GPU), GPU, file, bench=bench))
     assert [answer.kept for answer in answers] == [True, False, True]
 
 
 def test_an_interrupt_leaves_what_is_finished(file: Path) -> None:
-    asked = run.questions(SPEC, [256, 8192], "inference")
+    asked = run.questions(SPEC, [256, 8192], "inference", GPU)
     late = Fake({SHIPPED: 100.0, FAST: 90.0})
     late.interrupt = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -175,17 +176,19 @@ def test_a_few_tokens_get_the_best_of_both_kernels(file: Path) -> None:
     both = gate_up._replace(down=down.down)
     bench = Fake({STREAM: 10.0, gate_up: 9.0, down: 9.5, both: 8.0})
     bench.candidates.remove(both)
-    (answer,) = searched(file, bench, asked=run.questions(SPEC, [4], "inference"))
+    (answer,) = searched(file, bench, asked=run.questions(SPEC, [4], "inference", GPU))
     assert answer.best == run.describe(both)
     assert tuned.decode_config(HERE, BF16, 4, *SHAPE[1:]) == both
 
 
 def test_what_is_asked_for_which_tokens_and_mode() -> None:
-    def asked(*tokens: int, mode: Any) -> list[tuple[str, int]]:
-        return [(one.direction, one.tokens) for one in run.questions(SPEC, tokens, mode)]
+    def asked(*tokens: int, mode: Any, device: Device = GPU) -> list[tuple[str, int]]:
+        return [(one.direction, one.tokens) for one in run.questions(SPEC, tokens, mode, device)]
 
     assert asked(1, 256, mode="inference") == [("decode", 1), ("forward", 256)]
-    assert asked(32, 33, mode="training") == [("decode", 32), ("backward", 32), ("training", 33), ("backward", 33)]
+    assert asked(16, 17, mode="training") == [("decode", 16), ("backward", 16), ("training", 17), ("backward", 17)]
+    hopper = Device(kind="cuda", name="NVIDIA H100", runtime="cuda", capability=(9, 0))
+    assert asked(32, 33, mode="inference", device=hopper) == [("decode", 32), ("forward", 33)]
     with pytest.raises(UsageError, match="tokens 200 and 256 share one configuration, that of 129 to 256"):
         asked(200, 256, mode="inference")
     assert tuning.DIRECTIONS == DIRECTIONS

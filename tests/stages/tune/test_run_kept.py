@@ -96,7 +96,7 @@ def test_of_each_question_the_newest_kernels_stay(file: Path, found: list[tuple[
     file.unlink(missing_ok=True)
     wanted: dict[int, list[str]] = {256: [], 8192: []}
     for version, tokens, is_faster in found:
-        question = run.questions(tunings_made.SPEC, [tokens], "inference")[0]
+        question = run.questions(tunings_made.SPEC, [tokens], "inference", tunings_made.GPU)[0]
         keep(file, FAST if is_faster else None, version, question)
         others = [one for one in wanted[tokens] if one != version][-run.OTHER_KERNELS :]
         wanted[tokens] = others + [version] * is_faster

@@ -20,6 +20,15 @@ _FLOPS_PER_US = 989e6 / 132
 _SHARPNESS = 4
 
 
+def few_tokens(capability: tuple[int, int], dtype: torch.dtype) -> int:
+    """The most tokens past which the weights are streamed.
+
+    With 16-bit operands on an H200 that takes 0.85 to 0.96 of the best tile's time for 24 tokens at six shapes, and
+    0.99 to 1.08 for 48 at twelve (bench/results/h200-tiles.json). Elsewhere more than 16 were not timed.
+    """
+    return 32 if capability[0] == 9 and dtype.itemsize == 2 else 16
+
+
 def choose(
     card: Card,
     dtype: torch.dtype,

@@ -15,6 +15,7 @@ from ..activations import HEAVIEST
 from ..launching.cached import LISTENERS, CachedKernel, Launched, announce, is_interpreted
 from ..launching.described import Box, Described, DescribedKernel, box_of
 from . import backward_kernels, kernels
+from .choice import few_tokens
 from .configs import Card, Config
 from .decode import DecodeConfig, down_decode, gate_up_decode
 from .operands import Weights, aligned, aligned_rows, distance, unreadable, with_adjacent_biases
@@ -41,10 +42,6 @@ _WIDE = DescribedKernel(kernels.gate_up_wide_kernel, _portable_descriptor)
 _BACKWARD_POINTER = CachedKernel(backward_kernels.gate_up_backward_pointer_kernel)
 _BACKWARD_TMA = DescribedKernel(backward_kernels.gate_up_backward_tma_kernel, _portable_descriptor)
 INTERPRETED = is_interpreted(kernels.gate_up_pointer_kernel)
-
-# Up to so many tokens the weights are streamed past them. For 24 tokens that takes 0.84 to 0.97 of the best tile's time
-# at six shapes on an H200 (bench/results/h200-tiles.json), for 48 as much or more.
-DECODE_TOKENS = 32
 
 
 @functools.cache
@@ -120,7 +117,7 @@ def few_tokens_forward(
 
 
 def _is_few(x: torch.Tensor) -> bool:
-    return 0 < x.shape[0] <= DECODE_TOKENS and not INTERPRETED
+    return not INTERPRETED and 0 < x.shape[0] <= few_tokens(card(x.get_device()).capability, x.dtype)
 
 
 def _few_tokens_config(x: torch.Tensor, weights: Weights) -> DecodeConfig:

@@ -63,15 +63,17 @@ class Found(NamedTuple):
 # ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def questions(spec: MLPSpec, tokens: Sequence[int], mode: Mode) -> list[Question]:
-    """The searches for these numbers of tokens, each with the kernels that run for it in that mode.
+def questions(spec: MLPSpec, tokens: Sequence[int], mode: Mode, device: Device) -> list[Question]:
+    """The searches for these numbers of tokens, each with the kernels that run for it in that mode on that device.
 
     Raises:
         UsageError: two numbers share a bucket, and with it an entry of the file.
     """
-    from mlpfusion_kernels.gate_up.launch import DECODE_TOKENS
+    import torch
+    from mlpfusion_kernels.gate_up.choice import few_tokens
     from mlpfusion_kernels.gate_up.tuned import bucket
 
+    few = few_tokens(device.capability or (0, 0), getattr(torch, spec.dtype))
     asked: list[Question] = []
     seen: dict[int, int] = {}
     for m in tokens:
@@ -81,7 +83,7 @@ def questions(spec: MLPSpec, tokens: Sequence[int], mode: Mode) -> list[Question
                 f"{bucket(m)}; give one of them"
             )
         seen[bucket(m)] = m
-        forward: Any = "decode" if m <= DECODE_TOKENS else "forward" if mode == "inference" else "training"
+        forward: Any = "decode" if m <= few else "forward" if mode == "inference" else "training"
         asked += [
             Question(
                 direction=direction,
