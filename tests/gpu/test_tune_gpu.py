@@ -29,9 +29,10 @@ def file(tmp_path, monkeypatch):
 
 
 def bench(tokens, direction=None, spec=SPEC, mode="inference"):
-    asked = run.questions(spec, [tokens], mode)
+    device = detect("cuda")
+    asked = run.questions(spec, [tokens], mode, device)
     question = next(one for one in asked if direction in (None, one.direction))
-    return Bench(question, detect("cuda"))
+    return Bench(question, device)
 
 
 @pytest.mark.parametrize(

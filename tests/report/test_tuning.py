@@ -23,7 +23,7 @@ file = tunings_made.file  # a fixture
 
 
 def told(file: Path) -> tuning_records.Tuning:
-    asked = tune_run.questions(SPEC, [64, 256, 4096, 8192], "inference")
+    asked = tune_run.questions(SPEC, [64, 256, 4096, 8192], "inference", GPU)
     broken = Fake({SHIPPED: 100.0, FAST: 90.0})
     broken.interrupt = MeasurementError("no\ngraph")
     benches = (
