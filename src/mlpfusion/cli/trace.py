@@ -17,7 +17,7 @@ from mlpfusion.storage import files, inputs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.report.trace import Told
+    from mlpfusion.report.trace.page import Told
     from mlpfusion.trace.perfetto import Served
 
 Call = Annotated[
@@ -56,7 +56,7 @@ def _read(
 
     Whoever recorded them; torch is not needed.
     """
-    from mlpfusion.report import trace as trace_report
+    from mlpfusion.report.trace import page
 
     json_file = _checked(json, fmt, "readings", traces)
     if traces.count(inputs.STDIN) > 1:
@@ -74,12 +74,12 @@ def _read(
             code = complain(_in_options(error), USAGE)
             continue
         if json != "-" and fmt in ("text", "github"):
-            write_out(("\n\n" if told else "") + trace_report.render(found, fmt))
+            write_out(("\n\n" if told else "") + page.render(found, fmt))
         told += found
     if told and json != "-" and fmt in ("csv", "json"):
-        write_out(trace_report.render(told, fmt))
+        write_out(page.render(told, fmt))
     if told and json is not None:
-        _write(json_file, trace_report.render(told, "json"))
+        _write(json_file, page.render(told, "json"))
     return code
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from mlpfusion import units
 from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, markdown, printable, shorten, tabulated, titled
-from mlpfusion.report.trace import spread_text
+from mlpfusion.report.trace.spreads import spread_text
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 

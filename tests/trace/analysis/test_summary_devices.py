@@ -6,7 +6,7 @@ import pytest
 from support.timeline import Timeline
 
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.report.trace import render
+from mlpfusion.report.trace.page import render
 from mlpfusion.trace.analysis.summary import read
 
 KERNEL = "at::native::xpu::VectorizedElementwiseKernel<8, at::native::xpu::GeluTanhFunctor<float>, int>"

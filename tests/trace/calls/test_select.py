@@ -9,7 +9,7 @@ from support.raw import api, event, kernel, launched, step, text
 from support.timeline import Timeline
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.trace import render
+from mlpfusion.report.trace.page import render
 from mlpfusion.trace.analysis.summary import read
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.raw import api, launched, step, text
 
-from mlpfusion.report.trace import render
+from mlpfusion.report.trace.page import render
 from mlpfusion.trace.analysis.summary import read
 from mlpfusion.trace.findings.host import findings
 

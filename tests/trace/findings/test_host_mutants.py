@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.raw import api, event, kernel, launched, step, text
 
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.report.trace import render
+from mlpfusion.report.trace.page import render
 from mlpfusion.trace.analysis.summary import read
 from mlpfusion.trace.findings.host import findings
 

@@ -1,6 +1,6 @@
 """`mlpfusion read` of every recorded trace, without torch: its values are those that are committed.
 
-`PYTHONPATH=tests python tests/report/test_trace_recorded.py` writes them anew; a change is to be looked
+`PYTHONPATH=tests python tests/report/trace/test_page_recorded.py` writes them anew; a change is to be looked
 at, and explained where it is committed.
 """
 

@@ -1,4 +1,4 @@
-"""report.reading: what a page says where a trace is incomplete, long, of a few calls, or on a CPU."""
+"""report.trace.page: what a page says where a trace is incomplete, long, of a few calls, or on a CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.paths import DATA
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.trace import Damage, Integrity, Reading, Region, Spread, StreamUse, Tally
-from mlpfusion.report.trace import render, spread_meaning, spread_text
+from mlpfusion.report.trace.page import render
 from mlpfusion.trace.analysis.summary import read
 
 replace = msgspec.structs.replace
@@ -42,18 +42,6 @@ def test_many_kernels_are_shown_by_name(eager: Reading) -> None:
         "20"
     ] * 3 + ["40"]
     assert page(replace(eager, analysis=many), "csv").count("\n") == 141
-
-
-def test_spread_of_many_few_and_one() -> None:
-    assert spread_text(Spread(n=20, median=2.0, low=1.0, high=9.0, p20=1.9, p80=2.2)) == "2.00 [1.90–2.20]"
-    assert spread_text(Spread(n=3, median=2.0, low=1.0, high=9.0)) == "2.0 [1.0–9.0]"
-    assert spread_text(Spread(n=1, median=2.0, low=2.0, high=2.0)) == "2.00 (one call)"
-    assert spread_text(None) == "–"
-    assert [spread_meaning(n) for n in (1, 2, 20)] == [
-        "of the only call",
-        "medians of 2 calls [lowest to highest]",
-        "medians of 20 calls [20th to 80th percentile]",
-    ]
 
 
 def test_a_time_of_one_call_is_marked(eager: Reading) -> None:

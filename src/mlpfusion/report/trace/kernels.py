@@ -1,0 +1,125 @@
+"""The kernels of a call: a table in their order or by name, and lines of CSV."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion import units
+from mlpfusion.report.grid import decoded_text, kernel_time, middle_out, tabulated
+from mlpfusion.report.trace.spreads import spread_text
+from mlpfusion.trace.names.shown import told_apart
+from mlpfusion.units import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mlpfusion.records.profile import Kernel
+    from mlpfusion.records.trace import Reading
+
+# More kernels than this are shown by name, with their number.
+_LISTED: Final = 40
+
+
+def kernel_table(reading: Reading, *, github: bool) -> tuple[str, str] | None:
+    """The title and the table of a call's kernels, or None where it has none."""
+    kernels = reading.analysis.kernels
+    if len(kernels) > _LISTED:
+        return f"Kernels by name ({len(kernels)} a call)", _by_name(reading, github=github)
+    return ("Kernels", _in_order(reading, github=github)) if kernels else None
+
+
+def kernel_lines(reading: Reading) -> Iterable[dict[str, object]]:
+    """One line for each kernel of a call; the trace, the device and the call travel with it."""
+    spreads = reading.kernel_spread
+    for index, kernel in enumerate(reading.analysis.kernels):
+        spread = spreads[index] if index < len(spreads) and not reading.incomplete else None
+        decoded = kernel.decoded
+        yield {
+            "source": reading.source,
+            "device": reading.gpu or reading.device,
+            "call": reading.call.name,
+            "calls": reading.analysis.calls,
+            "number": index + 1,
+            "role": kernel.role,
+            "name": kernel.name,
+            "kind": decoded.kind,
+            "library": decoded.library,
+            "arch": decoded.arch,
+            "dtype": decoded.dtype,
+            "tile": decoded.tile,
+            "stages": decoded.stages,
+            "layout": decoded.layout,
+            "fused_ops": "+".join(decoded.fused_ops),
+            "operator": kernel.op,
+            "launched_by": kernel.launched_by,
+            "n": spread.n if spread else None,
+            "time_us": spread.median if spread else None,
+            "low_us": spread.low if spread else None,
+            "high_us": spread.high if spread else None,
+            "p20_us": spread.p20 if spread else None,
+            "p80_us": spread.p80 if spread else None,
+            "incomplete": reading.incomplete,
+        }
+
+
+def _in_order(reading: Reading, *, github: bool) -> str:
+    names = _names(reading.analysis.kernels)
+    cells = [
+        [
+            str(index),
+            kernel.role,
+            _code(names[kernel.name], github=github),
+            decoded_text(kernel.decoded),
+            kernel.op or ABSENT,
+            kernel.launched_by or ABSENT,
+            time,
+        ]
+        for index, (kernel, time) in enumerate(zip(reading.analysis.kernels, _kernel_times(reading), strict=True), 1)
+    ]
+    heads = ["#", "role", "kernel", "decoded", "operator", "launched by", "µs"]
+    return tabulated(cells, heads, [True, False, False, False, False, False, True], github=github)
+
+
+def _by_name(reading: Reading, *, github: bool) -> str:
+    kernels = reading.analysis.kernels
+    counts = Counter(kernel.name for kernel in kernels)
+    totals: Counter[str] = Counter()
+    first: dict[str, Kernel] = {}
+    for kernel in kernels:
+        totals[kernel.name] += kernel.time_us or 0.0  # type: ignore[assignment]
+        first.setdefault(kernel.name, kernel)
+    shown = sorted(counts, key=lambda name: -totals[name])[:_LISTED]
+    names = _names([first[name] for name in shown])
+    cells = [
+        [
+            str(counts[name]),
+            _code(names[name], github=github),
+            decoded_text(first[name].decoded),
+            ABSENT if reading.incomplete else units.plain(totals[name]),
+        ]
+        for name in shown
+    ]
+    left = len(counts) - len(shown)
+    if left:
+        cells.append(["", f"and {left} more names; --json has them all", "", ""])
+    heads = ["number", "kernel", "decoded", "µs in all, of medians"]
+    return tabulated(cells, heads, [True, False, False, True], github=github)
+
+
+def _kernel_times(reading: Reading) -> list[str]:
+    kernels = reading.analysis.kernels
+    if reading.incomplete:
+        return [ABSENT] * len(kernels)
+    if len(reading.kernel_spread) == len(kernels):
+        return [spread_text(spread) for spread in reading.kernel_spread]
+    return [kernel_time(kernel) for kernel in kernels]
+
+
+def _names(kernels: Sequence[Kernel]) -> dict[str, str]:
+    """By name what is shown of it in a table that has what is decoded beside it."""
+    return told_apart((one.name for one in kernels), {one.name: decoded_text(one.decoded) for one in kernels})
+
+
+def _code(name: str, *, github: bool) -> str:
+    return f"`{middle_out(name)}`" if github else middle_out(name)

@@ -1,0 +1,68 @@
+"""Renders traces as text or Markdown pages, as CSV of their kernels, or as JSON of everything."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mlpfusion import units
+from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
+from mlpfusion.report.trace.asides import asides
+from mlpfusion.report.trace.findings import findings_text
+from mlpfusion.report.trace.header import header
+from mlpfusion.report.trace.kernels import kernel_lines, kernel_table
+from mlpfusion.report.trace.pre_ops import pre_ops_table
+from mlpfusion.spec import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, TypeAlias
+
+    from mlpfusion.records.trace import Finding, Reading
+
+    Told: TypeAlias = tuple[Reading, Sequence[Finding]]
+
+SCHEMA: Final = 1
+
+
+def render(told: Sequence[Told], fmt: str = "text") -> str:
+    """Readings with their findings in one of `grid.FORMATS`; ends with a newline.
+
+    Raises:
+        UsageError: no such format.
+    """
+    one_of("format", fmt, FORMATS)
+    if fmt == "json":
+        return json.dumps(document(told), indent=1, ensure_ascii=False) + "\n"
+    if fmt == "csv":
+        return csv_text([line for reading, _ in told for line in kernel_lines(reading)])
+    pages = [_page(reading, findings, github=fmt == "github") for reading, findings in told]
+    return printable("\n\n\n".join(pages) + "\n")
+
+
+def document(told: Sequence[Told]) -> dict[str, Any]:
+    """Everything, as plain values."""
+    traces = [{**msgspec.to_builtins(reading), "findings": msgspec.to_builtins(findings)} for reading, findings in told]
+    return {"schema": SCHEMA, "kind": "readings", "traces": traces}
+
+
+def _page(reading: Reading, findings: Sequence[Finding], *, github: bool) -> str:
+    blocks = [header(reading, github=github)]
+    blocks += [titled(title, table, github=github) for title, table in _tables(reading, github=github)]
+    blocks.append(_lines(asides(reading), github=github))
+    blocks.append(findings_text(findings, github=github))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _tables(reading: Reading, *, github: bool) -> Iterable[tuple[str, str]]:
+    yield from filter(None, (kernel_table(reading, github=github), pre_ops_table(reading, github=github)))
+    if len(reading.streams) > 1:
+        cells = [[one.device, one.stream, str(one.events), units.plain(one.busy_us)] for one in reading.streams]
+        heads = ["device", "stream", "events", "busy µs"]
+        yield "Streams", tabulated(cells, heads, [False, False, True, True], github=github)
+
+
+def _lines(lines: Iterable[str], *, github: bool) -> str:
+    return "\n".join(f"- {markdown(line)}" if github else line for line in lines)
