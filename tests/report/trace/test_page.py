@@ -1,17 +1,19 @@
-"""report.trace.page: what a page says where a trace is incomplete, long, of a few calls, or on a CPU."""
+"""report.trace.page: a reading in each format, and a format that is none."""
 
 from __future__ import annotations
 
-import msgspec
+import json
+from typing import TYPE_CHECKING
+
 import pytest
 from support.paths import DATA
 
 from mlpfusion.errors import UsageError
-from mlpfusion.records.trace import Damage, Integrity, Reading, Region, Spread, StreamUse, Tally
 from mlpfusion.report.trace.page import render
 from mlpfusion.trace.analysis.summary import read
 
-replace = msgspec.structs.replace
+if TYPE_CHECKING:
+    from mlpfusion.records.trace import Reading
 
 
 @pytest.fixture(scope="module")
@@ -23,69 +25,20 @@ def page(reading: Reading, fmt: str = "text") -> str:
     return render([(reading, ())], fmt)
 
 
-def test_an_incomplete_trace_shows_no_averages(eager: Reading) -> None:
-    text = page(replace(eager, incomplete="2 launches inside calls have no device event"))
-    assert "incomplete  2 launches inside calls have no device event; no averages are shown" in text
-    assert "234.1" not in text
-    kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
-    assert len(kernels) == 7
-    assert all(line.endswith(" –") for line in kernels)
-    for line in page(replace(eager, incomplete="so"), "csv").splitlines()[1:]:
-        assert ",,,,,,so" in line.replace('"', "")
-
-
-def test_many_kernels_are_shown_by_name(eager: Reading) -> None:
-    many = replace(eager.analysis, kernels=eager.analysis.kernels * 20)
-    text = page(replace(eager, analysis=many, kernel_spread=eager.kernel_spread * 20))
-    assert "Kernels by name (140 a call)" in text
-    assert [line.split()[0] for line in text.split("in all, of medians\n")[1].splitlines()[1:6]] == ["40"] + [
-        "20"
-    ] * 3 + ["40"]
-    assert page(replace(eager, analysis=many), "csv").count("\n") == 141
-
-
-def test_a_time_of_one_call_is_marked(eager: Reading) -> None:
-    one = Spread(n=1, median=7.0, low=7.0, high=7.0)
-    spreads = (one,) * len(eager.kernel_spread)
-    text = page(replace(eager, host_spread=one, device_spread=one, kernel_spread=spreads))
-    assert "host        7.00 µs in one call\n" in text
-    assert "device      7.00 µs in one call in which its own work ran\n" in text
-    kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
-    assert all(line.endswith("  7.00 (one call)") for line in kernels)
-
-
-def test_a_time_without_its_spread_is_not_shown(eager: Reading) -> None:
-    bare = tuple(replace(kernel, p20_us=None, p80_us=None) for kernel in eager.analysis.kernels)
-    text = page(replace(eager, kernel_spread=(), analysis=replace(eager.analysis, kernels=bare)))
-    kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
-    assert all(line.endswith(" –") for line in kernels)
-
-
-def test_what_is_seldom_is_said(eager: Reading) -> None:
-    odd = replace(
-        eager,
-        pre_ops_reason="no operators were recorded",
-        streams=(*eager.streams, StreamUse(device="0", stream="9", events=1, busy_us=3.0)),
-        regions=tuple(Region(id=f"0/{n}", calls=10, first=10 * n, last=10 * n + 9) for n in (0, 1)),
-        compiling=(Tally(name="entire_frame_compile", count=1, total_us=5e6, longest_us=5e6),),
-        integrity=Integrity(events=9, damage=(Damage(offset=17, what="dropped", reason="no JSON"),)),
-        notes=("a note",),
-        gpu=None,
-    )
-    text = page(odd)
-    for line in (
-        "time before the first launch: not known: no operators were recorded",
-        "compiled region 0/1: 10 calls, from number 10 to 19",
-        "compiling, in calls: 1x entire_frame_compile (5000000 µs)",
-        "damage at byte 17: dropped: no JSON",
-        "note: a note",
-        "device      a GPU that the trace does not name",
-    ):
-        assert line in text.splitlines()
-    assert "\nStreams\n" in text
-    assert "dynamo" not in text
-
-
 def test_a_format_that_is_none(eager: Reading) -> None:
     with pytest.raises(UsageError, match="unknown format 'xml'; valid: text, github, csv, json"):
         page(eager, "xml")
+
+
+def test_lines_of_csv_are_the_kernels_of_a_call(eager: Reading) -> None:
+    lines = page(eager, "csv").splitlines()
+    assert len(lines) == 1 + len(eager.analysis.kernels)
+    assert lines[0].startswith("source,device,call")
+
+
+def test_json_has_everything(eager: Reading) -> None:
+    (trace,) = json.loads(page(eager, "json"))["traces"]
+    assert [kernel["name"] for kernel in trace["analysis"]["kernels"]] == [
+        kernel.name for kernel in eager.analysis.kernels
+    ]
+    assert trace["findings"] == []
