@@ -62,6 +62,7 @@ lint: $(DEV_READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy src kernels/torch-ext/mlpfusion_kernels $(wildcard bench/*.py)
+	$(PY) -m mypy --config-file tests/mypy.ini tests
 	$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()' --no-cache
 
 docs: $(DOCS_READY)

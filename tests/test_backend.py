@@ -87,7 +87,7 @@ def test_a_built_in_backend_needs_no_place_in_a_list(monkeypatch):
             self.name = name
 
     added = [
-        metadata.EntryPoint(name, "os:getpid", backend.GROUP)._for(Dist(owner))
+        metadata.EntryPoint(name, "os:getpid", backend.GROUP)._for(Dist(owner))  # type: ignore[attr-defined]
         for name, owner in (("zoo", "mlpfusion"), ("also", "mlpfusion"), ("aaa", "stranger"))
     ]
     real = metadata.entry_points
@@ -107,7 +107,7 @@ def test_another_package_cannot_take_a_built_in_name(monkeypatch):
     class Dist:
         name = "stranger"
 
-    fake = metadata.EntryPoint("eager", "os:getpid", backend.GROUP)._for(Dist())
+    fake = metadata.EntryPoint("eager", "os:getpid", backend.GROUP)._for(Dist())  # type: ignore[attr-defined]
     real = metadata.entry_points
     for order in (0, 1):
 

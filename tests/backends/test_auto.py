@@ -232,6 +232,7 @@ def test_it_is_found_by_name_like_any_other(tmp_path):
     results.save(a_choice(part("eager")), tmp_path / "choice.json")
     assert registry.check_name(name) == name
     made = registry.load(name)
+    assert isinstance(made, Auto)
     assert (made.name, made.backends) == ("auto", ("eager",))
     assert provenance.installed(name) == {"mlpfusion": provenance.version("mlpfusion")}
 

@@ -140,8 +140,8 @@ def test_special_values_give_nan_where_pytorch_does(activation: str, dtype: torc
     dgate, dup = act_mul_backward(one, gate[finite], one, activation, True, True)
     assert dgate is not None
     assert dup is not None
-    exact = [each[finite].double().requires_grad_() for each in (gate, torch.ones_like(gate))]
-    wanted = torch.autograd.grad(act_mul_reference(*exact, activation).sum(), exact)
+    exact, ones = (each[finite].double().requires_grad_() for each in (gate, torch.ones_like(gate)))
+    wanted = torch.autograd.grad(act_mul_reference(exact, ones, activation).sum(), (exact, ones))
     for found, want in zip((dgate, dup), wanted, strict=True):
         assert torch.equal(found.isfinite(), want.to(dtype).isfinite())
 
@@ -152,12 +152,13 @@ def test_special_values_give_nan_where_pytorch_does(activation: str, dtype: torc
 )
 def test_packed_halves_equal_dense_bit_for_bit(rows: int, columns: int, dtype: torch.dtype) -> None:
     packed, dy = random(rows, 2 * columns, dtype=dtype), random(rows, columns, dtype=dtype)
-    halves = packed.chunk(2, dim=-1)
-    dense = [half.contiguous() for half in halves]
+    gate, up = packed.chunk(2, dim=-1)
+    dense_gate, dense_up = gate.contiguous(), up.contiguous()
     for activation in ACTIVATIONS:
-        assert torch.equal(act_mul(*halves, activation), act_mul(*dense, activation))
+        assert torch.equal(act_mul(gate, up, activation), act_mul(dense_gate, dense_up, activation))
         assert_same(
-            act_mul_backward(dy, *halves, activation, True, True), act_mul_backward(dy, *dense, activation, True, True)
+            act_mul_backward(dy, gate, up, activation, True, True),
+            act_mul_backward(dy, dense_gate, dense_up, activation, True, True),
         )
 
 
@@ -168,12 +169,13 @@ def test_other_layouts() -> None:
         x[..., :1].expand(12, 20, 9), x.flatten()[1:1001], x.flatten()[3::7], x.as_strided((5, 9), (4, 1)),
     ]  # fmt: skip
     for view in views:
-        want = act_mul(view.contiguous(), view.contiguous(), "silu")
+        dense = view.contiguous()
+        want = act_mul(dense, dense, "silu")
         assert torch.equal(act_mul(view, view, "silu"), want)
-        assert torch.equal(act_mul(view.contiguous(), view, "silu"), want)
-        assert torch.equal(act_mul(view, view.contiguous(), "silu"), want)
-        got = act_mul_backward(view, view, view.contiguous(), "silu", True, True)
-        assert_same(got, act_mul_backward(*[view.contiguous()] * 3, "silu", True, True))
+        assert torch.equal(act_mul(dense, view, "silu"), want)
+        assert torch.equal(act_mul(view, dense, "silu"), want)
+        got = act_mul_backward(view, view, dense, "silu", True, True)
+        assert_same(got, act_mul_backward(dense, dense, dense, "silu", True, True))
 
 
 def test_every_alignment_in_every_order() -> None:

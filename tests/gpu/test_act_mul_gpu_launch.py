@@ -77,15 +77,20 @@ def kernels_of(run: Any) -> list[str]:
 
 def test_one_launch_each_way_and_no_copies() -> None:
     packed = random(256, 2 * 3072)
-    halves = packed.chunk(2, dim=-1)
-    dense = [half.contiguous() for half in halves]
-    compiled = torch.compile(lambda x: act_mul(*x.chunk(2, dim=-1), "silu"), fullgraph=True)
+    half, other = packed.chunk(2, dim=-1)
+    gate, up = half.contiguous(), other.contiguous()
+
+    def of_halves(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, dim=-1)
+        return act_mul(first, second, "silu")
+
+    compiled = torch.compile(of_halves, fullgraph=True)
     with torch.no_grad():
-        assert kernels_of(lambda: act_mul(*dense, "silu")) == ["act_mul_flat_kernel"]
-        assert kernels_of(lambda: act_mul(*halves, "silu")) == ["act_mul_rows_kernel"]
+        assert kernels_of(lambda: act_mul(gate, up, "silu")) == ["act_mul_flat_kernel"]
+        assert kernels_of(lambda: act_mul(half, other, "silu")) == ["act_mul_rows_kernel"]
         assert kernels_of(lambda: compiled(packed)) == ["act_mul_rows_kernel"]
         assert kernels_of(lambda: act_mul(packed[:0], packed[:0], "silu")) == []
-    gate, up = (tensor.requires_grad_() for tensor in dense)
+    gate, up = gate.requires_grad_(), up.requires_grad_()
     y, dy = act_mul(gate, up, "silu"), random(256, 3072)
     backward = kernels_of(lambda: torch.autograd.grad(y, (gate, up), dy, retain_graph=True))
     assert backward == ["act_mul_backward_flat_kernel"]
@@ -166,15 +171,15 @@ def test_capture_in_a_cuda_graph() -> None:
 def test_the_tensors_own_device_is_used() -> None:
     gate, up = random(64, 3072), random(64, 3072)
     want = act_mul(gate, up, "silu")
-    far = [tensor.to("cuda:1").requires_grad_() for tensor in (gate, up)]
+    far_gate, far_up = (tensor.to("cuda:1").requires_grad_() for tensor in (gate, up))
     for _ in range(3):
-        y = act_mul(*far, "silu")
+        y = act_mul(far_gate, far_up, "silu")
         assert y.device == torch.device("cuda:1")
         assert torch.equal(y.cpu(), want.cpu())
-        assert torch.autograd.grad(y.sum(), far)[0].device == torch.device("cuda:1")
+        assert torch.autograd.grad(y.sum(), far_gate)[0].device == torch.device("cuda:1")
         assert torch.cuda.current_device() == 0
     with pytest.raises(ValueError, match="one device, got cuda:0 and cuda:1"):
-        act_mul(gate, far[1], "silu")
+        act_mul(gate, far_up, "silu")
 
 
 def test_a_pending_negation_is_carried_out() -> None:

@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import DATA, RESULTS, ROOT
@@ -52,8 +53,8 @@ def reader(dist: Path) -> zipfile.ZipFile:
     return built(READ, dist)
 
 
-def project(folder: Path) -> dict[str, object]:
-    read: dict[str, object] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+def project(folder: Path) -> dict[str, Any]:
+    read: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return read
 
 

@@ -72,7 +72,7 @@ def test_a_result_that_the_disk_refuses(
     def refused(*_: object) -> None:
         raise OSError(number, os.strerror(number), str(tmp_path / ".mlpfusion-1.part"))
 
-    monkeypatch.setattr(*((os, "fsync") if call == "fsync" else (Path, "replace")), refused)
+    monkeypatch.setattr(f"os.{call}" if call == "fsync" else "pathlib.Path.replace", refused)
     with pytest.raises(MlpfusionError) as caught:
         results.save(results.load(path), path)
     assert str(caught.value) == f"cannot write result file {str(path)!r}: {os.strerror(number)}"

@@ -16,7 +16,7 @@ from kernels._rust import Build, Metadata
 from support.paths import ROOT
 from torch import nn
 
-from kernels import (
+from kernels import (  # type: ignore[attr-defined]  # which mypy takes for the folder of tests
     LocalLayerRepository,
     Mode,
     get_local_kernel,

@@ -94,7 +94,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     """Stand-ins for the package and its kernels."""
     version = metadata.version
     package, made = module("quack"), Kernels()
-    package.gemm_interface = made
+    vars(package)["gemm_interface"] = made
     monkeypatch.setitem(sys.modules, "quack", package)
     monkeypatch.setitem(sys.modules, "quack.gemm_interface", made)
     monkeypatch.setattr(metadata, "version", lambda name: "0.6.5" if name == "quack-kernels" else version(name))

@@ -41,7 +41,7 @@ def bound(hub: Hub, answer: dict[str, Any]) -> None:
         answer["refusal"] = refused.reason
         return
     (geglu,) = [module for name, module in sys.modules.items() if name.startswith("_liger") and name.endswith("geglu")]
-    geglu.tanh = tanh
+    vars(geglu)["tanh"] = tanh
     results = zip(step(call, case)(), oracle(case), strict=True)
     answer["error"] = max(error(value, exact).maximum for value, exact in results)
 

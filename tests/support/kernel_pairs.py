@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.profile import Kernel
 from mlpfusion.trace.names.decode import decode
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from mlpfusion.records.trace import KernelPair
 
 FUSED = "triton_poi_fused__unsafe_view_gelu_mul_0"
-GATE, UP, DOWN = "gate_gemm", "up_gemm", "down_gemm"
+GATE: Final = "gate_gemm"
+UP: Final = "up_gemm"
+DOWN: Final = "down_gemm"
 EAGER = [(GEMM, GATE), (GELU, "activation"), (GEMM, UP), (MUL, "mul"), (GEMM, DOWN)]
 
 

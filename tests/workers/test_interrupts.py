@@ -56,7 +56,7 @@ sys.exit(main())
 
 @pytest.fixture
 def profiling(tmp_path):
-    """A run whose worker hangs by now, and how it ends on a signal: its exit code and what it printed at last."""
+    """A run whose worker hangs by now."""
     children = []
 
     def begin(world: str, names: str) -> subprocess.Popen[str]:
@@ -69,18 +69,19 @@ def profiling(tmp_path):
         assert come(f"{tmp_path}/hangs.py", 1)  # what the worker has started
         return run
 
-    def end(run: subprocess.Popen[str], number: int) -> tuple[int, str]:
-        run.send_signal(number)
-        _, printed = run.communicate()
-        return run.returncode, printed.splitlines()[-1]
-
-    begin.end = end
     yield begin
     for run in children:
         run.kill()
         run.communicate()
     for orphan in sleepers(str(tmp_path)):
         os.kill(orphan, signal.SIGKILL)
+
+
+def ended_by(number: int, run: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code, and what was printed at last."""
+    run.send_signal(number)
+    _, printed = run.communicate()
+    return run.returncode, printed.splitlines()[-1]
 
 
 def check_what_is_left(folder: Path) -> None:
@@ -93,7 +94,7 @@ def check_what_is_left(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", rings.only_first([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
 def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, profiling, number):
-    code, said = profiling.end(profiling("default", "SIGINT"), number)
+    code, said = ended_by(number, profiling("default", "SIGINT"))
     assert code == 130
     assert said.startswith("mlpfusion: interrupted; 1 finished row saved in ")
     check_what_is_left(tmp_path)
@@ -107,7 +108,7 @@ def test_what_a_run_was_told_to_ignore_does_not_end_it(tmp_path, profiling, worl
     for number in (signal.SIGINT, signal.SIGHUP):
         run.send_signal(number)
         assert signal_world.has(run.pid, world, number)
-    code, said = profiling.end(run, signal.SIGTERM)
+    code, said = ended_by(signal.SIGTERM, run)
     assert (code, said.partition(";")[0]) == (130, "mlpfusion: interrupted")
     check_what_is_left(tmp_path)
 

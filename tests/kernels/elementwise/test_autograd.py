@@ -45,17 +45,17 @@ def assert_near(got: Any, want: Any, tolerance: float = 1e-5) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradients(function: Function, activation: str) -> None:
     gate, up = operands(5, 7)
-    exact = in_fp64(gate, up)
+    exact_gate, exact_up = exact = in_fp64(gate, up)
     got = torch.autograd.grad(function(gate, up, activation).square().sum(), (gate, up))
-    assert_near(got, torch.autograd.grad(act_mul_reference(*exact, activation).square().sum(), exact))
+    assert_near(got, torch.autograd.grad(act_mul_reference(exact_gate, exact_up, activation).square().sum(), exact))
 
 
 @WAYS
 def test_the_gradient_of_a_sum_arrives_expanded(function: Function) -> None:
     gate, up = operands(5, 7)
-    exact = in_fp64(gate, up)
+    exact_gate, exact_up = exact = in_fp64(gate, up)
     got = torch.autograd.grad(function(gate, up, "gelu").sum(), (gate, up))
-    assert_near(got, torch.autograd.grad(act_mul_reference(*exact, "gelu").sum(), exact))
+    assert_near(got, torch.autograd.grad(act_mul_reference(exact_gate, exact_up, "gelu").sum(), exact))
 
 
 @WAYS
@@ -230,7 +230,8 @@ def test_compiled_packed_halves() -> None:
     packed = torch.randn(4, 20, requires_grad=True)
 
     def halves(x: torch.Tensor) -> torch.Tensor:
-        return act_mul(*x.chunk(2, dim=-1), "silu")
+        gate, up = x.chunk(2, dim=-1)
+        return act_mul(gate, up, "silu")
 
     got, want = torch.compile(halves, fullgraph=True)(packed), halves(packed)
     assert torch.equal(got, want)

@@ -45,8 +45,8 @@ def test_two_programs_of_a_multiprocessor_wait_together_and_show_their_epilogues
 def test_more_work_never_takes_less_time(m: int, depth: int, intermediate: int, fitted: tuple) -> None:
     config, cost, shared = fitted
 
-    def estimate(*shape: int) -> float:
-        return time_us(work(config, *shape, 132), cost, shared)
+    def estimate(m: int, depth: int, intermediate: int) -> float:
+        return time_us(work(config, m, depth, intermediate, 132), cost, shared)
 
     here = estimate(m, depth, intermediate)
     assert here >= cost.start_us

@@ -280,7 +280,8 @@ def test_a_key_decides_the_constants_the_dtypes_and_the_options(
             if direction == "forward":
                 gate_up_forward(x, Weights(gate, up, weight.T.contiguous(), *biases), activation, keep)
             else:
-                gate_up_backward(x, torch.zeros(depth, H, dtype=dtype), *torch.zeros(2, M, H, dtype=dtype), activation)
+                products = torch.zeros(2, M, H, dtype=dtype)
+                gate_up_backward(x, torch.zeros(depth, H, dtype=dtype), products[0], products[1], activation)
             call = recorder.calls[-1]
             what = (dtype, constants_of(kernel, call, described=kind == "wide"))
             assert compiled.setdefault(call[0], what) == what

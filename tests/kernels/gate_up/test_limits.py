@@ -105,9 +105,8 @@ def configs(draw: Any, card: Card, dtype: torch.dtype, direction: str) -> Config
     config: Config = draw(st.sampled_from(shipped(card, dtype, direction)))
     if draw(st.booleans()):
         small = st.sampled_from([1, 2, 3, 4, 8])
-        config = Config(
-            config.form, *(draw(sizes) for _ in range(3)), *(draw(small) for _ in range(3)), config.resident
-        )
+        tile, (group, warps, stages) = [draw(sizes) for _ in range(3)], [draw(small) for _ in range(3)]
+        config = Config(config.form, tile[0], tile[1], tile[2], group, warps, stages, config.resident)
     for name in draw(st.lists(st.sampled_from(Config._fields), max_size=2)):
         value = draw(st.sampled_from(["pointer", "wide", "hopper", ""])) if name == "form" else draw(wild | sizes)
         config = config._replace(**{name: value})

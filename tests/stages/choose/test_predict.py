@@ -52,7 +52,7 @@ def test_the_tutorials_figures_are_met_within_a_fifth():
     # Published for an A100-SXM4-80GB: 0.19, 0.19 and 0.17 ms for the matrix products, 89.4 µs for Inductor's fused
     # kernel and 92.8 for Liger's.
     (found,) = predict(profile(row()), A100)
-    by_role = {step.role: step.predicted_us for step in found.steps}
+    by_role: dict[str | None, float] = {step.role: step.predicted_us for step in found.steps}
     for role, published in (
         ("gate_gemm", [190]), ("up_gemm", [190]), ("down_gemm", [170]), ("act_mul", [89.4, 92.8]),
     ):  # fmt: skip

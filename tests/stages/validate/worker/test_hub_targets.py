@@ -47,7 +47,7 @@ def test_what_is_public_is_all_there_is() -> None:
 
 def test_functions_of_others_are_not_its_own() -> None:
     made = kernel(KERNELS)
-    made.borrowed = torch.nn.functional.cosine_similarity
+    vars(made)["borrowed"] = torch.nn.functional.cosine_similarity
     assert "borrowed" not in hub_targets.target_names(made)
 
 
@@ -61,8 +61,8 @@ def test_layers_are_named_below_their_module() -> None:
             return ids
 
     made = kernel("")
-    made.layers = types.ModuleType("mine.layers")
-    made.layers.Layer, made.layers.Other, made.layers._Hidden, made.layers.number = Layer, Other, Layer, 3
+    vars(made)["layers"] = layers = types.ModuleType("mine.layers")
+    vars(layers).update(Layer=Layer, Other=Other, _Hidden=Layer, number=3)
     assert hub_targets.target_names(made) == ["layers.Layer"]
 
 
