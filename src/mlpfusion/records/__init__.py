@@ -1,6 +1,9 @@
 """Frozen records that stages pass on and files contain: JSON both ways, no torch."""
 
 from mlpfusion.records.base import Record as Record
+from mlpfusion.records.breakdown import Breakdown as Breakdown
+from mlpfusion.records.breakdown import CategoryTime as CategoryTime
+from mlpfusion.records.breakdown import Split as Split
 from mlpfusion.records.choice import Choice as Choice
 from mlpfusion.records.choice import Conditions as Conditions
 from mlpfusion.records.choice import Contender as Contender

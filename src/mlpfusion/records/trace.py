@@ -9,6 +9,7 @@ from statistics import median
 from typing import Literal
 
 from mlpfusion.records.base import Record
+from mlpfusion.records.breakdown import Breakdown
 from mlpfusion.records.profile import Analysis, Kernel
 from mlpfusion.records.traffic import Role
 
@@ -237,7 +238,7 @@ class Reading(Record, frozen=True, kw_only=True):
     of pre-ops. `damaged` are device events that cannot be, with the times that they bear; `between_calls` is device
     work launched outside the calls. `idle_share` is the part of a call, as long as `device_use` says, in which the main
     device ran nothing, whoever launched it: the median over calls (lower of two). `host_use` is None where no API call
-    is recorded.
+    is recorded. `breakdown` says where the time of a call went.
     """
 
     source: str
@@ -255,6 +256,7 @@ class Reading(Record, frozen=True, kw_only=True):
     idle_share: float | None = None
     device_use: DeviceUse | None = None
     host_use: HostUse | None = None
+    breakdown: Breakdown | None = None
     graphs: tuple[GraphReplay, ...] = ()
     streams: tuple[StreamUse, ...] = ()
     timeline: tuple[HostEvent, ...] = ()

@@ -26,6 +26,7 @@ def test_texts_begin_at_one_place(eager: Reading) -> None:
         "host",
         "device",
         "occupied",
+        "time",
         "launches",
     ]
     assert all(line[11] == " " and line[12] != " " for line in lines)

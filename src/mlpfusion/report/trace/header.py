@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
 from mlpfusion.report.grid import markdown, middle_out
+from mlpfusion.report.trace.breakdown import breakdown_lines
 from mlpfusion.report.trace.spreads import a_call, spread_meaning
 from mlpfusion.trace.words import counted
 
@@ -76,6 +77,8 @@ def _times(reading: Reading) -> Iterable[tuple[str, str]]:
     yield ("device", f"{busy} in which its own work ran") if reading.device == "cuda" else ("operators", busy)
     if reading.device_use is not None:
         yield "occupied", _occupied(reading.device_use)
+    if reading.breakdown is not None:
+        yield from breakdown_lines(reading.breakdown)
     first = reading.first_call
     if first is not None:
         yield (

@@ -10,6 +10,7 @@ import msgspec
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records.trace import Reading
 from mlpfusion.trace.analysis import facts
+from mlpfusion.trace.analysis.breakdown import breakdown_of
 from mlpfusion.trace.analysis.idle import device_use
 from mlpfusion.trace.analysis.kernels import COMPILING, analyse_calls, lost
 from mlpfusion.trace.analysis.pre_ops import median_call, without
@@ -98,6 +99,7 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         idle_share=use.idle_us / use.length_us if use else None,
         device_use=use,
         host_use=facts.host_use(calls, used, compiling, waited) if on_device else None,
+        breakdown=breakdown_of(calls, found, use),
         graphs=facts.graphs(one),
         streams=facts.streams(calls, used) if on_device else (),
         timeline=facts.timeline(one, _TIMELINE),

@@ -1,0 +1,26 @@
+"""Says where the time of a call went: one record of what the other analyses find."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlpfusion.records.breakdown import Breakdown
+from mlpfusion.trace.analysis.categories import by_category, overlaps
+from mlpfusion.trace.analysis.split import split_of
+
+if TYPE_CHECKING:
+    from mlpfusion.records.trace import DeviceUse
+    from mlpfusion.trace.analysis.kernels import Analysed
+    from mlpfusion.trace.calls.call import Calls
+
+
+def breakdown_of(calls: Calls, found: Analysed, use: DeviceUse | None) -> Breakdown:
+    """Where the time of a call went; `use` is how the device spent one, None on a CPU."""
+    categories = by_category(found.analysis.kernels)
+    kernel_us = sum(one.us for one in categories)
+    return Breakdown(
+        kernel_us=kernel_us,
+        categories=categories,
+        overlapping=use is not None and overlaps(found.analysis, kernel_us),
+        split=split_of(calls, use) if use else None,
+    )
