@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from article_rungs import Ladder, Rung
 
-    from mlpfusion.records.profile import Clock, Kernel
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import Kernel
     from mlpfusion.records.trace import HostEvent, Reading
 
 Verdict = Literal["holds", "does not hold here", "cannot be seen here"]

@@ -19,7 +19,7 @@ from mlpfusion.errors import BackendUnavailableError, first_line
 from mlpfusion.measure import clocks
 from mlpfusion.measure.tracer import WARMUPS, record_scheduled
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Clock
+from mlpfusion.records.clocks import Clock
 from mlpfusion.records.trace import Reading
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stats import summarise

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mlpfusion.records.base import Record
-    from mlpfusion.records.profile import Samples
+    from mlpfusion.records.clocks import Samples
 
 RESULTS: Final = Path(__file__).parent / "results"
 KEPT: Final = ("event_us", "graph_us", "host_us", "wall_us")

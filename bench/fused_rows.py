@@ -9,7 +9,8 @@ import msgspec
 
 from mlpfusion.device import Device
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Environment, Ratio, Samples
+from mlpfusion.records.clocks import Ratio, Samples
+from mlpfusion.records.environment import Environment
 from mlpfusion.spec import Activation, MLPSpec, Mode, Workload
 from mlpfusion.stats import summarise
 

@@ -29,12 +29,14 @@ from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Environment, Ratio
+from mlpfusion.records.environment import Environment
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mlpfusion.records.clocks import Ratio
 
 Half = Literal["tuning", "held-out"]
 

@@ -33,7 +33,7 @@ from mlpfusion.environment import machine
 from mlpfusion.errors import UsageError
 from mlpfusion.measure.clocks import capture, race_replays
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Environment
+from mlpfusion.records.environment import Environment
 from mlpfusion.storage import files
 
 if TYPE_CHECKING:

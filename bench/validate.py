@@ -24,7 +24,7 @@ import triton
 import mlpfusion
 from mlpfusion import backend, device
 from mlpfusion.environment import machine, provenance
-from mlpfusion.records.profile import Environment
+from mlpfusion.records.environment import Environment
 from mlpfusion.records.validation import SCHEMA, Control, Judged, SelfTest, Verdict
 from mlpfusion.report import self_test as control_report
 from mlpfusion.report import validation as verdict_report

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.records.profile import Samples
+from mlpfusion.records.clocks import Samples
 from mlpfusion.stats import CONFIDENCE, median_interval, summarise
 
 

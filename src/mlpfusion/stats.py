@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records.profile import Clock, Ratio
+from mlpfusion.records.clocks import Clock, Ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records.profile import Samples
+    from mlpfusion.records.clocks import Samples
 
 # No quantile from fewer samples than this.
 QUANTILE_SAMPLES: Final = 20
@@ -37,7 +37,7 @@ def summarise(samples: Samples, baseline: Samples | None = None) -> Clock:
         l2=samples.l2,
         dropped=len(samples.values) - len(kept),
         ratio_to_eager=None if baseline is None else _ratio(samples, baseline),
-        samples=tuple(kept),
+        rounds=(samples.values,),
     )
 
 

@@ -133,3 +133,5 @@ Factor = Annotated[float, msgspec.Meta(ge=1e-30, le=1e30)]
 Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+# What a sensor reads, in the unit of its field: MHz, W or °C; a card can be below freezing.
+Reading = Annotated[float, msgspec.Meta(ge=-300, le=1e9)]

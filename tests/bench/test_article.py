@@ -14,7 +14,7 @@ from support.bench import bench
 from support.paths import DATA, RESULTS, ROOT
 
 from mlpfusion.device import Device
-from mlpfusion.records.profile import Clock
+from mlpfusion.records.clocks import Clock
 from mlpfusion.trace.analysis.summary import read
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from support.command import refused, run
 
 from mlpfusion import backend, device
 from mlpfusion.device import Device
-from mlpfusion.records.profile import SCHEMA, Environment, Profile, Row
+from mlpfusion.records.environment import Environment
+from mlpfusion.records.profile import SCHEMA, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages import profile as profile_stage
 from mlpfusion.stages.choose import predict

@@ -13,8 +13,9 @@ from support.paths import RESULTS
 from support.profiles_made import EAGER, clock, kernel, profile, ratio
 from support.recorded_profiles import RECORDED, profiles_in
 
+from mlpfusion.records.clocks import Clocks
 from mlpfusion.records.invariants import broken
-from mlpfusion.records.profile import Clocks, Traffic
+from mlpfusion.records.profile import Traffic
 from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Step
 from mlpfusion.storage import results
 

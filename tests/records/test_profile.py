@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.profiles_made import profile
 
-from mlpfusion.records.profile import Accuracy, Clock, PreOpParts, PreOps, Profile
+from mlpfusion.records.clocks import Clock
+from mlpfusion.records.profile import Accuracy, PreOpParts, PreOps, Profile
 
 ERRORS = st.floats(1e-12, 1e3)
 

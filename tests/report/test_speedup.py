@@ -17,7 +17,7 @@ from support.bench import bench
 from support.paths import RESULTS
 from support.profiles_made import COMPILE, EAGER, clock, profile
 
-from mlpfusion.records.profile import Ratio
+from mlpfusion.records.clocks import Ratio
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import Peer, Verdict
 from mlpfusion.report import choice, proof, speedup, validation

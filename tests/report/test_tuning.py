@@ -12,7 +12,7 @@ from support.tunings_made import EVEN, FAST, GPU, HERE, SHIPPED, SLOW, SPEC, WRO
 
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import tuning as tuning_records
-from mlpfusion.records.profile import Environment
+from mlpfusion.records.environment import Environment
 from mlpfusion.report import tuning as report
 from mlpfusion.stages.tune import run as tune_run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import statistics
 from pathlib import Path
 from typing import get_args
 
@@ -15,20 +16,17 @@ from hypothesis import strategies as st
 
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
+from mlpfusion.records.clocks import Bound, Clock, Clocks, Ratio
+from mlpfusion.records.environment import Card, Checkout, Environment, Process, Readings
 from mlpfusion.records.profile import (
     Accuracy,
-    Bound,
-    Clock,
-    Clocks,
     Decoded,
-    Environment,
     Kernel,
     Launches,
     Memory,
     PreOpParts,
     PreOps,
     Profile,
-    Ratio,
     Row,
     Setup,
     Traffic,
@@ -86,19 +84,56 @@ RATIOS = st.builds(
     confidence=st.floats(0, 1),
     n=SOME,
 )
-CLOCK = st.builds(
-    lambda three, few, **others: Clock(
-        p20=None if few else three[0], median=three[1], p80=None if few else three[2], **others
-    ),
-    THREE,
-    st.booleans(),
-    n=SOME,
-    l2=st.sampled_from(["cold", "warm", "unknown"]),
-    dropped=COUNTS,
-    ratio_to_eager=maybe(RATIOS),
-    samples=some(TIMES, 30),
+
+
+@st.composite
+def clock_of(draw: st.DrawFn, lengths: tuple[int, ...]) -> Clock:
+    """A clock whose processes had these numbers of rounds, or the summary of one."""
+    rounds = tuple(tuple(draw(st.lists(maybe(TIMES), min_size=n, max_size=n))) for n in lengths)
+    kept = [time for each in rounds for time in each if time is not None] or [draw(TIMES)]
+    median = statistics.median(kept)
+    few = draw(st.booleans())
+    return Clock(
+        n=len(kept),
+        median=median,
+        p20=None if few else draw(st.floats(min(kept), median)),
+        p80=None if few else draw(st.floats(median, max(kept))),
+        l2=draw(st.sampled_from(["cold", "warm", "unknown"])),
+        dropped=sum(each.count(None) for each in rounds),
+        ratio_to_eager=draw(maybe(RATIOS)),
+        rounds=rounds if any(time is not None for each in rounds for time in each) else (),
+    )
+
+
+def clocks_of(lengths: tuple[int, ...]) -> st.SearchStrategy[Clocks]:
+    clock = maybe(clock_of(lengths))
+    return st.builds(Clocks, wall_us=clock, event_us=clock, kernel_us=maybe(clock_of((3,))), reasons=REASONS)
+
+
+READINGS = st.builds(
+    lambda three, n: Readings(n=n, low=three[0], median=three[1], high=three[2]),
+    st.tuples(*[st.floats(-50, 3000)] * 3).map(sorted),
+    SOME,
 )
-CLOCKS = st.builds(Clocks, wall_us=maybe(CLOCK), event_us=maybe(CLOCK), reasons=REASONS)
+PROCESS = st.builds(
+    Process,
+    started=WORDS,
+    sm_clock_mhz=maybe(READINGS),
+    power_w=maybe(READINGS),
+    temperature_c=maybe(READINGS),
+    throttle_reasons=maybe(some(WORDS)),
+    neighbours=maybe(st.floats(0, 1)),
+    kernels=st.dictionaries(WORDS, some(WORDS), max_size=1),
+    reasons=REASONS,
+)
+CARD = st.builds(
+    Card,
+    power_limit_w=maybe(st.floats(1, 2000)),
+    ecc=maybe(st.booleans()),
+    locked_clocks=maybe(st.booleans()),
+    digest=maybe(WORDS),
+    reasons=REASONS,
+)
 INTERMEDIATES = st.builds(
     Intermediate,
     role=st.sampled_from(["gate", "product", "other"]),
@@ -131,15 +166,14 @@ CEILINGS = st.builds(
         st.builds(ProductRate, m=SIZES, n=SIZES, k=SIZES, flops_per_second=TIMES, samples=SOME), min_size=1, max_size=2
     ).map(tuple),
 )
-ROWS = st.builds(
-    Row,
-    backend=WORDS,
-    status=st.sampled_from(["ok", "unavailable", "failed"]),
-    reason=maybe(WORDS),
-    emulated=st.booleans(),
-    tokens=maybe(SIZES),
-    setup=maybe(st.builds(Setup, bind_s=TIMES, first_call_s=TIMES)),
-    accuracy=maybe(
+ROW = {
+    "backend": WORDS,
+    "status": st.sampled_from(["ok", "unavailable", "failed"]),
+    "reason": maybe(WORDS),
+    "emulated": st.booleans(),
+    "tokens": maybe(SIZES),
+    "setup": maybe(st.builds(Setup, bind_s=TIMES, first_call_s=TIMES)),
+    "accuracy": maybe(
         st.builds(
             Accuracy,
             max_error=TIMES,
@@ -150,12 +184,11 @@ ROWS = st.builds(
             elements=SOME,
         )
     ),
-    kernels=st.lists(KERNELS, min_size=1, max_size=2).map(tuple),
-    launches=maybe(LAUNCHES),
-    pre_ops=maybe(PRE_OPS),
-    clocks=maybe(CLOCKS),
-    bound=maybe(st.builds(Bound, by=st.sampled_from(["cpu", "gpu"]), margin=TIMES, host_us=TIMES, device_us=TIMES)),
-    traffic=maybe(
+    "kernels": st.lists(KERNELS, min_size=1, max_size=2).map(tuple),
+    "launches": maybe(LAUNCHES),
+    "pre_ops": maybe(PRE_OPS),
+    "bound": maybe(st.builds(Bound, by=st.sampled_from(["cpu", "gpu"]), margin=TIMES, host_us=TIMES, device_us=TIMES)),
+    "traffic": maybe(
         st.builds(
             Traffic,
             minimum_bytes=COUNTS,
@@ -170,17 +203,16 @@ ROWS = st.builds(
             reasons=REASONS,
         )
     ),
-    memory=maybe(st.builds(Memory, peak_bytes=maybe(COUNTS), reasons=REASONS)),
-    trace_file=maybe(WORDS),
-    notes=some(WORDS),
-)
-PROFILES = st.builds(
-    Profile,
-    schema=st.just(1),
-    kind=st.just("profile"),
-    mlpfusion=WORDS,
-    created=WORDS,
-    workload=st.builds(
+    "memory": maybe(st.builds(Memory, peak_bytes=maybe(COUNTS), reasons=REASONS)),
+    "trace_file": maybe(WORDS),
+    "notes": some(WORDS),
+}
+PROFILE = {
+    "schema": st.just(2),
+    "kind": st.just("profile"),
+    "mlpfusion": WORDS,
+    "created": WORDS,
+    "workload": st.builds(
         Workload,
         spec=st.builds(
             MLPSpec,
@@ -194,8 +226,8 @@ PROFILES = st.builds(
         seq=SIZES,
         mode=st.sampled_from(MODES),
     ),
-    device=st.builds(Device, kind=st.sampled_from(["cuda", "cpu"]), name=WORDS, memory_bytes=maybe(COUNTS)),
-    environment=st.builds(
+    "device": st.builds(Device, kind=st.sampled_from(["cuda", "cpu"]), name=WORDS, memory_bytes=maybe(COUNTS)),
+    "environment": st.builds(
         Environment,
         python=WORDS,
         platform=WORDS,
@@ -209,11 +241,23 @@ PROFILES = st.builds(
         memory_clock_mhz=maybe(COUNTS),
         float32_matmul_precision=WORDS,
         flags=st.dictionaries(WORDS, WORDS, max_size=2),
+        card=maybe(CARD),
+        checkout=maybe(st.builds(Checkout, commit=WORDS, clean=st.booleans())),
     ),
-    rows=st.lists(ROWS, max_size=3, unique_by=lambda row: row.backend).map(tuple),
-    ceilings=maybe(CEILINGS),
-    complete=st.booleans(),
-)
+    "command": maybe(some(WORDS)),
+    "ceilings": maybe(CEILINGS),
+    "complete": st.booleans(),
+}
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    """A profile whose rows were raced in the same processes."""
+    lengths = tuple(draw(st.lists(st.integers(1, 4), max_size=3)))
+    row = st.builds(Row, clocks=maybe(clocks_of(lengths)), **ROW)
+    rows = draw(st.lists(row, max_size=3, unique_by=lambda row: row.backend))
+    processes = tuple(draw(PROCESS) for _ in lengths)
+    return draw(st.builds(Profile, rows=st.just(tuple(rows)), processes=st.just(processes), **PROFILE))
 
 
 def a_profile(**changes: object) -> Profile:
@@ -232,7 +276,7 @@ def a_profile(**changes: object) -> Profile:
         float32_matmul_precision="highest",
     )
     profile = Profile(
-        schema=1,
+        schema=2,
         kind="profile",
         mlpfusion="0.1.0",
         created="2026-01-01T00:00:00+00:00",
@@ -241,6 +285,7 @@ def a_profile(**changes: object) -> Profile:
         environment=environment,
         rows=(Row(backend="eager", status="ok"),),
         complete=True,
+        processes=(Process(started="2026-01-01T00:00:00+00:00"),),
     )
     return msgspec.structs.replace(profile, **changes)
 
@@ -250,7 +295,7 @@ def clocked(**clock: object) -> Profile:
     return a_profile(rows=(Row(backend="eager", status="ok", clocks=Clocks(wall_us=Clock(**fields))),))
 
 
-@given(PROFILES)
+@given(profiles())
 @settings(max_examples=60)
 def test_a_profile_comes_back_as_it_was(tmp_path: Path, profile: Profile) -> None:
     path = tmp_path / "result.json"
@@ -263,19 +308,19 @@ def test_a_profile_comes_back_as_it_was(tmp_path: Path, profile: Profile) -> Non
 
 def test_samples_are_kept_on_one_line(tmp_path: Path) -> None:
     samples = tuple(index + 0.125 for index in range(200))
-    results.save(clocked(samples=samples), tmp_path / "r.json")
+    results.save(clocked(n=200, median=99.625, rounds=(samples,)), tmp_path / "r.json")
     assert results.load(tmp_path / "r.json").rows[0].clocks.wall_us.samples == samples
-    assert len((tmp_path / "r.json").read_text().splitlines()) < 80
+    assert len((tmp_path / "r.json").read_text().splitlines()) < 120
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("field", ["median", "samples"])
+@pytest.mark.parametrize("field", ["median", "rounds"])
 def test_a_number_that_is_none_is_refused_and_the_old_file_stays(tmp_path: Path, field: str, value: float) -> None:
     path = tmp_path / "r.json"
     results.save(a_profile(), path)
     before = path.read_bytes()
     with pytest.raises(MeasurementError, match=rf"rows\[0\]\.clocks\.wall_us\.{field}.* is not a finite number"):
-        results.save(clocked(**{field: (1.0, value) if field == "samples" else value}), path)
+        results.save(clocked(**{field: ((1.0, value),) if field == "rounds" else value}), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["r.json"]
 
@@ -392,7 +437,7 @@ def encoded(**changes: object) -> bytes:
         (b"[1, 2]", "is not a result file of mlpfusion"),
         (b"{}", "is not a result file of mlpfusion"),
         (b'{"traceEvents": [], "schemaVersion": 1}', "is not a result file of mlpfusion"),
-        (encoded(schema=7), "with schema 7; this one reads up to 1"),
+        (encoded(schema=7), "with schema 7; this one reads up to 2"),
         (encoded(kind="verdict"), "holds a 'verdict'; valid here: 'profile'"),
         (encoded(rows=3), "is a damaged profile: .*rows"),
         (encoded(rows=[{"backend": "eager"}]), "is a damaged profile: .*status"),

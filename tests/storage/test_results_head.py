@@ -11,6 +11,7 @@ from support.paths import RESULTS
 
 from mlpfusion.cli import main
 from mlpfusion.errors import UsageError
+from mlpfusion.records import choice, profile
 from mlpfusion.storage import results
 
 if TYPE_CHECKING:
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHOSEN = RESULTS / "h200-choose-gemma-2b"
-READERS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
-    "profile": (RESULTS / "h200-article.json", results.load),
-    "choice": (CHOSEN / "choice.json", results.load_choice),
-    "plan": (CHOSEN / "plan.json", results.load_plan),
+READERS: dict[str, tuple[Path, Callable[[Path], Any], int]] = {
+    "profile": (RESULTS / "h200-article.json", results.load, profile.SCHEMA),
+    "choice": (CHOSEN / "choice.json", results.load_choice, choice.SCHEMA),
+    "plan": (CHOSEN / "plan.json", results.load_plan, choice.SCHEMA),
 }
 
 
@@ -33,15 +34,15 @@ def changed(tmp_path: Path, source: Path, **top: Any) -> Path:
 
 
 @pytest.fixture(params=READERS)
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[Path], Any]]:
-    source, load = READERS[request.param]
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable[[Path], Any], int]:
+    source, load, newest = READERS[request.param]
     if not source.exists():  # a plan is the choice's first fields; make one of the same kind
         source = tmp_path / "plan.json"
         source.write_text(json.dumps({"schema": 1, "kind": "choice plan"}), encoding="utf-8")
-    return source, load
+    return source, load, newest
 
 
-@pytest.mark.parametrize("schema", [2, 3, 17, 10**9, 2**63, 10**30])
+@pytest.mark.parametrize("newer", [1, 2, 17, 10**9, 2**63, 10**30])
 @pytest.mark.parametrize(
     ("version", "wanted"),
     [
@@ -55,16 +56,16 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Callable
     ],
 )
 def test_a_newer_file_names_the_version_to_upgrade_to(
-    tmp_path: Path, kind: tuple[Path, Callable[[Path], Any]], schema: int, version: Any, wanted: str
+    tmp_path: Path, kind: tuple[Path, Callable[[Path], Any], int], newer: int, version: Any, wanted: str
 ) -> None:
-    source, load = kind
+    source, load, newest = kind
     with pytest.raises(UsageError) as caught:
-        load(changed(tmp_path, source, schema=schema, mlpfusion=version))
+        load(changed(tmp_path, source, schema=newest + newer, mlpfusion=version))
     text = str(caught.value)
     named = wanted.startswith("mlpfusion ")
     upgrade = f"'mlpfusion>={version.split('+')[0]}'" if named else "mlpfusion"
     assert f"was written by {wanted} with schema " in text
-    assert text.endswith(f"; this one reads up to 1: pip install -U {upgrade}")
+    assert text.endswith(f"; this one reads up to {newest}: pip install -U {upgrade}")
     assert len(text) < 400
     assert "\n" not in text
 
@@ -72,25 +73,27 @@ def test_a_newer_file_names_the_version_to_upgrade_to(
 @pytest.mark.parametrize(
     "schema", [0, -1, 1.0, 1.5, "1", "", True, False, [], [1], {}, {"a": 1}, "x" * 9999, -(10**40)]
 )
-def test_a_damaged_schema_is_one_line(tmp_path: Path, kind: tuple[Path, Callable[[Path], Any]], schema: Any) -> None:
-    source, load = kind
-    with pytest.raises(UsageError, match=r"is damaged: its schema is .*; valid: 1 to 1$") as caught:
+def test_a_damaged_schema_is_one_line(
+    tmp_path: Path, kind: tuple[Path, Callable[[Path], Any], int], schema: Any
+) -> None:
+    source, load, newest = kind
+    with pytest.raises(UsageError, match=rf"is damaged: its schema is .*; valid: 1 to {newest}$") as caught:
         load(changed(tmp_path, source, schema=schema))
     assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("top", [{"schema": None}, {"kind": None}, {"kind": 3}, {"kind": ["profile"]}])
 def test_a_file_without_a_head_is_none_of_ours(
-    tmp_path: Path, kind: tuple[Path, Callable[[Path], Any]], top: dict[str, Any]
+    tmp_path: Path, kind: tuple[Path, Callable[[Path], Any], int], top: dict[str, Any]
 ) -> None:
-    source, load = kind
+    source, load, _ = kind
     with pytest.raises(UsageError, match=r"is not a (result )?file of mlpfusion: no schema number and kind at its top"):
         load(changed(tmp_path, source, **top))
 
 
 @pytest.mark.parametrize("args", [["table"], ["predict"], ["diff"]])
 @pytest.mark.parametrize(
-    ("schema", "wanted"), [(2, "pip install -U 'mlpfusion>=0.9.1'"), ("2", "is damaged: its schema is '2'")]
+    ("schema", "wanted"), [(3, "pip install -U 'mlpfusion>=0.9.1'"), ("2", "is damaged: its schema is '2'")]
 )
 def test_every_verb_that_reads_a_result_says_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, args: list[str], schema: Any, wanted: str

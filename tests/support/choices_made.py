@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
+
 from msgspec.structs import replace
 
 from mlpfusion.device import detect
 from mlpfusion.environment import conditions
 from mlpfusion.models import known
 from mlpfusion.records.choice import SCHEMA, Choice, Range
-from mlpfusion.records.profile import Accuracy, Clock, Clocks, Memory, Profile, Row
+from mlpfusion.records.clocks import Clock, Clocks
+from mlpfusion.records.environment import Process
+from mlpfusion.records.profile import SCHEMA as PROFILE_SCHEMA
+from mlpfusion.records.profile import Accuracy, Memory, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.choose import decide
 from mlpfusion.stages.profile import run
@@ -20,8 +25,8 @@ HERE = replace(detect("cpu"), interpreted=False)
 
 
 def clock_of(*values):
-    return Clock(n=len(values), median=sorted(values)[len(values) // 2], p20=min(values), p80=max(values), l2="cold",
-                 samples=values)  # fmt: skip
+    return Clock(n=len(values), median=statistics.median(values), p20=min(values), p80=max(values), l2="cold",
+                 rounds=(values,))  # fmt: skip
 
 
 def around(middle, wobble=0.01, n=25):
@@ -37,7 +42,7 @@ def row(name, values=None, **changes):
 
 def profile(*found, tokens=16, mode="inference", spec=SPEC, complete=True):
     return Profile(
-        schema=1,
+        schema=PROFILE_SCHEMA,
         kind="profile",
         mlpfusion="0.1.0",
         created="2026-01-01T00:00:00+00:00",
@@ -46,6 +51,7 @@ def profile(*found, tokens=16, mode="inference", spec=SPEC, complete=True):
         environment=run.machine.collect(HERE, {}),
         rows=found,
         complete=complete,
+        processes=(Process(started="2026-01-01T00:00:00+00:00"),),
     )
 
 

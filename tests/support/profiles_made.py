@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import msgspec
 
 from mlpfusion.device import Device
+from mlpfusion.records.clocks import Bound, Clock, Clocks, Ratio
+from mlpfusion.records.environment import Environment, Process
 from mlpfusion.records.profile import (
+    SCHEMA,
     Accuracy,
-    Bound,
-    Clock,
-    Clocks,
     Decoded,
-    Environment,
     Kernel,
     Launches,
     Memory,
     PreOps,
     Profile,
-    Ratio,
     Row,
     Setup,
     Traffic,
@@ -99,7 +98,7 @@ TRITON = Row(
 
 def profile(*rows: Row, **changes: object) -> Profile:
     made = Profile(
-        schema=1,
+        schema=SCHEMA,
         kind="profile",
         mlpfusion="0.1.0",
         created="2026-01-02T03:04:05+00:00",
@@ -129,6 +128,7 @@ def profile(*rows: Row, **changes: object) -> Profile:
         ),
         rows=rows or (EAGER, COMPILE, LIGER, HUB, TRITON),
         complete=True,
+        processes=(Process(started="2026-01-02T03:04:05+00:00", neighbours=0.04),),
     )
     return msgspec.structs.replace(made, **changes)
 
@@ -139,11 +139,11 @@ def timed(name: str, *values: float, clock: str = "event_us", load: float | None
     ratios = sorted(value / 100 for value in samples)
     found = Clock(
         n=60,
-        median=sorted(samples)[30],
+        median=statistics.median(samples),
         p20=sorted(samples)[12],
         p80=sorted(samples)[48],
         l2="cold",
-        samples=samples,
+        rounds=(samples,),
         ratio_to_eager=Ratio(
             baseline="eager", median=ratios[30], low=ratios[22], high=ratios[37], confidence=0.95, n=60
         ),

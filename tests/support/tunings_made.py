@@ -17,7 +17,7 @@ from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
 from mlpfusion_kernels.gate_up.tuned import Entry, Key, kernels_version
 
 from mlpfusion.device import Device
-from mlpfusion.records.profile import Samples
+from mlpfusion.records.clocks import Samples
 from mlpfusion.spec import MLPSpec
 from mlpfusion.stages.tune import run
 

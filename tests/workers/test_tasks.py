@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mlpfusion.records.profile import Samples
+from mlpfusion.records.clocks import Samples
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.workers import tasks
 

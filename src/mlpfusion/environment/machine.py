@@ -9,7 +9,7 @@ import subprocess
 from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records.profile import Environment
+from mlpfusion.records.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from mlpfusion.backend import not_captured
-from mlpfusion.records.profile import L2, Samples
+from mlpfusion.records.clocks import L2, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,9 @@ from mlpfusion import limits
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Clock, Environment, Memory, Ratio
+from mlpfusion.records.clocks import Clock, Ratio
+from mlpfusion.records.environment import Environment
+from mlpfusion.records.profile import Memory
 from mlpfusion.spec import MODES, MLPSpec, Mode
 from mlpfusion.units import Share, Some
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
+import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mlpfusion.records.choice import Choice, Point
-from mlpfusion.records.profile import Clock, Kernel, Profile, Ratio, Row
+from mlpfusion.records.clocks import Clock, Ratio
+from mlpfusion.records.profile import Kernel, Profile, Row
 from mlpfusion.records.traffic import Ceilings
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ def broken(record: Any, where: str = "$") -> Iterator[str]:
 def _own(record: Any) -> Iterator[str]:
     if isinstance(record, Clock):
         yield from _ascending(p20=record.p20, median=record.median, p80=record.p80)
+        yield from _of_its_samples(record)
     elif isinstance(record, Ratio):
         yield from _ascending(low=record.low, median=record.median, high=record.high)
     elif isinstance(record, Kernel):
@@ -40,6 +44,7 @@ def _own(record: Any) -> Iterator[str]:
         yield from _indices(record)
     elif isinstance(record, Profile):
         yield from _once("row", [row.backend for row in record.rows])
+        yield from _of_its_processes(record)
     elif isinstance(record, Ceilings):
         sizes = [copy.bytes for copy in record.copies]
         if any(one >= other for one, other in itertools.pairwise(sizes)):
@@ -61,6 +66,44 @@ def _ascending(**values: float | None) -> Iterator[str]:
     for (low, less), (high, more) in itertools.pairwise(known):
         if less > more * _ROUNDING:
             yield f"{low} {less} is above {high} {more}"
+
+
+def _of_its_samples(clock: Clock) -> Iterator[str]:
+    """Where a clock's figures are not those of the rounds that it keeps."""
+    kept = sorted(clock.samples)
+    if not clock.rounds:
+        return
+    if len(kept) != clock.n:
+        yield f"n is {clock.n} where its rounds have {len(kept)} times"
+        return
+    left_out = sum(each.count(None) for each in clock.rounds)
+    if left_out not in (
+        0,
+        clock.dropped,
+    ):  # schema 1 has no place for what was dropped
+        yield f"dropped is {clock.dropped} where its rounds leave out {left_out}"
+    if not math.isclose(clock.median, statistics.median(kept), rel_tol=1e-9):
+        yield f"median {clock.median} where that of its rounds is {statistics.median(kept)}"
+    for name, value in (("p20", clock.p20), ("p80", clock.p80)):
+        if value is not None and not kept[0] / _ROUNDING <= value <= kept[-1] * _ROUNDING:
+            yield f"{name} {value} where its rounds are from {kept[0]} to {kept[-1]}"
+
+
+def _of_its_processes(profile: Profile) -> Iterator[str]:
+    """Where a clock has rounds of more or fewer processes than raced, or two backends other rounds of one process."""
+    lengths: dict[int, int] = {}
+    for place, row in enumerate(profile.rows):
+        for name in ("wall_us", "event_us", "graph_us", "kernel_us") if row.clocks is not None else ():
+            clock: Clock | None = getattr(row.clocks, name)
+            if clock is None or not clock.rounds or (name == "kernel_us" and len(clock.rounds) == 1):
+                continue  # a trace that qualified the row was no process of the race
+            where = f"at `.rows[{place}].clocks.{name}.rounds"
+            if len(clock.rounds) != len(profile.processes):
+                yield f"{len(clock.rounds)} processes where {len(profile.processes)} raced - {where}`"
+                continue
+            for number, rounds in enumerate(clock.rounds if name != "kernel_us" and clock.is_paired else ()):
+                if rounds and lengths.setdefault(number, len(rounds)) != len(rounds):
+                    yield f"{len(rounds)} rounds where another clock has {lengths[number]} - {where}[{number}]`"
 
 
 def _once(what: str, names: Sequence[str]) -> Iterator[str]:

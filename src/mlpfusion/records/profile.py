@@ -12,14 +12,15 @@ import msgspec
 
 from mlpfusion.device import Device
 from mlpfusion.records.base import Record
+from mlpfusion.records.clocks import Bound, Clocks
+from mlpfusion.records.environment import Environment, Process
 from mlpfusion.records.traffic import Ceilings, Intermediate, Role, ScheduledGraph, Step, WorkKind
 from mlpfusion.spec import Workload
-from mlpfusion.units import Count, Error, Factor, PositiveTime, Share, Some, Time
+from mlpfusion.units import Count, Error, Factor, PositiveTime, Some, Time
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 BASELINE: Final = "eager"  # the backend to whose times all ratios of a profile are
 
-L2 = Literal["cold", "warm", "unknown"]
 Status = Literal["ok", "unavailable", "failed"]
 Certainty = Literal["established", "likely", "unknown"]
 
@@ -150,77 +151,6 @@ class Analysis(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-# ---- what the clocks say ---------------------------------------------------------------------------------------------
-
-
-class Ratio(Record, frozen=True, kw_only=True):
-    """Median of paired per-round ratios to a baseline and its distribution-free confidence interval."""
-
-    baseline: str
-    median: Factor
-    low: Factor
-    high: Factor
-    confidence: Share
-    n: Some
-
-
-class Clock(Record, frozen=True, kw_only=True):
-    """One clock: `n` samples in µs, their median and, from 20 samples on, the 20th and 80th percentiles.
-
-    `l2` says whether the last-level cache was flushed before each sample; `dropped` counts discarded samples.
-    """
-
-    n: Some
-    median: PositiveTime
-    p20: PositiveTime | None
-    p80: PositiveTime | None
-    l2: L2
-    dropped: Count = 0
-    ratio_to_eager: Ratio | None = None
-    samples: tuple[Time, ...] = ()
-
-
-class Clocks(Record, frozen=True, kw_only=True):
-    """Four clocks, never mixed; `reasons` says for each absent one why.
-
-    `wall_us` host time with synchronisation; `event_us` device events around a plain call; `kernel_us` union of kernel
-    intervals in the trace; `graph_us` replay of a CUDA graph. `neighbours` is the share of the host's CPU time, 0 to 1,
-    that background load took during all clocks but the trace; None where unknown.
-    """
-
-    wall_us: Clock | None = None
-    event_us: Clock | None = None
-    kernel_us: Clock | None = None
-    graph_us: Clock | None = None
-    reasons: dict[str, str] = msgspec.field(default_factory=dict)
-    neighbours: Share | None = None
-
-
-class Samples(Record, frozen=True, kw_only=True):
-    """Raw samples of one clock of one backend, one per interleaved round; None where a round was dropped."""
-
-    backend: str
-    clock: str
-    l2: L2
-    values: tuple[Time | None, ...]
-
-
-class Bound(Record, frozen=True, kw_only=True):
-    """What limits a call: `cpu` when issuing it takes longer than the device needs, else `gpu`.
-
-    `margin` is the longer of the two times over the shorter. `host_us` is the median of `n` samples, and from 20 on
-    there are its 20th and 80th percentiles; `n` is 0 where a result file does not tell.
-    """
-
-    by: Literal["cpu", "gpu"]
-    margin: Factor
-    host_us: PositiveTime
-    device_us: PositiveTime
-    n: Count = 0
-    host_p20_us: Time | None = None
-    host_p80_us: Time | None = None
-
-
 # ---- bytes, memory, accuracy -----------------------------------------------------------------------------------------
 
 
@@ -345,31 +275,12 @@ class Row(Record, frozen=True, kw_only=True):
     distributions: dict[str, str | None] = msgspec.field(default_factory=dict)
 
 
-class Environment(Record, frozen=True, kw_only=True):
-    """Where a result was measured: an allow-list of facts, never the whole environment.
-
-    `distributions` are the versions of all that stands behind the backends that ran, as of their rows.
-    """
-
-    python: str
-    platform: str
-    torch: str
-    triton: str | None
-    liger_kernel: str | None
-    kernels: str | None
-    cuda: str | None
-    driver: str | None
-    sm_clock_mhz: Count | None
-    memory_clock_mhz: Count | None
-    float32_matmul_precision: str
-    flags: dict[str, str] = msgspec.field(default_factory=dict)
-    distributions: dict[str, str | None] = msgspec.field(default_factory=dict)
-
-
 class Profile(Record, frozen=True, kw_only=True):
     """A result file of `mlpfusion profile`: one row per requested backend.
 
-    `ceilings` are what the card was measured to reach in the same run; None on a CPU, or where they could not be read.
+    `processes` are those that raced, in the order of every clock's `rounds`; `command` the command line with file names
+    in place of paths, None where none was typed. `ceilings` are what the card was measured to reach in the same run;
+    None on a CPU, or where they could not be read.
     """
 
     schema: int
@@ -382,3 +293,5 @@ class Profile(Record, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     complete: bool
     ceilings: Ceilings | None = None
+    processes: tuple[Process, ...] = ()
+    command: tuple[str, ...] | None = None

@@ -6,7 +6,9 @@ from typing import Final, Literal
 
 from mlpfusion.device import Device
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Accuracy, Clock, Environment, Ratio
+from mlpfusion.records.clocks import Clock, Ratio
+from mlpfusion.records.environment import Environment
+from mlpfusion.records.profile import Accuracy
 from mlpfusion.spec import MLPSpec, Mode
 
 SCHEMA: Final = 1

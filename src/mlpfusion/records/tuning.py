@@ -6,7 +6,8 @@ from typing import Final, Literal, get_args
 
 from mlpfusion.device import Device
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Clock, Environment, Ratio
+from mlpfusion.records.clocks import Clock, Ratio
+from mlpfusion.records.environment import Environment
 from mlpfusion.spec import Activation, Dtype
 
 # What a configuration is for: the gate/up kernel, the one that also stores gate and up, the backward kernel, and both

@@ -8,7 +8,8 @@ import msgspec
 
 from mlpfusion.device import Device, DeviceKind
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Environment, Ratio
+from mlpfusion.records.clocks import Ratio
+from mlpfusion.records.environment import Environment
 from mlpfusion.spec import Activation, Dtype
 
 SCHEMA: Final = 1

@@ -15,7 +15,8 @@ from mlpfusion.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mlpfusion.records.profile import Clock, Decoded, Kernel
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import Decoded, Kernel
 
 FORMATS: Final = ("text", "github", "csv", "json")
 _NAME_WIDTH: Final = 64

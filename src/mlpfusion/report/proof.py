@@ -15,7 +15,8 @@ from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
-    from mlpfusion.records.profile import Accuracy, Clock
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import Accuracy
     from mlpfusion.records.proof import Deviation, Proof, Speed
 
 FORMATS: Final = ("text", "github", "json")

@@ -8,7 +8,7 @@ from mlpfusion import units
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
-    from mlpfusion.records.profile import Ratio
+    from mlpfusion.records.clocks import Ratio
 
 DIRECTION: Final = "above 1 is faster"
 

@@ -14,7 +14,7 @@ from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import choice, invariants, profile
 from mlpfusion.records.choice import Choice, Plan
 from mlpfusion.records.profile import Profile
-from mlpfusion.storage import files, inputs
+from mlpfusion.storage import files, inputs, schema_1
 
 if TYPE_CHECKING:
     import os
@@ -57,8 +57,15 @@ def load(path: str | os.PathLike[str]) -> Profile:
     """
     data = inputs.read(RESULT, path, _MOST_BYTES)
     shown = "stdin" if inputs.is_stdin(path) else repr(str(path))
-    _check_head(_head(data, shown, RESULT), shown, kind="profile", newest=profile.SCHEMA)
-    return _decoded(data, Profile, f"{shown} is a damaged profile")
+    head = _head(data, shown, RESULT)
+    _check_head(head, shown, kind="profile", newest=profile.SCHEMA)
+    wrong = f"{shown} is a damaged profile"
+    if head.schema == 1:
+        try:
+            return _converted(schema_1.upgraded(msgspec.json.decode(data)), Profile, wrong)
+        except UsageError as error:
+            raise UsageError(schema_1.place(str(error))) from None
+    return _decoded(data, Profile, wrong)
 
 
 def load_choice(path: str | os.PathLike[str]) -> Choice:
@@ -83,9 +90,19 @@ def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept
 
 def _decoded(data: bytes, record: type[_Kept], wrong: str) -> _Kept:
     try:
-        found = msgspec.json.decode(data, type=record)
+        return _whole(msgspec.json.decode(data, type=record), wrong)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{wrong}: {error}") from None
+
+
+def _converted(document: Any, record: type[_Kept], wrong: str) -> _Kept:
+    try:
+        return _whole(msgspec.convert(document, record), wrong)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{wrong}: {error}") from None
+
+
+def _whole(found: _Kept, wrong: str) -> _Kept:
     for broken in invariants.broken(found):
         raise UsageError(f"{wrong}: {broken}")
     return found

@@ -8,7 +8,8 @@ import msgspec
 
 from mlpfusion.device import DeviceKind
 from mlpfusion.records.base import Record
-from mlpfusion.records.profile import Accuracy, Memory, Samples, Setup
+from mlpfusion.records.clocks import Samples
+from mlpfusion.records.profile import Accuracy, Memory, Setup
 from mlpfusion.records.traffic import Ledger, ScheduledGraph
 from mlpfusion.spec import Dtype, Workload
 

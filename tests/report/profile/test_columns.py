@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from support.profiles_made import COMPILE, EAGER, TRITON, launches, profile
 
-from mlpfusion.records.profile import Clocks, Memory, Row, Setup, Traffic
+from mlpfusion.records.clocks import Clocks
+from mlpfusion.records.profile import Memory, Row, Setup, Traffic
 from mlpfusion.records.traffic import Step
 from mlpfusion.report.profile.columns import all_columns, is_shown
 from mlpfusion.report.profile.table import COLUMNS, render

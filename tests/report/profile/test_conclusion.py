@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.profiles_made import COMPILE, HUB, LIGER, TRITON, profile, timed
 
 from mlpfusion.cli import main
-from mlpfusion.records.profile import Clocks, Row
+from mlpfusion.records.clocks import Clocks
+from mlpfusion.records.profile import Row
 from mlpfusion.report.profile.conclusion import MOST_LINES
 from mlpfusion.report.profile.table import render
 from mlpfusion.storage import results
@@ -57,7 +58,7 @@ def test_background_load_takes_the_certainty_away(load: float | None, word: str)
 
 
 @pytest.mark.parametrize(
-    "change", [{"samples": ()}, {"dropped": 2}, {"samples": (80.0,) * 30}, {"samples": (0.0,) * 60}]
+    "change", [{"rounds": ()}, {"dropped": 2}, {"rounds": ((80.0,) * 30,)}, {"rounds": ((0.0,) * 60,)}]
 )
 def test_rounds_that_cannot_be_paired_decide_nothing(change: dict[str, Any]) -> None:
     best = timed("packed", 80)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from support.profiles_made import EAGER, clock, profile
 
-from mlpfusion.records.profile import Clocks
+from mlpfusion.records.clocks import Clocks
 from mlpfusion.report.profile import rates
 from mlpfusion.report.profile.table import render
 

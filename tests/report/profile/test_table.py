@@ -13,7 +13,8 @@ from support.profiles_made import COMPILE, EAGER, LIGER, TRITON, clock, kernel, 
 
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
-from mlpfusion.records.profile import Accuracy, Bound, Clocks, PreOps, Row
+from mlpfusion.records.clocks import Bound, Clocks
+from mlpfusion.records.profile import Accuracy, PreOps, Row
 from mlpfusion.report.profile.columns import all_columns
 from mlpfusion.report.profile.table import COLUMNS, FORMATS, render
 from mlpfusion.storage import results

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from support.choices_made import GOOD, around, by_name, clock_of, point_of, profile, row
 
 from mlpfusion.records.choice import Contender, Point
-from mlpfusion.records.profile import Bound, Clocks, Launches, Traffic
+from mlpfusion.records.clocks import Bound, Clocks
+from mlpfusion.records.profile import Launches, Traffic
 from mlpfusion.stages.choose import decide
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")

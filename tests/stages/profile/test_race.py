@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from mlpfusion.device import Device
-from mlpfusion.records.profile import Analysis, Launches, PreOps, Row, Samples, Traffic
+from mlpfusion.records.clocks import Samples
+from mlpfusion.records.profile import Analysis, Launches, PreOps, Row, Traffic
 from mlpfusion.stages.profile.race import after_the_race, before_the_race
 from mlpfusion.workers.tasks import Raced
 

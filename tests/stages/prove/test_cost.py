@@ -11,7 +11,7 @@ from torch import nn
 
 from mlpfusion.device import Device
 from mlpfusion.models.swap import Handle, swap
-from mlpfusion.records.profile import Samples
+from mlpfusion.records.clocks import Samples
 from mlpfusion.stages.prove import cost
 
 if TYPE_CHECKING:

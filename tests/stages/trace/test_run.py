@@ -15,9 +15,12 @@ import mlpfusion
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.measure.script import load
-from mlpfusion.records.profile import SCHEMA, Clock, Clocks, Environment, Profile, Row
+from mlpfusion.records.clocks import Clocks, Samples
+from mlpfusion.records.environment import Environment
+from mlpfusion.records.profile import SCHEMA, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.trace import run
+from mlpfusion.stats import summarise
 from mlpfusion.storage import results
 from mlpfusion.trace.analysis.kernels import analyse
 from mlpfusion.trace.analysis.summary import read
@@ -268,7 +271,7 @@ def result(tmp_path: Path) -> str:
     rows = []
     for name, path in (("eager", EAGER), ("compile", COMPILE)):
         found = analyse(kineto.read(path), device="cuda")
-        clock = Clock(n=20, median=1.0, p20=1.0, p80=1.0, l2="cold", samples=found.kernel_us)
+        clock = summarise(Samples(backend=name, clock="kernel_us", l2="cold", values=found.kernel_us))
         rows.append(
             Row(
                 backend=name,

@@ -10,8 +10,10 @@ from support.kernel_pairs import DOWN, EAGER, FUSED, GATE, UP, changes, kernels
 from support.paths import DATA
 from support.timeline import GEMM, Timeline
 
-from mlpfusion.records.profile import Clock, Clocks, Launches, Row
+from mlpfusion.records.clocks import Clocks, Samples
+from mlpfusion.records.profile import Launches, Row
 from mlpfusion.report import diff as diff_report
+from mlpfusion.stats import summarise
 from mlpfusion.trace.analysis.summary import read
 from mlpfusion.trace.diff.calls import diff
 
@@ -167,9 +169,7 @@ def test_kernel_times_come_with_their_spread(tmp_path: Path) -> None:
 
 
 def row(name: str, given: list[tuple[str, str]], samples: tuple[float, ...]) -> Row:
-    clock = Clock(
-        n=len(samples), median=sorted(samples)[len(samples) // 2], p20=None, p80=None, l2="cold", samples=samples
-    )
+    clock = summarise(Samples(backend=name, clock="event_us", l2="cold", values=samples))
     launches = Launches(kernels=len(given), memcpys=0, memsets=0, runtime_launches={}, occupancy_queries=0, syncs=0)
     return Row(
         backend=name, status="ok", kernels=tuple(kernels(given)), launches=launches, clocks=Clocks(event_us=clock)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.records.profile import BASELINE, Bound
+from mlpfusion.records.clocks import Bound
+from mlpfusion.records.profile import BASELINE
 from mlpfusion.report import speedup
 from mlpfusion.report.profile import rates
 from mlpfusion.units import ABSENT
@@ -13,7 +14,8 @@ from mlpfusion.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from mlpfusion.records.profile import Clock, PreOps, Row
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import PreOps, Row
     from mlpfusion.report.profile.rates import Rate
 
 Value = str | int | float | bool | None

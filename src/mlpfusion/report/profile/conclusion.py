@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.records.profile import BASELINE, Samples
+from mlpfusion.records.clocks import Samples
+from mlpfusion.records.profile import BASELINE
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import clipped, markdown
 from mlpfusion.report.host_load import is_disturbing
@@ -17,7 +18,8 @@ from mlpfusion.stats import QUANTILE_SAMPLES, summarise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records.profile import Clock, Profile, Ratio, Row
+    from mlpfusion.records.clocks import Clock, Ratio
+    from mlpfusion.records.profile import Profile, Row
     from mlpfusion.report.profile.columns import ClockName
 
 MOST_LINES: Final = 10

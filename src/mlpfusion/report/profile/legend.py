@@ -15,7 +15,8 @@ from mlpfusion.report.profile.roofline import ceilings_line
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from mlpfusion.records.profile import Clock, Profile
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import Profile
     from mlpfusion.report.profile.columns import ClockName
 
 WIDTH: Final = 120  # of a line of text

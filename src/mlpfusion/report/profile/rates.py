@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from mlpfusion.records.profile import Clock, Row
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import Row
 
 
 class Rate(NamedTuple):

@@ -9,14 +9,16 @@ from msgspec.structs import replace
 
 from mlpfusion import units
 from mlpfusion.records.choice import Contender, Phase, Point, Range
-from mlpfusion.records.profile import BASELINE, Samples
+from mlpfusion.records.clocks import Samples
+from mlpfusion.records.profile import BASELINE
 from mlpfusion.stats import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mlpfusion.records.choice import ClockName
-    from mlpfusion.records.profile import Clock, Profile, Ratio, Row
+    from mlpfusion.records.clocks import Clock, Ratio
+    from mlpfusion.records.profile import Profile, Row
     from mlpfusion.spec import Mode
 
 # What wins a tie that it is in: nothing is gained by another, and it takes every module.
@@ -106,7 +108,7 @@ def _contender(row: Row, clock: Clock, ratio: Ratio | None, winner: Row, *, tied
         backend=row.backend,
         verdict="won" if won else "tied" if tied else "slower",
         reason=None if won else "within the noise" if tied else _why_slower(row, winner),
-        clock=replace(clock, samples=(), ratio_to_eager=None),
+        clock=replace(clock, rounds=(), ratio_to_eager=None),
         ratio=ratio,
         memory=row.memory,
     )

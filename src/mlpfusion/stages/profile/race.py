@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.records.profile import BASELINE, L2, Bound, Clocks, Samples
+from mlpfusion.records.clocks import L2, Bound, Clocks, Samples
+from mlpfusion.records.profile import BASELINE
 from mlpfusion.stats import summarise
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
-    from mlpfusion.records.profile import Analysis, Clock, PreOps, Row
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import Analysis, PreOps, Row
     from mlpfusion.workers.tasks import Raced
 
 RACED: Final = ("wall_us", "event_us", "graph_us")

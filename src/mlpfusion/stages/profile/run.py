@@ -15,7 +15,9 @@ from mlpfusion import device as devices
 from mlpfusion import limits
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError, without_paths
-from mlpfusion.records.profile import SCHEMA, Clocks, Profile, Row
+from mlpfusion.records.clocks import Clocks
+from mlpfusion.records.environment import Process
+from mlpfusion.records.profile import SCHEMA, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import race
 from mlpfusion.stages.profile.plan import EMULATED_TOKENS, emulation, planned, refusal
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.records.profile import Environment
+    from mlpfusion.records.environment import Environment
     from mlpfusion.records.traffic import Ceilings
 
 TRACED_CALLS: Final = 20
@@ -118,6 +120,7 @@ def profile(
             environment=machine.collect(here, {}),
             created=machine.now(),
             rows={},
+            processes=[],
         )
         return run.profile(names, {row.backend: row for row in finished})
 
@@ -150,6 +153,7 @@ class _Run(NamedTuple):
     environment: Environment
     created: str
     rows: dict[str, Row]
+    processes: list[Process]
 
     def profile(self, names: Sequence[str], finished: Mapping[str, Row]) -> Profile:
         """All rows, in the order of `names`."""
@@ -256,6 +260,7 @@ class _Run(NamedTuple):
         attempt = 0
         while names:
             attempt += 1
+            started = machine.now()
             self.tell(Progress("race", None, f"{', '.join(names)}: {self.rounds} interleaved rounds"))
             progress = self.scratch / f"race-{attempt}.progress"
             task = tasks.Race(
@@ -269,6 +274,7 @@ class _Run(NamedTuple):
             limit = self.time_limit_s * len(names)
             answer = supervise.run(task, folder=self.scratch, name=f"race-{attempt}", time_limit_s=limit)
             if isinstance(answer, tasks.Raced):
+                self.processes.append(Process(started=started, neighbours=answer.neighbours))
                 for name in names:
                     self.rows[name] = race.after_the_race(self.rows[name], answer, self.here)
                 self.tell(Progress("race", None, "done"))
@@ -312,6 +318,7 @@ class _Run(NamedTuple):
             device=self.here,
             environment=msgspec.structs.replace(here, distributions=provenance.of_rows(self.rows.values())),
             rows=tuple(self.rows.values()),
+            processes=tuple(self.processes),
             complete=complete,
             ceilings=ceilings,
         )

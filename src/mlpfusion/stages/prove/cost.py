@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.device import Device
     from mlpfusion.models.swap import Handle
-    from mlpfusion.records.profile import Ratio
+    from mlpfusion.records.clocks import Ratio
 
 NOT_ASKED: Final = "not requested"
 _TRACED: Final = 3

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.records.profile import Samples
+    from mlpfusion.records.clocks import Samples
     from mlpfusion.records.tuning import Question
 
 SEED: Final = 0

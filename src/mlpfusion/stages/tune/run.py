@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlpfusion.device import Device
-    from mlpfusion.records.profile import Samples
+    from mlpfusion.records.clocks import Samples
     from mlpfusion.spec import MLPSpec, Mode
 
 SCHEMA: Final = 1

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mlpfusion.device import DeviceKind
-    from mlpfusion.records.profile import Clock, Kernel, Launches, PreOps, Row
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import Kernel, Launches, PreOps, Row
     from mlpfusion.records.trace import KernelPair, Spread
     from mlpfusion.records.traffic import Role
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mlpfusion.records.profile import Ratio
+from mlpfusion.records.clocks import Ratio
 from mlpfusion.records.validation import Launched, Peer
 from mlpfusion.reference import error
 from mlpfusion.stages.validate.judge import bounds
