@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.measure import clocks, tracer
-from mlpfusion.records.profile import Samples
+from mlpfusion.records.clocks import Samples
 from mlpfusion.stages.validate.worker import speed_probes
 from mlpfusion.stages.validate.worker.autotuners import Pins
 from mlpfusion.stages.validate.worker.loader import Bound, Target
