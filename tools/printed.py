@@ -14,11 +14,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import typer
 
 from mlpfusion.cli import main as cli
-from mlpfusion.records.proof import Proof
 from mlpfusion.report import choice as choice_report
 from mlpfusion.report import proof as proof_report
 from mlpfusion.storage import results
@@ -156,7 +154,7 @@ def reports() -> Iterator[tuple[str, Callable[[], str]]]:
     for fmt in proof_report.FORMATS:
         yield (
             f"prove-{fmt}",
-            lambda fmt=fmt: proof_report.render(msgspec.json.decode(proven.read_bytes(), type=Proof), fmt),
+            lambda fmt=fmt: proof_report.render(results.load_any(proven), fmt),
         )
 
 

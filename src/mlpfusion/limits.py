@@ -40,6 +40,7 @@ LAYERS: Final = Whole(1, 100_000)
 CARDS: Final = Whole(1, 65_536)
 ROUNDS: Final = Whole(1, 100_000)
 ROUNDS_OR_NONE: Final = Whole(0, ROUNDS.most)
+PROCESSES: Final = Whole(1, 30)  # as many as Student's t is known for
 CALLS: Final = Whole(1, 100_000)
 SEED: Final = Whole(0, 2**63 - 1)
 PORT: Final = Whole(0, 65_535)

@@ -7,25 +7,24 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 from support.command import refused, run
+from support.profiles_made import timed
 
 from mlpfusion import backend, device
 from mlpfusion.device import Device
-from mlpfusion.records.environment import Environment
+from mlpfusion.records.environment import Environment, Process
 from mlpfusion.records.profile import SCHEMA, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages import profile as profile_stage
 from mlpfusion.stages.choose import predict
 from mlpfusion.stages.profile import plan
 from mlpfusion.storage import results
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CPU = Device(kind="cpu", name="a CPU")
 SMALL = Workload(spec=MLPSpec(hidden_size=64, intermediate_size=128), batch=2, seq=16)
@@ -78,13 +77,13 @@ def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 SIZES = ("--batch", "--seq", "--hidden-size", "--intermediate-size")
-MOST = {"--rounds": 100_000} | dict.fromkeys(SIZES, 2**31 - 1)
+MOST = {"--rounds": 100_000, "--processes": 30} | dict.fromkeys(SIZES, 2**31 - 1)
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", ["--batch", "--seq", "--hidden-size", "--intermediate-size", "--rounds"])
+@pytest.mark.parametrize("option", [*SIZES, "--rounds", "--processes"])
 @pytest.mark.parametrize("value", ["0", "-3", "1.5", "many", "", "1e3", "0x10", "٣"])
 def test_a_size_that_is_no_positive_integer(
     capsys: pytest.CaptureFixture[str], api: SimpleNamespace, option: str, value: str
@@ -94,7 +93,7 @@ def test_a_size_that_is_no_positive_integer(
     assert api.asked is None
 
 
-@pytest.mark.parametrize("option", ["--batch", "--seq", "--hidden-size", "--intermediate-size", "--rounds"])
+@pytest.mark.parametrize("option", [*SIZES, "--rounds", "--processes"])
 @pytest.mark.parametrize("value", [str(2**31), "9" * 20, "0" * 30 + "9" * 20, "9" * 5000])
 def test_a_size_that_is_too_large_names_the_limit(
     capsys: pytest.CaptureFixture[str], api: SimpleNamespace, option: str, value: str
@@ -192,6 +191,8 @@ def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: Simp
         "cpu",
         "--rounds",
         "7",
+        "--processes",
+        "3",
         "--time-limit",
         "2.5",
         "--counters",
@@ -209,6 +210,7 @@ def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: Simp
         "json": tmp_path / "r.json",
         "overwrite": False,
         "rounds": 7,
+        "processes": 3,
         "time_limit_s": 2.5,
         "counters": True,
     }
@@ -224,6 +226,93 @@ def test_sizes_not_given_are_the_default_workloads(capsys: pytest.CaptureFixture
     assert run(capsys, "profile", "--intermediate-size", "96")[0] == 0
     spec = msgspec.structs.replace(SMALL.spec, intermediate_size=96)
     assert api.asked["workload"] == msgspec.structs.replace(SMALL, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("args", "asked"),
+    [([], (60, 1)), (["--publish"], (60, 5)), (["--processes", "2"], (60, 2)), (["--rounds", "9"], (9, 1))],
+)
+def test_how_often_is_raced(
+    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, args: list[str], asked: tuple[int, int]
+) -> None:
+    assert run(capsys, "profile", *args)[0] == 0
+    assert (api.asked["rounds"], api.asked["processes"]) == asked
+
+
+@pytest.mark.parametrize("option", ["--rounds", "--processes"])
+def test_publish_settles_how_often(capsys: pytest.CaptureFixture[str], api: SimpleNamespace, option: str) -> None:
+    wanted = f"--publish is --processes 5 --rounds 60; leave {option} out, or --publish"
+    assert wanted in refused(capsys, "profile", "--publish", option, "3")
+    assert api.asked is None
+
+
+def like(path: Path) -> str:
+    spec = MLPSpec(hidden_size=24, intermediate_size=40, activation="silu", dtype="float32", bias=True)
+    work = Workload(spec=spec, batch=7, seq=11, mode="training")
+    rows = tuple(msgspec.structs.replace(timed(name, 3.0), backend=name) for name in ("eager", "compile"))
+    process = Process(started="2026-01-01T00:00:00+00:00")
+    results.save(msgspec.structs.replace(result(work, *rows), processes=(process,)), path)
+    return str(path)
+
+
+def test_like_measures_what_a_result_did(
+    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path
+) -> None:
+    path = like(tmp_path / "published.json")
+    assert run(capsys, "profile", "--like", path)[0] == 0
+    asked = results.load(path)
+    assert api.asked["workload"] == asked.workload
+    assert api.asked["backends"] == ["eager", "compile"]
+    assert (api.asked["device"], api.asked["rounds"], api.asked["processes"]) == ("cpu", 60, 1)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--batch", "3"],
+        ["--seq", "3"],
+        ["--hidden-size", "32"],
+        ["--intermediate-size", "32"],
+        ["--activation", "silu"],
+        ["--dtype", "fp32"],
+        ["--bias"],
+        ["--mode", "training"],
+        ["--backends", "eager"],
+        ["--rounds", "3"],
+        ["--processes", "3"],
+        ["--publish"],
+    ],
+)
+def test_like_settles_what_is_measured(
+    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path, args: list[str]
+) -> None:
+    path = like(tmp_path / "published.json")
+    wanted = f"--like measures what {path!r} did; leave {args[0]} out, or --like"
+    assert wanted in refused(capsys, "profile", "--like", path, *args)
+    assert api.asked is None
+
+
+@pytest.mark.parametrize("option", ["--json", "--out"])
+def test_like_keeps_its_file(
+    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path, option: str
+) -> None:
+    path = like(tmp_path / results.RESULT_NAME)
+    before = Path(path).read_bytes()
+    place = {"--json": path, "--out": str(tmp_path)}[option]
+    assert "--like reads" in refused(capsys, "profile", "--like", path, option, place, "--overwrite")
+    assert Path(path).read_bytes() == before
+    assert api.asked is None
+
+
+@pytest.mark.parametrize("content", [None, "", "{", '{"schema": 9, "kind": "profile"}', '{"schema": 1, "kind": "x"}'])
+def test_like_a_file_that_is_no_profile(
+    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "r.json"
+    if content is not None:
+        path.write_text(content)
+    assert "r.json" in refused(capsys, "profile", "--like", str(path))
+    assert api.asked is None
 
 
 def test_stdout_is_the_format_asked_for_and_nothing_else(

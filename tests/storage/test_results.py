@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.paths import RESULTS
 
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
@@ -458,3 +459,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         results.load(tmp_path / "r.json")
     with pytest.raises(UsageError, match="is a directory"):
         results.load(tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("h200-prove-*.json")), ids=lambda path: path.name)
+def test_a_proof_of_schema_1_keeps_its_samples(path: Path) -> None:
+    found = results.load_any(path)
+    assert found.schema == 2
+    speed = json.loads(path.read_text())["speed"]
+    assert found.speed.original.rounds == (tuple(speed["original"]["samples"]),)

@@ -113,6 +113,6 @@ def test_damage_is_named_with_the_place_that_the_file_has(
 
 @pytest.mark.parametrize("rows", [None, 3, "x", [None], [{}], [{"clocks": 3}], [{"clocks": {"event_us": {}}}], {}])
 def test_what_is_damaged_stays_as_it_is_for_the_reader_to_refuse(rows: Any) -> None:
-    document = {"schema": 1, "rows": rows}
+    document = {"schema": 1, "kind": "profile", "rows": rows}
     assert schema_1.upgraded(document)["rows"] == rows
-    assert document == {"schema": 1, "rows": rows}
+    assert document == {"schema": 1, "kind": "profile", "rows": rows}

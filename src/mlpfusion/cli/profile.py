@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -29,6 +29,7 @@ from mlpfusion.cli.text import (
     seconds,
     size,
 )
+from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from mlpfusion.device import Device
     from mlpfusion.records.profile import Profile
     from mlpfusion.spec import MLPSpec, Workload
+    from mlpfusion.stages.profile import settings
     from mlpfusion.stages.profile.run import Progress
 
 Activation = Annotated[Text, typer.Option(metavar=ACTIVATIONS, help="Activation; Hugging Face names work too.")]
@@ -71,7 +73,10 @@ def _profile(
     out: Annotated[Text, typer.Option(metavar="DIR", help="Folder for the result file and the traces.")] = None,
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run's files in DIR.")] = False,
-    rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds of the race.")] = "60",
+    rounds: Annotated[Text, typer.Option(metavar="N", help="Interleaved rounds of the race; 60.")] = None,
+    processes: Annotated[Text, typer.Option(metavar="N", help="Fresh processes to race in, one by one; 1.")] = None,
+    publish: Annotated[bool, typer.Option("--publish", help="5 processes of 60 rounds.")] = False,
+    like: Annotated[Text, typer.Option(metavar="RESULT", help="What that result file measured, measured here.")] = None,
     time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
     counters: Counters = False,
     full: Full = False,
@@ -89,14 +94,35 @@ def _profile(
     asked_mode = None if mode is None else spec.one_of("mode", mode, spec.MODES)
     names = None if backends is None else [registry.check_name(name) for name in names_in("--backends", backends)]
     spec.one_of("format", fmt, grid.FORMATS)
-    number_of_rounds, limit = size("--rounds", rounds, limits.ROUNDS), seconds("--time-limit", time_limit)
+    limit = seconds("--time-limit", time_limit)
+    races = _races(rounds, processes, publish=publish)
     json_file = None if json is None else results.check_file(path_in("--json", json)) and Path(json)
     out_folder = None if out is None else results.check_directory(path_in("--out", out), overwrite=overwrite)
-    found = _device(device)
+    saved = [path for path in (json_file, out_folder and out_folder / results.RESULT_NAME) if path is not None]
+    example = _example(
+        like,
+        saved,
+        batch=batch,
+        seq=seq,
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
+        activation=activation,
+        dtype=dtype,
+        bias=bias,
+        mode=mode,
+        backends=backends,
+        rounds=rounds,
+        processes=processes,
+        publish=publish,
+    )
+    found = _device(device if example is None or device is not None else example.device)
     from mlpfusion.stages.profile import run
 
-    workload = _changed(run.default_workload(found), sizes, spec_changes, asked_mode)
-    saved = [path for path in (json_file, out_folder and out_folder / results.RESULT_NAME) if path is not None]
+    if example is None:
+        workload = _changed(run.default_workload(found), sizes, spec_changes, asked_mode)
+    else:
+        workload, names = example.workload, [registry.check_name(name) for name in example.backends]
+        races = _Races(example.rounds, example.processes)
     before = _stamps(saved)
     try:
         with _progress() as on_event:
@@ -107,7 +133,8 @@ def _profile(
                 out=out_folder,
                 json=json_file,
                 overwrite=overwrite,
-                rounds=number_of_rounds,
+                rounds=races.rounds,
+                processes=races.processes,
                 time_limit_s=limit,
                 counters=counters,
                 on_event=on_event,
@@ -207,6 +234,44 @@ def _predict(
 
 
 # ---- reading what was typed ------------------------------------------------------------------------------------------
+
+
+class _Races(NamedTuple):
+    """How often the backends are raced."""
+
+    rounds: int
+    processes: int
+
+
+def _races(rounds: Text, processes: Text, *, publish: bool) -> _Races:
+    from mlpfusion.stages.profile import settings
+
+    if publish and (rounds, processes) != (None, None):
+        option = "--rounds" if rounds is not None else "--processes"
+        means = f"--processes {settings.PUBLISHED_PROCESSES} --rounds {settings.ROUNDS}"
+        raise UsageError(f"--publish is {means}; leave {option} out, or --publish")
+    usual = settings.PUBLISHED_PROCESSES if publish else 1
+    return _Races(
+        size("--rounds", rounds, limits.ROUNDS) or settings.ROUNDS,
+        size("--processes", processes, limits.PROCESSES) or usual,
+    )
+
+
+def _example(path: Text, saved: Sequence[Path], **given: str | bool | None) -> settings.Settings | None:
+    """What `--like` measures, if it is there; nothing that it settles may be given beside it."""
+    from mlpfusion.stages.profile import settings
+    from mlpfusion.storage import files, results
+
+    if path is None:
+        return None
+    for name, value in given.items():
+        if value not in (None, False):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"--like measures what {path!r} did; leave {option} out, or --like")
+    for each in saved:
+        if files.is_same(Path(path), each):
+            raise UsageError(f"--like reads {path!r}, which the result would replace; name another file or folder")
+    return settings.of(results.load(path))
 
 
 def _spec_changes(

@@ -14,7 +14,10 @@ L2 = Literal["cold", "warm", "unknown"]
 
 
 class Ratio(Record, frozen=True, kw_only=True):
-    """Median of paired per-round ratios to a baseline and its distribution-free confidence interval."""
+    """Median of paired per-round ratios to a baseline and its distribution-free confidence interval.
+
+    Of several processes the geometric mean of their medians, and Student's interval between processes.
+    """
 
     baseline: str
     median: Factor

@@ -11,7 +11,7 @@ from mlpfusion.records.environment import Environment
 from mlpfusion.records.profile import Accuracy
 from mlpfusion.spec import MLPSpec, Mode
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 
 class Layers(Record, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ from mlpfusion.records.clocks import Clock, Ratio
 from mlpfusion.records.environment import Environment
 from mlpfusion.spec import Activation, Dtype
 
+SCHEMA: Final = 2
+
 # What a configuration is for: the gate/up kernel, the one that also stores gate and up, the backward kernel, and both
 # kernels for a few tokens.
 Direction = Literal["forward", "training", "backward", "decode"]

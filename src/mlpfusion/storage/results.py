@@ -6,19 +6,22 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.records import choice, invariants, profile
+from mlpfusion.records import choice, invariants, profile, proof, tuning, validation
 from mlpfusion.records.choice import Choice, Plan
 from mlpfusion.records.profile import Profile
+from mlpfusion.records.proof import Proof
+from mlpfusion.records.tuning import Tuning
+from mlpfusion.records.validation import SelfTest, Validation
 from mlpfusion.storage import files, inputs, schema_1
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mlpfusion.records.base import Record
 
@@ -31,7 +34,25 @@ _MOST_BYTES: Final = 2**28  # of a file that is read; a profile of eight backend
 _WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
 _VERSION: Final = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?")
 _SHOWN: Final = 40  # characters of a value that a message quotes
-_Kept = TypeVar("_Kept", Profile, Choice, Plan)
+Result = Profile | Choice | Plan | Proof | Validation | SelfTest | Tuning
+
+
+class _Kind(NamedTuple):
+    """What a file of a kind holds, and the newest schema of it that is read; those from 1 on are."""
+
+    record: type[Result]
+    newest: int
+
+
+_KINDS: Final = {
+    "profile": _Kind(Profile, profile.SCHEMA),
+    "choice": _Kind(Choice, choice.SCHEMA),
+    "choice plan": _Kind(Plan, choice.SCHEMA),
+    "proof": _Kind(Proof, proof.SCHEMA),
+    "validation": _Kind(Validation, validation.SCHEMA),
+    "self-test": _Kind(SelfTest, validation.SCHEMA),
+    "tuning": _Kind(Tuning, tuning.SCHEMA),
+}
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -53,19 +74,11 @@ def load(path: str | os.PathLike[str]) -> Profile:
     """The profile in a result file, plain or gzip; `-` is stdin.
 
     Raises:
-        UsageError: there is no such file, or it is not a profile of this schema; the message says which.
+        UsageError: there is no such file, or it is not a profile of a schema up to this one; the message says which.
     """
-    data = inputs.read(RESULT, path, _MOST_BYTES)
-    shown = "stdin" if inputs.is_stdin(path) else repr(str(path))
-    head = _head(data, shown, RESULT)
-    _check_head(head, shown, kind="profile", newest=profile.SCHEMA)
-    wrong = f"{shown} is a damaged profile"
-    if head.schema == 1:
-        try:
-            return _converted(schema_1.upgraded(msgspec.json.decode(data)), Profile, wrong)
-        except UsageError as error:
-            raise UsageError(schema_1.place(str(error))) from None
-    return _decoded(data, Profile, wrong)
+    found = _load(RESULT, path, ("profile",))
+    assert isinstance(found, Profile)
+    return found
 
 
 def load_choice(path: str | os.PathLike[str]) -> Choice:
@@ -74,38 +87,49 @@ def load_choice(path: str | os.PathLike[str]) -> Choice:
     Raises:
         UsageError: there is no such file, or it is no choice of this schema, or a damaged one.
     """
-    return _load(CHOICE, path, "choice", Choice)
+    found = _load(CHOICE, path, ("choice",))
+    assert isinstance(found, Choice)
+    return found
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan of a choice in a file; errors are as of `load_choice`."""
-    return _load(PLAN, path, "choice plan", Plan)
-
-
-def _load(what: str, path: str | os.PathLike[str], kind: str, record: type[_Kept]) -> _Kept:
-    data, shown = files.read_whole(what, Path(path), _MOST_BYTES), f"{what} {str(path)!r}"
-    _check_head(_head(data, shown), shown, kind=kind, newest=choice.SCHEMA)
-    return _decoded(data, record, f"{shown} is damaged")
-
-
-def _decoded(data: bytes, record: type[_Kept], wrong: str) -> _Kept:
-    try:
-        return _whole(msgspec.json.decode(data, type=record), wrong)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{wrong}: {error}") from None
-
-
-def _converted(document: Any, record: type[_Kept], wrong: str) -> _Kept:
-    try:
-        return _whole(msgspec.convert(document, record), wrong)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{wrong}: {error}") from None
-
-
-def _whole(found: _Kept, wrong: str) -> _Kept:
-    for broken in invariants.broken(found):
-        raise UsageError(f"{wrong}: {broken}")
+    found = _load(PLAN, path, ("choice plan",))
+    assert isinstance(found, Plan)
     return found
+
+
+def load_any(path: str | os.PathLike[str]) -> Result:
+    """What a verb has written to a file, of any kind, plain or gzip; `-` is stdin. Errors are as of `load`."""
+    return _load(RESULT, path, tuple(_KINDS))
+
+
+def _load(what: str, path: str | os.PathLike[str], kinds: Sequence[str]) -> Result:
+    named = what == RESULT  # a result file is shown by its path alone, as it may be of any name
+    data = inputs.read(what, path, _MOST_BYTES) if named else files.read_whole(what, Path(path), _MOST_BYTES)
+    shown = "stdin" if inputs.is_stdin(path) and named else repr(str(path)) if named else f"{what} {str(path)!r}"
+    head = _head(data, shown, RESULT if named else "file")
+    _check_head(head, shown, kinds)
+    wrong = f"{shown} is a damaged {head.kind}" if named else f"{shown} is damaged"
+    return _decoded(data, head, wrong)
+
+
+def _decoded(data: bytes, head: _Head, wrong: str) -> Result:
+    kind = _KINDS[head.kind]
+    try:
+        if head.schema < kind.newest:
+            found = msgspec.convert(schema_1.upgraded(msgspec.json.decode(data)), kind.record)
+        else:
+            found = msgspec.json.decode(data, type=kind.record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(_placed(f"{wrong}: {error}", head)) from None
+    for broken in invariants.broken(found):
+        raise UsageError(_placed(f"{wrong}: {broken}", head))
+    return found
+
+
+def _placed(message: str, head: _Head) -> str:
+    return schema_1.place(message) if head.schema == 1 else message
 
 
 def check_file(path: Path, *, kind: str = "profile", what: str = RESULT, advice: str = "; name another file") -> Path:
@@ -174,10 +198,11 @@ def _head(data: bytes, shown: str, what: str = "file") -> _Head:
     return found
 
 
-def _check_head(found: _Head, shown: str, *, kind: str, newest: int) -> None:
-    """Raise a UsageError unless the file is of this kind and of a schema from 1 to `newest`."""
-    if found.kind != kind:
-        raise UsageError(f"{shown} holds a {_quoted(found.kind)}; valid here: {kind!r}")
+def _check_head(found: _Head, shown: str, kinds: Sequence[str]) -> None:
+    """Raise a UsageError unless the file is of one of these kinds and of a schema of it that is read."""
+    if found.kind not in kinds:
+        raise UsageError(f"{shown} holds a {_quoted(found.kind)}; valid here: {', '.join(map(repr, kinds))}")
+    newest = _KINDS[found.kind].newest
     schema = found.schema
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
         raise UsageError(f"{shown} is damaged: its schema is {_quoted(schema)}; valid: 1 to {newest}")

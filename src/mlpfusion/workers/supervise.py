@@ -25,11 +25,14 @@ LOG_TAIL_BYTES: Final = 16_384
 LINE_LENGTH: Final = 300  # of what a worker printed, in a reason
 
 
-def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, before: Sequence[str] = ()) -> tasks.Answer:
+def run(
+    task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, before: Sequence[str] = (), fresh: bool = False
+) -> tasks.Answer:
     """The worker's answer; a crash, a hang or an unreadable answer becomes a `Broken` that says which.
 
     The worker's task, answer and log are `folder`/`name`.*. An interrupt ends the worker and everything it started.
-    `before` is the command of a program that runs the worker, a profiler say.
+    `before` is the command of a program that runs the worker, a profiler say. A `fresh` worker is no fork: forks of one
+    process share its layout of memory.
     """
     task_path, answer_path = folder / f"{name}.task.json", folder / f"{name}.answer.json"
     log_path = folder / f"{name}.log"
@@ -43,7 +46,7 @@ def run(task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, befor
     if emulates:
         environment["TRITON_INTERPRET"] = "1"
     worker: forking.Process | None = None
-    if not isinstance(task, tasks.Trace) and not emulates and not before:
+    if not isinstance(task, tasks.Trace) and not emulates and not before and not fresh:
         worker = forking.start(task_path, answer_path, log_path, environment=environment, device=task.device)
     if worker is None:
         if not before:

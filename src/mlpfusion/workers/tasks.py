@@ -31,7 +31,10 @@ class Qualify(Record, frozen=True, kw_only=True, tag="qualify"):
 
 
 class Race(Record, frozen=True, kw_only=True, tag="race"):
-    """Time several backends against each other in one process. The name of the one at work is kept in `progress`."""
+    """Time several backends against each other in one process. The name of the one at work is kept in `progress`.
+
+    Where there is a folder for `traces`, `calls` of each backend are traced once the race is over.
+    """
 
     backends: tuple[str, ...]
     workload: Workload
@@ -39,6 +42,8 @@ class Race(Record, frozen=True, kw_only=True, tag="race"):
     seed: int
     rounds: int
     progress: str
+    traces: str | None = None
+    calls: int = 0
 
 
 class Count(Record, frozen=True, kw_only=True, tag="count"):
@@ -104,13 +109,14 @@ class Qualified(Record, frozen=True, kw_only=True, tag="qualified"):
 class Raced(Record, frozen=True, kw_only=True, tag="raced"):
     """All samples, why some clocks are missing, and backends whose window was disturbed, with what happened there.
 
-    `neighbours` is the background load, a share of the host's CPU time.
+    `neighbours` is the background load, a share of the host's CPU time. `untraced` says why a backend has no trace.
     """
 
     samples: tuple[Samples, ...]
     no_graph: dict[str, str]
     invalid: dict[str, str]
     neighbours: float | None = None
+    untraced: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Scheduled(Record, frozen=True, kw_only=True, tag="scheduled"):

@@ -6,19 +6,18 @@ import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.records.clocks import Samples
 from mlpfusion.records.profile import BASELINE
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import clipped, markdown
 from mlpfusion.report.host_load import is_disturbing
 from mlpfusion.report.profile.columns import clock_of, has_spread, tokens_of, verdict
 from mlpfusion.report.profile.legend import LABEL, WIDTH
-from mlpfusion.stats import QUANTILE_SAMPLES, summarise
+from mlpfusion.stats import QUANTILE_SAMPLES, paired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records.clocks import Clock, Ratio
+    from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Profile, Row
     from mlpfusion.report.profile.columns import ClockName
 
@@ -93,7 +92,7 @@ def _certainty(profile: Profile, ranked: Sequence[_Timed], clock: ClockName) -> 
     name = clipped(second.row.backend, _NAME_WIDTH)
     load = best.row.clocks.neighbours if best.row.clocks is not None else None
     busy = "" if load is None else f"; background load {load:.0%}"
-    ratio = _paired(best, second)
+    ratio = paired(best.clock, second.clock, second.row.backend)
     if ratio is None:
         return f"unknown: no rounds to pair with the next, {name}{busy}"
     ahead = f"{speedup.cell(ratio)} vs the next, {name}"
@@ -104,19 +103,6 @@ def _certainty(profile: Profile, ranked: Sequence[_Timed], clock: ClockName) -> 
     if is_disturbing(load) and clock != "graph_us":
         return f"no: background load {load:.0%} of the CPU, repeat on an idle host; {ahead}"
     return f"yes: {ahead}: the interval excludes 1{busy}"
-
-
-def _paired(best: _Timed, second: _Timed) -> Ratio | None:
-    """The time of one over that of the other by rounds; None where rounds were dropped or not kept."""
-    both = (best, second)
-    if any(each.clock.dropped or not each.clock.samples or min(each.clock.samples) <= 0 for each in both):
-        return None
-    if len(best.clock.samples) != len(second.clock.samples):
-        return None
-    mine, theirs = (
-        Samples(backend=each.row.backend, clock="", l2=each.clock.l2, values=each.clock.samples) for each in both
-    )
-    return summarise(mine, theirs).ratio_to_eager
 
 
 # ---- what is wrong ---------------------------------------------------------------------------------------------------

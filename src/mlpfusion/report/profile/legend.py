@@ -77,9 +77,11 @@ def _terms(profile: Profile, clock: ClockName, shown: Collection[str], *, kernel
     if ratios and "speedup_vs_eager" in shown:
         confidence = min(ratio.confidence for ratio in ratios)
         rounds = _range([ratio.n for ratio in ratios])
+        several = len(profile.processes) > 1
+        over = f"mean of the medians of {len(profile.processes)} processes, " if several else "median of "
         yield (
             "speedup",
-            f"eager's {clock} / the backend's, median of {rounds} interleaved rounds, "
+            f"eager's {clock} / the backend's, {over}{rounds} interleaved rounds{' in all' if several else ''}, "
             f"[interval of {confidence:.0%} confidence]; {speedup.DIRECTION}",
         )
     traced = [row.pre_ops.n for row in profile.rows if row.pre_ops is not None]

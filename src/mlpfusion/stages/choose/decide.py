@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from mlpfusion import units
 from mlpfusion.records.choice import Contender, Phase, Point, Range
-from mlpfusion.records.clocks import Samples
 from mlpfusion.records.profile import BASELINE
-from mlpfusion.stats import summarise
+from mlpfusion.stats import paired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +64,7 @@ def point(profile: Profile, clock: ClockName, wrong: Mapping[str, str]) -> Point
         )
     ranked = sorted(timed, key=lambda name: timed[name].median)
     winner = ranked[0]
-    ratios = {name: _ratio(name, timed[name], winner, timed[winner]) for name in ranked[1:]}
+    ratios = {name: paired(timed[name], timed[winner], winner) for name in ranked[1:]}
     tied = tuple(name for name, ratio in ratios.items() if ratio is None or ratio.low <= 1)
     rows = {row.backend: row for row in profile.rows}
     contenders = tuple(
@@ -87,19 +86,10 @@ def point(profile: Profile, clock: ClockName, wrong: Mapping[str, str]) -> Point
 
 
 def _timed(row: Row, clock: ClockName, wrong: Mapping[str, str]) -> Clock | None:
-    """The clock of a row that may win, or None. A clock with dropped samples cannot be paired."""
+    """The clock of a row that may win, or None. A clock whose rounds are unknown cannot be paired."""
     found: Clock | None = getattr(row.clocks, clock, None)
     fit = row.status == "ok" and not row.emulated and row.backend not in wrong
-    return found if fit and found is not None and not found.dropped else None
-
-
-def _ratio(name: str, mine: Clock, winner: str, best: Clock) -> Ratio | None:
-    """The time of one over the winner's, paired by round; None where the rounds are too few for an interval."""
-    series = [
-        Samples(backend=each, clock="", l2=clock.l2, values=clock.samples)
-        for each, clock in ((name, mine), (winner, best))
-    ]
-    return summarise(series[0], series[1]).ratio_to_eager
+    return found if fit and found is not None and found.is_paired else None
 
 
 def _contender(row: Row, clock: Clock, ratio: Ratio | None, winner: Row, *, tied: bool) -> Contender:

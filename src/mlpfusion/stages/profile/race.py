@@ -8,21 +8,27 @@ import msgspec
 
 from mlpfusion.records.clocks import L2, Bound, Clocks, Samples
 from mlpfusion.records.profile import BASELINE
-from mlpfusion.stats import summarise
+from mlpfusion.stats import of_processes, summarise
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mlpfusion.device import Device
     from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.environment import Process
     from mlpfusion.records.profile import Analysis, PreOps, Row
     from mlpfusion.workers.tasks import Raced
 
 RACED: Final = ("wall_us", "event_us", "graph_us")
+_NOT_YET: Final = "not raced yet"
+_FAILED: Final = "not raced: the row failed"
+KERNEL: Final = "kernel_us"  # of a trace that a process of the race took
 
 
 def before_the_race(backend: str, analysis: Analysis, device: Device, *, failed: bool = False) -> Clocks:
     """The kernel clock, and why the other three are not there yet."""
     l2: L2 = "cold" if device.kind == "cuda" else "unknown"
-    reason = "not raced: the row failed" if failed else "not raced yet"
+    reason = _FAILED if failed else _NOT_YET
     kernel = summarise(Samples(backend=backend, clock="kernel_us", l2=l2, values=analysis.kernel_us))
     reasons = dict.fromkeys(RACED, reason)
     if kernel.median == 0:  # no ratio to it exists
@@ -30,20 +36,70 @@ def before_the_race(backend: str, analysis: Analysis, device: Device, *, failed:
     return Clocks(kernel_us=kernel, reasons=reasons)
 
 
-def after_the_race(row: Row, raced: Raced, device: Device) -> Row:
-    """The row with its clocks, what bounds it, and the profiler's inflation; failed if its window was disturbed."""
-    mine = {series.clock: series for series in raced.samples if series.backend == row.backend}
-    base = {series.clock: series for series in raced.samples if series.backend == BASELINE}
-    found = {clock: summarise(mine[clock], base.get(clock)) for clock in RACED if clock in mine}
-    reasons = {clock: _missing(clock, row.backend, raced, device) for clock in RACED if clock not in mine}
+def after_the_race(row: Row, raced: Sequence[Raced], device: Device, processes: Sequence[Process] = ()) -> Row:
+    """The row with its clocks, what bounds it, and the profiler's inflation; failed if its window was disturbed.
+
+    `raced` are the answers of one process or more, `row` is what it was before the first, and `processes` are what is
+    known of them.
+    """
+    mine, base = _series(row.backend, raced), _series(BASELINE, raced)
+    found = {clock: of_processes(mine[clock], base.get(clock)) for clock in RACED if clock in mine}
+    reasons = {clock: _missing(clock, row.backend, raced[-1], device) for clock in RACED if clock not in mine}
     kernel = row.clocks.kernel_us if row.clocks else None
-    host, idle = summarise(mine["host_us"]), summarise(mine["idle_host_us"])
-    clocks = Clocks(kernel_us=kernel, reasons=reasons, neighbours=raced.neighbours, **found)
+    if any(value is not None for series in mine.get(KERNEL, ()) for value in series.values):
+        kernel = of_processes(mine[KERNEL])
+    host, idle = of_processes(mine["host_us"]), of_processes(mine["idle_host_us"])
+    loads = [each.neighbours for each in raced if each.neighbours is not None]
+    clocks = Clocks(kernel_us=kernel, reasons=reasons, neighbours=max(loads, default=None), **found)
+    others = [number for number, each in enumerate(processes, 1) if row.backend in each.kernels]
     changed = msgspec.structs.replace(
-        row, clocks=clocks, bound=_bound(clocks, host, device), pre_ops=_inflation(row.pre_ops, idle.median)
+        row,
+        clocks=clocks,
+        bound=_bound(clocks, host, device),
+        pre_ops=_inflation(row.pre_ops, idle.median),
+        notes=(*row.notes, *[_other_kernels(number, len(processes)) for number in others]),
     )
-    wrong = raced.invalid.get(row.backend) or _too_fast(row, clocks, device)
+    wrong = _disturbed(row.backend, raced) or _too_fast(row, clocks, device)
     return msgspec.structs.replace(changed, status="failed", reason=wrong) if wrong else changed
+
+
+def unraced(row: Row) -> Row:
+    """A row of an earlier run as it was before its race: the processes of that are none of this run's."""
+    clocks = row.clocks
+    if clocks is None or not any(getattr(clocks, name) for name in RACED):
+        return row
+    reasons = dict.fromkeys(RACED, _FAILED if row.status == "failed" else _NOT_YET)
+    kernel = clocks.kernel_us
+    if kernel is not None and len(kernel.rounds) > 1:
+        kernel, reasons[KERNEL] = None, "measured in processes of an earlier race"
+    return msgspec.structs.replace(row, clocks=Clocks(kernel_us=kernel, reasons=reasons), bound=None)
+
+
+def _series(backend: str, raced: Sequence[Raced]) -> dict[str, list[Samples]]:
+    """Each clock of a backend by process; a process that it was not in has the rounds of that process and no time."""
+    found: dict[str, list[Samples]] = {}
+    for clock in dict.fromkeys(series.clock for each in raced for series in each.samples if series.backend == backend):
+        for each in raced:
+            of_clock = [series for series in each.samples if series.clock == clock] or [*each.samples]
+            mine = [series for series in of_clock if series.backend == backend and series.clock == clock]
+            found.setdefault(clock, []).append(mine[0] if mine else _absent(backend, clock, of_clock[0]))
+    return found
+
+
+def _absent(backend: str, clock: str, other: Samples) -> Samples:
+    return Samples(backend=backend, clock=clock, l2=other.l2, values=(None,) * len(other.values))
+
+
+def _disturbed(backend: str, raced: Sequence[Raced]) -> str | None:
+    """What happened in a backend's window, and in which process where there are several."""
+    for number, each in enumerate(raced, 1):
+        if backend in each.invalid:
+            return each.invalid[backend] + (f", in process {number}" if len(raced) > 1 else "")
+    return None
+
+
+def _other_kernels(number: int, processes: int) -> str:
+    return f"process {number} of {processes} ran other kernels, or in another order: `processes` in the result has them"
 
 
 def _missing(clock: str, backend: str, raced: Raced, device: Device) -> str:

@@ -16,11 +16,12 @@ from mlpfusion import limits
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError, without_paths
 from mlpfusion.records.clocks import Clocks
-from mlpfusion.records.environment import Process
 from mlpfusion.records.profile import SCHEMA, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import race
 from mlpfusion.stages.profile.plan import EMULATED_TOKENS, emulation, planned, refusal
+from mlpfusion.stages.profile.processes import Field, Finished, race_all
+from mlpfusion.stages.profile.settings import ROUNDS
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone, scratch
 from mlpfusion.trace.analysis.kernels import analyse_work
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.records.environment import Environment
+    from mlpfusion.records.environment import Environment, Process
     from mlpfusion.records.traffic import Ceilings
 
 TRACED_CALLS: Final = 20
@@ -70,14 +71,15 @@ def profile(
     out: str | os.PathLike[str] | None = None,
     json: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
-    rounds: int = 60,
+    rounds: int = ROUNDS,
+    processes: int = 1,
     time_limit_s: float = 600.0,
     seed: int = 0,
     counters: bool = False,
     finished: Sequence[Row] = (),
     on_event: Callable[[Progress], None] | None = None,
 ) -> Profile:
-    """Qualify each backend in a separate process, then race the good ones in one.
+    """Qualify each backend in a separate process, then race the good ones in one, or in several one after the other.
 
     On Linux these processes are forks of one that has imported PyTorch and touched no device.
 
@@ -95,6 +97,7 @@ def profile(
     """
     names = _checked_names(registry.names() if backends is None else backends)
     limits.whole("rounds", rounds, limits.ROUNDS)
+    limits.whole("processes", processes, limits.PROCESSES)
     limits.seconds("time_limit_s", time_limit_s)
     limits.whole("seed", seed, limits.SEED)
     folder, file = (None if path is None else Path(path) for path in (out, json))
@@ -119,10 +122,11 @@ def profile(
             tell=on_event or (lambda event: None),
             environment=machine.collect(here, {}),
             created=machine.now(),
+            processes=processes,
             rows={},
-            processes=[],
+            raced=[],
         )
-        return run.profile(names, {row.backend: row for row in finished})
+        return run.profile(names, {row.backend: race.unraced(row) for row in finished})
 
 
 @contextlib.contextmanager
@@ -152,8 +156,9 @@ class _Run(NamedTuple):
     tell: Callable[[Progress], None]
     environment: Environment
     created: str
+    processes: int
     rows: dict[str, Row]
-    processes: list[Process]
+    raced: list[Process]
 
     def profile(self, names: Sequence[str], finished: Mapping[str, Row]) -> Profile:
         """All rows, in the order of `names`."""
@@ -254,40 +259,32 @@ class _Run(NamedTuple):
             notes=(*row.notes, *analysis.notes, *_graph_notes(answer, analysis.launches.runtime_launches)),
         )
 
-    # -- the race: one process for all
+    # -- the race: all of them, in one process or in several
 
-    def _race(self, names: list[str]) -> None:
-        attempt = 0
-        while names:
-            attempt += 1
-            started = machine.now()
-            self.tell(Progress("race", None, f"{', '.join(names)}: {self.rounds} interleaved rounds"))
-            progress = self.scratch / f"race-{attempt}.progress"
-            task = tasks.Race(
-                backends=tuple(names),
-                workload=self.workload,
-                device=self.here.kind,
-                seed=self.seed,
-                rounds=self.rounds,
-                progress=str(progress),
-            )
-            limit = self.time_limit_s * len(names)
-            answer = supervise.run(task, folder=self.scratch, name=f"race-{attempt}", time_limit_s=limit)
-            if isinstance(answer, tasks.Raced):
-                self.processes.append(Process(started=started, neighbours=answer.neighbours))
-                for name in names:
-                    self.rows[name] = race.after_the_race(self.rows[name], answer, self.here)
-                self.tell(Progress("race", None, "done"))
-                return
-            assert isinstance(answer, tasks.Broken)
-            culprit = progress.read_text().strip() if progress.exists() else ""
-            failed = [culprit] if culprit in names else names
-            for name in failed:
-                reason = f"the race failed while this backend ran: {answer.reason}"
-                self.rows[name] = msgspec.structs.replace(self.rows[name], status="failed", reason=reason)
-            names = [name for name in names if name not in failed]
-            then = "racing again without it" if names else "no backend is left to race"
-            self.tell(Progress("race", culprit or None, f"failed: {answer.reason}; {then}"))
+    def _race(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        field = Field(
+            workload=self.workload,
+            here=self.here,
+            folder=self.scratch,
+            rounds=self.rounds,
+            processes=self.processes,
+            calls=TRACED_CALLS,
+            seed=self.seed,
+            time_limit_s=self.time_limit_s,
+            tell=lambda backend, text: self.tell(Progress("race", backend, text)),
+        )
+        self._raced(race_all({name: self.rows[name] for name in names}, field, self._saved))
+
+    def _saved(self, finished: Finished) -> None:
+        self._raced(finished)
+        if len(self.raced) < self.processes:
+            self._save(complete=False)
+
+    def _raced(self, finished: Finished) -> None:
+        self.rows.update(finished.rows)
+        self.raced[:] = finished.processes
 
     # -- what the card can do, and what its counters say
 
@@ -318,7 +315,7 @@ class _Run(NamedTuple):
             device=self.here,
             environment=msgspec.structs.replace(here, distributions=provenance.of_rows(self.rows.values())),
             rows=tuple(self.rows.values()),
-            processes=tuple(self.processes),
+            processes=tuple(self.raced),
             complete=complete,
             ceilings=ceilings,
         )

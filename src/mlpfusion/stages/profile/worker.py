@@ -18,7 +18,7 @@ from mlpfusion.records.profile import Setup
 from mlpfusion.workers import lifetime, tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -159,6 +159,8 @@ def race(task: tasks.Race) -> tasks.Raced:
     from mlpfusion.traffic.recording.generated_code import graphs_compiled
 
     here = detect(task.device)
+    if task.traces is not None:
+        _prepare(here, emulate=False)
     progress = os.open(task.progress, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def at(name: str) -> None:
@@ -189,7 +191,26 @@ def race(task: tasks.Race) -> tasks.Raced:
     samples = clocks.race(contenders, here, rounds=task.rounds, seed=task.seed, before=at, after=after)
     others = host_load.share(begun, host_load.read())
     no_graph = {c.name: c.no_graph_reason for c in contenders if c.no_graph_reason is not None}
-    return tasks.Raced(samples=tuple(samples), no_graph=no_graph, invalid=invalid, neighbours=others)
+    untraced = _traced(task, contenders, here, at) if task.traces is not None else {}
+    return tasks.Raced(samples=tuple(samples), no_graph=no_graph, invalid=invalid, neighbours=others, untraced=untraced)
+
+
+def _traced(
+    task: tasks.Race, contenders: Sequence[Contender], here: Device, at: Callable[[str], None]
+) -> dict[str, str]:
+    """Trace every backend, each into the file of its place in the race; returns why one could not be."""
+    from mlpfusion.measure import clocks, tracer
+
+    flush = clocks.L2Flush(here) if here.kind == "cuda" else None
+    failed = {}
+    for place, contender in enumerate(contenders):
+        at(contender.name)
+        path = Path(f"{task.traces}", f"{place}.trace.json")
+        try:
+            tracer.record(contender.call, path, calls=task.calls, warmups=TRACE_WARMUPS, flush=flush)
+        except MeasurementError as error:
+            failed[contender.name] = str(error)
+    return failed
 
 
 def count(task: tasks.Count) -> tasks.Done:

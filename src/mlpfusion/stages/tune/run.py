@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mlpfusion import backend
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError, first_line
-from mlpfusion.records.tuning import Answer, LeftOut, Question, Tuning
+from mlpfusion.records.tuning import SCHEMA, Answer, LeftOut, Question, Tuning
 from mlpfusion.stats import summarise
 from mlpfusion.storage import files
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mlpfusion.records.clocks import Samples
     from mlpfusion.spec import MLPSpec, Mode
 
-SCHEMA: Final = 1
 FILE: Final = "file of tuned configurations"
 LIMIT_S: Final = 600.0
 # Of a search's time; the races after it need the rest.
