@@ -1,4 +1,4 @@
-"""cli_streams: closed, full and narrow streams, and an early Ctrl-C, each cost one line at most and no traceback."""
+"""Closed, full and narrow streams, and an early Ctrl-C, each cost one line at most and no traceback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from support.paths import RESULTS, ROOT
+from support.paths import DATA, RESULTS, ROOT
 
 from mlpfusion.cli import streams
 from mlpfusion.cli.main import main
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RESULT = RESULTS / "h200-article.json"
+TRACE = DATA / "h200_eager.json.gz"
 COMMAND = f"{sys.executable} -m mlpfusion"
 ASCII = [
     {"PYTHONIOENCODING": "ascii"},
@@ -37,9 +38,20 @@ def shell(line: str, **changes: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("what", ["--help", "table --help", "--version", f"table {RESULT}", "explain a"])
-def test_a_reader_that_leaves_at_once_is_no_error(what: str) -> None:
-    done = shell(f"{COMMAND} {what} | true")
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("--help", "table --help", "--version", "explain a"),
+        f"table {RESULT}",
+        f"read {TRACE}",
+        f"read {TRACE} {TRACE} --json -",
+        f"diff {TRACE} {TRACE} --format json",
+        f"predict {RESULT} --card 'NVIDIA H200'",
+    ],
+)
+@pytest.mark.parametrize("reader", ["true", "head -c 1"])
+def test_a_reader_that_leaves_early_is_no_error(what: str, reader: str) -> None:
+    done = shell(f"{COMMAND} {what} | {reader}")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -76,11 +76,11 @@ def with_counters(row: Row, in_sequence: Counts, alone: Counts, here: Device) ->
         return row
     if isinstance(found, str):
         return _with(row, _without(traffic, found))
-    names = [kernel.name for kernel in row.kernels if kernel.role not in ("memset", "memcpy")]
+    names = [kernel.name for kernel in row.kernels if kernel.decoded.kind not in ("memset", "memcpy")]
     reason = _other_kernels(names, [kernel.name for kernel in found])
     if reason is not None:
         return _with(row, _without(traffic, reason))
-    places = [index for index, kernel in enumerate(row.kernels) if kernel.role not in ("memset", "memcpy")]
+    places = [index for index, kernel in enumerate(row.kernels) if kernel.decoded.kind not in ("memset", "memcpy")]
     measured = dict(zip(places, found, strict=True))
     beside = _alone(names, alone.get(row.backend, "no run with the caches emptied before each kernel"))
     cold = None if isinstance(beside, str) else dict(zip(places, beside, strict=True))
@@ -93,7 +93,7 @@ def with_counters(row: Row, in_sequence: Counts, alone: Counts, here: Device) ->
         reasons=traffic.reasons if cold is not None else {**traffic.reasons, "alone_bytes": str(beside)},
     )
     apart = set(range(len(row.kernels))) - {index for step in steps for index in step.kernels}
-    copies = [row.kernels[index].name for index in sorted(apart) if row.kernels[index].role == "memcpy"]
+    copies = [row.kernels[index].name for index in sorted(apart) if row.kernels[index].decoded.kind == "memcpy"]
     more = [kernel for index, kernel in measured.items() if index in apart]
     return _with(row, in_all(changed, here.l2_bytes, copies=copies, more=more))
 

@@ -19,6 +19,11 @@ GATED = "kernel_cutlass_kernel_quackgemm_actGemmGatedSm90"
 MODS = "kernel_cutlass_kernel_quackepiloguefrontendGemmMod_{}_24f7483f53f03859_{}_{}_sm{}_object_at__TiledMMA_ThrLayout"
 GATED_MOD = MODS.format("linear_act_epi", "g", "none", 9)
 SET, COPY = "Memset (Device)", "Memcpy DtoD (Device -> Device)"
+# Kernels that only move: into a graph's buffers, into another layout, and into another dtype.
+INTO_GRAPH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<2>, at::native::(anonymous namespace)::UnaryOpFunctor<c10::BFloat16, 2, 1, 1>, at::native::Copy<c10::BFloat16, {}> >(int)"  # noqa: E501
+DENSE = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(c10::BFloat16)#1}>(int)>(int)"  # noqa: E501
+CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}, at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1> >(int)"  # noqa: E501
+TO_FLOAT = "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16tofloat32_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(c10::BFloat16)#1}>(int)"  # noqa: E501
 GATE, UP, DOWN = "gate_gemm", "up_gemm", "down_gemm"
 
 
@@ -61,6 +66,23 @@ def given(*names: str, backward: int = 0, owners: tuple[str, ...] = ()) -> list[
 )
 def test_roles_follow_from_the_products(names: tuple[str, ...], expected: tuple[str, ...]) -> None:
     assert given(*names) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        (INTO_GRAPH.format("c10::BFloat16"), "memcpy"),
+        (INTO_GRAPH.format("float"), "other"),
+        (DENSE, "memcpy"),
+        (CAST, "other"),
+        (TO_FLOAT, "other"),
+        ("triton_poi_fused_clone_0", "other"),  # named by what it was fused of, which may be more
+        ("void flip_copy<float>(float*)", "other"),
+    ],
+)
+def test_a_kernel_that_copies_and_keeps_the_dtype_is_a_copy(name: str, role: str) -> None:
+    assert given(name) == [role]
+    assert given(name, GEMM, GELU, GEMM, MUL, GEMM) == [role, GATE, "activation", UP, "mul", DOWN]
 
 
 @pytest.mark.parametrize("major", [8, 9, 10, 12])

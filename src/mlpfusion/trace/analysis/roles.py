@@ -167,9 +167,14 @@ def _role_of(name: Decoded) -> str:
 
 
 def _memory_role(name: Decoded) -> Role | None:
-    if name.kind not in ("memset", "memcpy"):
-        return None
-    return "memset" if name.kind == "memset" else "memcpy"
+    """Of a fill or a copy; a kernel that computes nothing and keeps the dtype is a copy as well.
+
+    Such kernels bring a replayed graph its inputs, or make a tensor contiguous. A cast's name says no one dtype.
+    """
+    copies = name.library == "aten" and name.kind == "elementwise" and name.fused_ops == ("copy",)
+    if name.kind == "memcpy" or (copies and name.dtype is not None):
+        return "memcpy"
+    return "memset" if name.kind == "memset" else None
 
 
 def _holds_gate(name: Decoded) -> bool:

@@ -296,7 +296,7 @@ def _told(pair: KernelPair) -> str:
     if kernel is None or pair.role == "memset":
         return pair.role
     what = _work(pair.role, kernel)
-    if pair.change == "new" and pair.role != "memcpy":
+    if pair.change == "new" and kernel.decoded.kind != "memcpy":
         maker = f" ({kernel.decoded.library})" if kernel.decoded.library else ""
         fused = len(pairs.work_of(kernel)) > 1 or "act_mul" in kernel.decoded.fused_ops
         return f"{'one fused kernel' if fused else what} {kernel.name[:_SHOWN]}{maker}"
@@ -310,10 +310,10 @@ def _work(role: Role, kernel: Kernel) -> str:
     if role in _ROLES:
         helper = role.endswith("gemm") and kernel.decoded.kind != "gemm"
         return f"{_ROLES[role]}'s {' and '.join(kernel.decoded.fused_ops) or 'helper'}" if helper else _ROLES[role]
-    if role == "memcpy" or not kernel.decoded.fused_ops:
+    if kernel.decoded.kind == "memcpy" or not kernel.decoded.fused_ops:
         return "GEMM" if kernel.decoded.kind == "gemm" else kernel.name[:_SHOWN]
     work = " and ".join(pairs.work_of(kernel) or kernel.decoded.fused_ops)
-    return work if role in ("other", work) else f"{role} ({work})"
+    return work if role in ("other", "memcpy", work) else f"{role} ({work})"
 
 
 def _time_told(change: TimeChange) -> str:

@@ -211,6 +211,8 @@ def _is_rms(walk: str, arguments: tuple[str, ...]) -> bool:
 
 def _listed_type(walk: str, body: str, cpp: Cpp) -> str | None:
     """The type of what a kernel of its own works on: its template's first type, or that of a list's functor."""
+    if _CASTS.search(body):
+        return None
     functor = re.search(r"Functor<([\w:]+),", body) if walk == "multi_tensor_apply_kernel" else None
     if functor:
         return _type(functor[1])
@@ -218,6 +220,8 @@ def _listed_type(walk: str, body: str, cpp: Cpp) -> str | None:
     return found[1] if found else None
 
 
+# A list's copy from one type to another.
+_CASTS: Final = re.compile(r"\bCopy<([\w:]+), (?!\1>)")
 # The two lambdas of `GeluCUDAKernelImpl`, of which each dispatches over types: the first is the tanh form.
 _GELU: Final = re.compile(
     r"Gelu(?:Backward)?CUDAKernelImpl[^{\[]{0,200}[{\[](lambda\(\)#?\d?)|Gelu(Tanh|Erf)(?:Backward)?Functor"
