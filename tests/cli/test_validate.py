@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 import torch.nn.functional as F
-from support import overflowing
-from support.targets_made import one_bench, written
+from support import overflowing, targets_made
+from support.targets_made import written
 
 from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
@@ -24,20 +24,14 @@ from mlpfusion.stages.validate.run import validate
 from mlpfusion.testing import assert_valid, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-    from mlpfusion.stages.validate.judge import examine
 
 
 CONTROLS = self_test.folder()
 GOOD = "def good(gate, up):\n    return F.gelu(gate, approximate='tanh') * up\n"
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[examine.Bench]:
-    with one_bench() as made:
-        yield made
+bench = targets_made.bench  # a fixture
 
 
 def ran_by_pytest(path: str, folder: Path) -> subprocess.CompletedProcess[str]:

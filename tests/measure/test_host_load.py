@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 
 from mlpfusion.measure import host_load
 from mlpfusion.measure.host_load import Reading
-from mlpfusion.spec import MLPSpec, Workload
-from mlpfusion.stages.profile import worker
-from mlpfusion.workers import tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,17 +76,6 @@ def test_idle_waiting_and_guests_do_not_count_and_steal_does(tmp_path):
 def test_what_cannot_be_read_is_unknown(tmp_path, text):
     assert host_load.read(written(tmp_path, text)) is None
     assert host_load.read(tmp_path / "nowhere") is None
-
-
-def test_a_race_tells_it(tmp_path, monkeypatch):
-    readings = iter([Reading(10.0, 50.0, 5.0, 4), Reading(12.0, 54.0, 7.0, 4)])
-    monkeypatch.setattr(host_load, "read", lambda: next(readings))
-    work = Workload(spec=MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32"), batch=1, seq=4)
-    progress = str(tmp_path / "progress")
-    found = worker.race(
-        tasks.Race(backends=("eager",), workload=work, device="cpu", seed=0, rounds=20, progress=progress)
-    )
-    assert found.neighbours == pytest.approx((4.0 - 2.0) / (2.0 * 4))
 
 
 def test_elsewhere_it_is_unknown(monkeypatch):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from mlpfusion.stages.validate.judge import examine
-from mlpfusion.stages.validate.judge.exam import Asked
+import pytest
+
+from support.targets_made import verdict_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from mlpfusion.records.validation import Verdict
+    from mlpfusion.stages.validate.judge.examine import Bench
 
 HEAD = """
 import torch
@@ -26,16 +29,34 @@ def right_mlp(x, wg, wu, wd):
 """
 
 
-def by(bench: examine.Bench, folder: Path, check: str, body: str, operands: str = "gate, up") -> Verdict:
+def by(bench: Bench, folder: Path, check: str, body: str, operands: str = "gate, up") -> Verdict:
     """The verdict of one check on a function of these operands with this body."""
     path = folder / "target.py"
     body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
     path.write_text(f"{HEAD}kept = []\ndef target({operands}):\n{body}\n", encoding="utf-8")
-    return examine.examine(
-        bench,
-        examine.Order(f"{path}:target", "gelu_tanh"),
-        Asked(only=(check,)),
-        seed=examine.new_seed(),
-        sources=lambda name, text: None,
-        tell=lambda name, text: None,
-    )
+    return verdict_of(bench, f"{path}:target", only=(check,))
+
+
+def judging(
+    wrong: Mapping[str, str],
+    *,
+    right: str = "return right(gate, up)",
+    operands: str = "gate, up",
+    statuses: Collection[str] = ("pass",),
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Two tests of checks: each finds the fault of its body in `wrong`, and what is right gets one of `statuses`."""
+
+    @pytest.mark.parametrize("check", wrong)
+    def finds_the_fault(bench: Bench, tmp_path: Path, check: str) -> None:
+        verdict = by(bench, tmp_path, check, wrong[check], operands)
+        assert verdict.word != "valid"
+        assert check in verdict.headline
+
+    @pytest.mark.parametrize("check", wrong)
+    def finds_none(bench: Bench, tmp_path: Path, check: str) -> None:
+        verdict = by(bench, tmp_path, check, right, operands)
+        found = {one.status for one in verdict.checks if one.name == check}
+        assert found
+        assert found <= set(statuses)
+
+    return finds_the_fault, finds_none

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mlpfusion.stages.validate.judge import examine
+from mlpfusion.stages.validate.judge.exam import Asked
 from support import forked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from mlpfusion.records.validation import Verdict
 
 OWN = examine.Bench  # whatever stands in its place when another bench is made
 HEAD = "import os\nimport sys\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
@@ -33,3 +36,21 @@ def one_bench() -> Iterator[examine.Bench]:
     with forked.workers(), OWN("cpu") as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr(examine, "Bench", lambda device: contextlib.nullcontext(made))
         yield made
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[examine.Bench]:
+    with one_bench() as made:
+        yield made
+
+
+def verdict_of(bench: examine.Bench, target: str, activation: str | None = "gelu_tanh", **asked: Any) -> Verdict:
+    """The verdict on a target for which `asked`, the fields of `exam.Asked`, is asked."""
+    return examine.examine(
+        bench,
+        examine.Order(target, activation),  # type: ignore[arg-type]
+        Asked(**asked),
+        seed=examine.new_seed(),
+        sources=lambda name, text: None,
+        tell=lambda name, text: None,
+    )

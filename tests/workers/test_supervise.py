@@ -12,7 +12,6 @@ from typing import ClassVar
 import pytest
 from support.strange_workers import TINY, come, gone, hanging, sleepers, task_for
 
-from mlpfusion.stages.profile import worker
 from mlpfusion.workers import supervise, tasks
 
 
@@ -37,18 +36,6 @@ def test_an_answer_comes_back_and_a_thread_left_behind_does_not_keep_it(qualify,
 )
 def test_whatever_happens_becomes_one_line(qualify, body, reason):
     assert qualify(body) == tasks.Broken(kind="failed", reason=reason)
-
-
-@pytest.mark.parametrize(
-    ("body", "kind", "reason"),
-    [
-        ("shows a path", "failed", "RuntimeError: cannot open file.bin"),
-        ("raises", "failed", "ValueError: first line"),
-        ("refuses", "unavailable", "not today"),
-    ],
-)
-def test_the_worker_answers_for_what_is_raised(tmp_path, body, kind, reason):
-    assert worker._answer(task_for(body, tmp_path)) == tasks.Broken(kind=kind, reason=reason)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from mlpfusion.records.base import Record as Record
 from mlpfusion.records.breakdown import Breakdown as Breakdown
 from mlpfusion.records.breakdown import CategoryTime as CategoryTime
+from mlpfusion.records.breakdown import MLPShare as MLPShare
 from mlpfusion.records.breakdown import Split as Split
 from mlpfusion.records.choice import Choice as Choice
 from mlpfusion.records.choice import Conditions as Conditions

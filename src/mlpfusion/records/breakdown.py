@@ -41,15 +41,36 @@ class Split(Record, frozen=True, kw_only=True):
     idle_us: float
 
 
+class MLPShare(Record, frozen=True, kw_only=True):
+    """What the gated MLPs take of a call: sums of the medians of their kernels.
+
+    `layers` are the MLPs recognised in the forward. Where the call has a backward (else None), it was told for
+    `backward_layers` of them, in `backward_us`, without the accumulation of weights' gradients. `kernel_share` is of
+    the sum of all kernels, `call_share` of the call's length, which idle time is a part of.
+    """
+
+    layers: int
+    forward_us: float
+    kernel_share: float
+    call_share: float
+    backward_layers: int | None = None
+    backward_us: float | None = None
+
+    def gain(self, speedup: float) -> float:
+        """How much faster the call becomes at most, as a fraction, by MLPs that are so many times as fast."""
+        return 1 / (1 - self.call_share + self.call_share / speedup) - 1
+
+
 class Breakdown(Record, frozen=True, kw_only=True):
     """Where the time of a call went.
 
     `categories` holds those that occur, the longest first; their times are sums of kernel time, `kernel_us` in all,
     which is more than the time in which the device worked where streams overlap (`overlapping`). On a CPU, operators
-    take the place of kernels, and there is no `split`.
+    take the place of kernels, and there is no `split`. `mlp` is None where no gated MLP is recognised.
     """
 
     kernel_us: float
     categories: tuple[CategoryTime, ...]
     overlapping: bool = False
     split: Split | None = None
+    mlp: MLPShare | None = None

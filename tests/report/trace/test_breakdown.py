@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mlpfusion.records.breakdown import Breakdown, CategoryTime, Split
+import msgspec
+import pytest
+
+from mlpfusion.records.breakdown import Breakdown, CategoryTime, MLPShare, Split
 from mlpfusion.report.trace.breakdown import breakdown_lines
 
 GEMMS = CategoryTime(category="gemm", count=3, us=72.0, share=0.72)
@@ -29,3 +32,32 @@ def test_communication_is_shown_beside_compute() -> None:
 
 def test_nothing_is_said_where_nothing_ran() -> None:
     assert not list(breakdown_lines(Breakdown(kernel_us=0.0, categories=())))
+
+
+MLPS = MLPShare(layers=6, forward_us=38.0, kernel_share=0.5, call_share=0.38)
+
+
+def mlp(split: Split | None = None, what: str = "step", **changes: object) -> str:
+    share = msgspec.structs.replace(MLPS, **changes)
+    return dict(breakdown_lines(Breakdown(kernel_us=76.0, categories=(), mlp=share, split=split), what))["MLP"]
+
+
+def test_the_share_of_the_mlps_comes_with_what_a_faster_backend_gains() -> None:
+    assert mlp() == (
+        "the 6 MLPs are 38% of this step (50% of its kernels' time); a backend 1.2x faster there gains 6.8% at most"
+    )
+    assert mlp(what="call", layers=1).startswith("the MLP is 38% of this call (")
+
+
+@pytest.mark.parametrize(
+    ("backward_layers", "text"),
+    [(6, "with the backward)"), (0, "is not recognised"), (2, "backward of 2 of 6")],
+)
+def test_the_backward_is_said_to_be_in_it_or_not(backward_layers: int, text: str) -> None:
+    assert text in mlp(backward_layers=backward_layers, backward_us=1.0)
+
+
+def test_where_the_device_idles_faster_kernels_gain_less() -> None:
+    assert "the device idles 15%, and kernels hidden behind the host gain nothing" in mlp(SPLIT)
+    busy = msgspec.structs.replace(SPLIT, compute_us=79, idle_us=1)
+    assert "idles" not in mlp(busy)

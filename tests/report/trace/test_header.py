@@ -23,10 +23,11 @@ def test_texts_begin_at_one_place(eager: Reading) -> None:
         "device",
         "call",
         "figures",
+        "MLP",
+        "time",
         "host",
         "device",
         "occupied",
-        "time",
         "launches",
     ]
     assert all(line[11] == " " and line[12] != " " for line in lines)

@@ -11,12 +11,10 @@ import pytest
 import torch
 from support import in_this_process, rings
 
-from mlpfusion import backend as registry
 from mlpfusion.device import detect
 from mlpfusion.errors import UnknownBackendError, UsageError
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import run as profile_run
-from mlpfusion.stages.profile import worker
 from mlpfusion.storage import results
 from mlpfusion.traffic.recording import generated_code
 from mlpfusion.workers import supervise, tasks
@@ -234,27 +232,6 @@ def test_a_backend_that_should_replay_graphs_and_does_not_has_a_note(judged):
         found.backend.rpartition(":")[2] for found in judged[0].rows if any("no graph" in each for each in found.notes)
     ]
     assert noted == ["ReplaysNothing"]
-
-
-def test_what_compiled_something_did_not_fall_back(monkeypatch):
-    monkeypatch.setattr(generated_code, "graphs_compiled", lambda: 1)
-    assert worker._fell_back(registry.load("compile")) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "compiles", "replays"),
-    [
-        ("compile", True, False),
-        ("compile-max-autotune", True, False),
-        ("compile-cudagraphs", True, True),
-        ("fused-graph", False, True),
-        *[(name, False, False) for name in ("eager", "triton", "packed", "fused", "liger", "hub", "quack")],
-    ],
-)
-def test_what_a_fallback_looks_like_is_known_to_the_class(monkeypatch, name, compiles, replays):
-    monkeypatch.setattr(generated_code, "graphs_compiled", lambda: 0)
-    made = registry.load(name)
-    assert (worker._fell_back(made) is not None, getattr(made, "replays_graphs", False)) == (compiles, replays)
 
 
 def test_a_row_that_failed_says_that_it_was_not_raced(judged):

@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import shutil
 import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
-from support import forked
 from support.paths import ROOT
+from support.targets_made import verdict_of
 
 from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge import self_test
-from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.run import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from mlpfusion.records.validation import Checked, Verdict
 
 EXAMPLE = ROOT / "examples" / "gelu_mul.py"
 CONTROLS = self_test.folder()
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[examine_judge.Bench]:
-    """One for all: whole validations get it too, instead of starting workers of their own."""
-    with forked.workers(), examine_judge.Bench("cpu") as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(examine_judge, "Bench", lambda device: contextlib.nullcontext(made))
-        yield made
-
-
-def examine(bench: examine_judge.Bench, target: str, activation: str | None = "gelu_tanh", **asked: object) -> Verdict:
-    order = examine_judge.Order(target, activation)  # type: ignore[arg-type]
-    return examine_judge.examine(
-        bench,
-        order,
-        Asked(**asked),  # type: ignore[arg-type]
-        seed=examine_judge.new_seed(),
-        sources=lambda name, text: None,
-        tell=lambda name, text: None,
-    )
 
 
 def check(verdict: Verdict, name: str, dtype: str | None = None) -> Checked:
@@ -64,7 +41,7 @@ def written(folder: Path, text: str, name: str = "mine.py") -> str:
 
 @pytest.mark.full  # all checks, in an interpreter: half a minute
 def test_the_example_is_valid(bench: examine_judge.Bench) -> None:
-    verdict = examine(bench, f"{EXAMPLE}:gelu_mul")
+    verdict = verdict_of(bench, f"{EXAMPLE}:gelu_mul")
     assert (verdict.word, verdict.headline, verdict.kind) == ("valid", "every check passed", "act_mul")
     assert {each.status for each in verdict.checks} == {"pass", "reported", "not decidable here"}
     assert check(verdict, "compile").status == "not decidable here"
@@ -92,7 +69,7 @@ def test_an_edit_of_the_example_is_named(bench: examine_judge.Bench, tmp_path: P
         text = text.replace("\nBLOCK = 1024\n", "\nBLOCK = 8192\n")
     start = text.index("def gelu_mul_kernel")  # the docstring and tanh above have numbers of their own
     (tmp_path / "edited.py").write_text(text[:start] + text[start:].replace(old, new, count), encoding="utf-8")
-    verdict = examine(bench, f"{tmp_path / 'edited.py'}:gelu_mul", until_failure=True)
+    verdict = verdict_of(bench, f"{tmp_path / 'edited.py'}:gelu_mul", until_failure=True)
     assert verdict.word == "not valid"
     for each in words:
         assert each in verdict.headline
@@ -155,7 +132,7 @@ def test_every_kind_of_target(bench: examine_judge.Bench, tmp_path: Path) -> Non
         "Borrowing": "mlp",
     }
     for name, kind in kinds.items():
-        verdict = examine(bench, f"{path}:{name}", only=BRIEF, dtypes=("float32",))
+        verdict = verdict_of(bench, f"{path}:{name}", only=BRIEF, dtypes=("float32",))
         assert (name, verdict.word, verdict.kind) == (name, "valid", kind)
 
 
@@ -165,7 +142,7 @@ def test_a_hub_directory_is_its_functions_and_layers(bench: examine_judge.Bench)
     assert "act_mul" in names
     assert "layers.MlpfusionSwigluMLP" in names
     order = next(order for order in orders if order.target.endswith("SwigluMLP"))
-    verdict = examine(bench, order.target, None, only=("function",), dtypes=("float32",))
+    verdict = verdict_of(bench, order.target, None, only=("function",), dtypes=("float32",))
     assert (verdict.word, verdict.activation) == ("valid", "silu")  # what it turns out to be
 
 
@@ -196,12 +173,12 @@ def test_what_is_no_target_is_refused_in_words(
 
 def test_a_worker_that_dies_costs_one_verdict(bench: examine_judge.Bench) -> None:
     """What is said of other ends than this one, the self-test shows."""
-    verdict = examine(bench, f"{CONTROLS / 'broken.py'}:crashes", until_failure=True)
+    verdict = verdict_of(bench, f"{CONTROLS / 'broken.py'}:crashes", until_failure=True)
     assert verdict.word == "not valid"
     assert "was killed by SIGSEGV" in verdict.headline
     started = bench.worker.started
     for _ in range(2):
-        assert examine(bench, f"{CONTROLS / 'good.py'}:eager", only=BRIEF).word == "valid"
+        assert verdict_of(bench, f"{CONTROLS / 'good.py'}:eager", only=BRIEF).word == "valid"
     assert bench.worker.started == started + 1  # one warm worker serves them all
 
 
@@ -216,8 +193,8 @@ def test_what_one_target_does_to_torch_does_not_reach_the_next(bench: examine_ju
             return F.gelu(gate, approximate="tanh") * up
         """,
     )
-    examine(bench, f"{path}:meddles", only=BRIEF)
-    assert examine(bench, f"{CONTROLS / 'good.py'}:mlp", only=BRIEF).word == "valid"
+    verdict_of(bench, f"{path}:meddles", only=BRIEF)
+    assert verdict_of(bench, f"{CONTROLS / 'good.py'}:mlp", only=BRIEF).word == "valid"
 
 
 def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: examine_judge.Bench, tmp_path: Path) -> None:
@@ -230,10 +207,10 @@ def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: examine_judge.Benc
             return F.gelu(gate, approximate="tanh") * up
         """,
     )
-    verdict = examine(bench, f"{path}:wide", only=BRIEF)
+    verdict = verdict_of(bench, f"{path}:wide", only=BRIEF)
     assert verdict.word == "valid"
     assert check(verdict, "runs", "bfloat16").sentence == "refused: TypeError: only float32 is written"
-    asked = examine(bench, f"{path}:wide", only=BRIEF, dtypes=("bfloat16",))
+    asked = verdict_of(bench, f"{path}:wide", only=BRIEF, dtypes=("bfloat16",))
     assert (asked.word, "only float32 is written" in asked.headline) == ("not valid", True)
 
 
@@ -263,12 +240,12 @@ def test_a_backward_may_refuse_a_shape_or_a_dtype(bench: examine_judge.Bench, tm
         """,
     )
     only = ("differentiable", "backward", "layouts", "saved-kept")
-    found = examine(bench, f"{path}:picky", only=only)
+    found = verdict_of(bench, f"{path}:picky", only=only)
     assert found.word == "valid"
     assert check(found, "differentiable", "bfloat16").status == check(found, "backward", "bfloat16").status == "pass"
     assert "no gradient in float32" in check(found, "differentiable", "float32").sentence
     assert check(found, "backward", "float32").status == "not decidable here"
-    never = examine(bench, f"{path}:never", only=only)
+    never = verdict_of(bench, f"{path}:never", only=only)
     assert "no gradient can be had: its backward raises ValueError: 16 bits" in never.headline
 
 
@@ -278,7 +255,7 @@ def test_the_shape_that_is_named_is_one_whose_gradients_are_wrong(bench: examine
         y = F.gelu(gate, approximate="tanh") * up
         return y + (gate - gate.detach()) if gate.shape == (33, 97) else y
     """
-    found = examine(bench, written(tmp_path, text) + ":wrong_in_one_shape", only=("backward",), dtypes=("float32",))
+    found = verdict_of(bench, written(tmp_path, text) + ":wrong_in_one_shape", only=("backward",), dtypes=("float32",))
     assert check(found, "backward").shape == (33, 97)  # smaller ones are right
 
 
@@ -292,11 +269,11 @@ def test_a_shape_may_be_refused_unless_it_is_asked_for(bench: examine_judge.Benc
             return F.gelu(gate, approximate="tanh") * up
         """,
     )
-    verdict = examine(bench, f"{path}:wide", only=("elementwise", "written", "function", "specials", "positions"))
+    verdict = verdict_of(bench, f"{path}:wide", only=("elementwise", "written", "function", "specials", "positions"))
     assert verdict.word == "valid"
     assert "refused: scalar, 1, 0" in check(verdict, "elementwise", "float32").sentence
     assert check(verdict, "written").status == check(verdict, "positions").status == "pass"
-    asked = examine(bench, f"{path}:wide", only=("elementwise",), shapes=((4, 64), (7, 127)), dtypes=("float32",))
+    asked = verdict_of(bench, f"{path}:wide", only=("elementwise",), shapes=((4, 64), (7, 127)), dtypes=("float32",))
     assert (asked.word, "multiple of 16" in asked.headline) == ("not valid", True)
 
 
@@ -311,7 +288,7 @@ def test_constants_are_not_called_right_where_they_cannot_be_seen(bench: examine
             return (0.5 * g * (1 + torch.tanh(0.7978 * (g + 0.044715 * g**3))) * up.float()).bfloat16()
         """,
     )
-    found = check(examine(bench, f"{path}:narrow", only=("constants", "function")), "constants")
+    found = check(verdict_of(bench, f"{path}:narrow", only=("constants", "function")), "constants")
     assert (found.status, "cannot be determined in bfloat16" in found.sentence) == ("not decidable here", True)
 
 
@@ -320,7 +297,7 @@ def test_arithmetic_in_bfloat16_is_not_judged_in_the_interpreter(bench: examine_
         "(gelu * u).to(out.dtype.element_ty)", "gelu.to(out.dtype.element_ty) * u.to(out.dtype.element_ty)"
     )
     (tmp_path / "narrow.py").write_text(text, encoding="utf-8")
-    verdict = examine(bench, f"{tmp_path / 'narrow.py'}:gelu_mul", only=("function", "elementwise"))
+    verdict = verdict_of(bench, f"{tmp_path / 'narrow.py'}:gelu_mul", only=("function", "elementwise"))
     assert check(verdict, "runs", "bfloat16").status == "not decidable here"
     assert "arithmetic on bfloat16" in check(verdict, "runs", "bfloat16").sentence
     assert check(verdict, "elementwise", "float16").status == "pass"
@@ -358,7 +335,7 @@ def test_products_of_bfloat16_are_not_judged_in_the_interpreter(bench: examine_j
         def mlp(x, wg, wu, wd):
             return linear(F.gelu(linear(x, wg), approximate="tanh") * linear(x, wu), wd)
         """
-    verdict = examine(bench, written(tmp_path, text) + ":mlp", only=("mlp-values",))
+    verdict = verdict_of(bench, written(tmp_path, text) + ":mlp", only=("mlp-values",))
     assert check(verdict, "runs", "bfloat16").status == "not decidable here"
     assert check(verdict, "mlp-values", "float16").status == "pass"
     assert check(verdict, "mlp-values", "float32").status == "pass"
@@ -383,9 +360,9 @@ def dense(x, wg, wu, wd):  # reads whatever lies behind the first element
     return mlp(torch.as_strided(x, x.shape, torch.empty(x.shape).stride()), wg, wu, wd)
 """
     asked = {"dtypes": ("float32",), "only": ("layouts", "mlp-values"), "until_failure": False}
-    few = examine(bench, written(tmp_path, text, "products.py") + ":tf32", **asked)
+    few = verdict_of(bench, written(tmp_path, text, "products.py") + ":tf32", **asked)
     assert [one.name for one in few.failed] == ["mlp-values"]
-    wrong = examine(bench, str(tmp_path / "products.py") + ":dense", **asked)
+    wrong = verdict_of(bench, str(tmp_path / "products.py") + ":dense", **asked)
     assert [one.name for one in wrong.failed] == ["layouts"]
 
 

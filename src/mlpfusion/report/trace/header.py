@@ -33,6 +33,7 @@ def header(reading: Reading, *, github: bool) -> str:
     if reading.incomplete:
         lines.append(("incomplete", f"{reading.incomplete}; no averages are shown"))
     else:
+        lines += _breakdown(reading)
         lines += _times(reading)
     lines.append(("launches", _launches(reading)))
     lines += [("graph", text) for text in _graphs(reading)]
@@ -71,14 +72,17 @@ def _percent(share: float) -> str:
     return "below 0.1%" if share < 0.001 else f"{share:.1%}"
 
 
+def _breakdown(reading: Reading) -> Iterable[tuple[str, str]]:
+    if reading.breakdown is not None:
+        yield from breakdown_lines(reading.breakdown, "step" if reading.call.by == "profiler_step" else "call")
+
+
 def _times(reading: Reading) -> Iterable[tuple[str, str]]:
     yield "host", a_call(reading.host_spread)
     busy = a_call(reading.device_spread)
     yield ("device", f"{busy} in which its own work ran") if reading.device == "cuda" else ("operators", busy)
     if reading.device_use is not None:
         yield "occupied", _occupied(reading.device_use)
-    if reading.breakdown is not None:
-        yield from breakdown_lines(reading.breakdown)
     first = reading.first_call
     if first is not None:
         yield (

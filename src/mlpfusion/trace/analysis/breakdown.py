@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from mlpfusion.records.breakdown import Breakdown
 from mlpfusion.trace.analysis.categories import by_category, overlaps
+from mlpfusion.trace.analysis.mlps import mlp_share
 from mlpfusion.trace.analysis.split import split_of
 
 if TYPE_CHECKING:
@@ -18,9 +20,12 @@ def breakdown_of(calls: Calls, found: Analysed, use: DeviceUse | None) -> Breakd
     """Where the time of a call went; `use` is how the device spent one, None on a CPU."""
     categories = by_category(found.analysis.kernels)
     kernel_us = sum(one.us for one in categories)
+    host = found.analysis.host_us
+    call_us = use.length_us if use else median(host) if host else 0.0
     return Breakdown(
         kernel_us=kernel_us,
         categories=categories,
         overlapping=use is not None and overlaps(found.analysis, kernel_us),
+        mlp=mlp_share(found.work, found.launched, kernel_us=kernel_us, call_us=call_us),
         split=split_of(calls, use) if use else None,
     )

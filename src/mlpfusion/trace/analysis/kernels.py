@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mlpfusion.device import DeviceKind
-    from mlpfusion.trace.calls.call import Calls, Part
+    from mlpfusion.trace.calls.call import Calls, Part, Work
     from mlpfusion.trace.read.columns import Kind
     from mlpfusion.trace.read.kineto import Trace
 
@@ -42,13 +42,21 @@ _T = TypeVar("_T", bound="Hashable")
 class Analysed(NamedTuple):
     """An analysis with what it is of: the calls used, and for each kernel, in its order, the times in those, in µs.
 
-    `order` is for each kernel its place in the order of the launches.
+    `order` is for each kernel its place in the order of the launches; `work` is that of the first call used, in that
+    order.
     """
 
     analysis: Analysis
     used: tuple[int, ...]
     times: tuple[list[float], ...]
     order: tuple[int, ...]
+    work: tuple[Work, ...]
+
+    @property
+    def launched(self) -> list[Kernel]:
+        """The kernels in the order of `work`."""
+        placed = dict(zip(self.order, self.analysis.kernels, strict=True))
+        return [placed[place] for place in range(len(placed))]
 
 
 def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
@@ -68,7 +76,7 @@ def analyse_work(trace: Trace, *, call: str = CALL, device: DeviceKind) -> tuple
     """The analysis of a trace, and the device work of one of its calls in launch order."""
     calls = find_calls(repaired(trace), annotated(trace, call), device)
     analysed = analyse_calls(calls, device)
-    return analysed.analysis, _device_work(calls, analysed)
+    return analysed.analysis, _device_work(analysed)
 
 
 def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
@@ -76,7 +84,8 @@ def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
     used, disagreement = _agreeing(calls)
     faults = [*lost(calls), *_compiled(calls), *disagreement]
     notes = _doubts(calls)
-    kernels, times, order = _kernels(calls, used)
+    work = calls.call(used[0]).work
+    kernels, times, order = _kernels(calls, used, work)
     busy = busy_ns(calls)
     analysis = Analysis(
         calls=len(used),
@@ -88,7 +97,7 @@ def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:
         faults=tuple(faults),
         notes=tuple(notes),
     )
-    return Analysed(analysis, used, times, order)
+    return Analysed(analysis, used, times, order, work)
 
 
 def _agreeing(calls: Calls) -> tuple[tuple[int, ...], list[str]]:
@@ -158,14 +167,15 @@ def _compiled(calls: Calls) -> list[str]:
     return [f"{hit} of {len(calls.windows)} calls were compiled while they were measured"] if hit else []
 
 
-def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tuple[list[float], ...], tuple[int, ...]]:
+def _kernels(
+    calls: Calls, used: Sequence[int], work: Sequence[Work]
+) -> tuple[tuple[Kernel, ...], tuple[list[float], ...], tuple[int, ...]]:
     """The kernels in device order, each with its median time over calls, their times, and their places by launch.
 
     Calls are compared in launch order, which overlap on the device cannot change.
     """
     import numpy as np
 
-    work = calls.call(used[0]).work
     rows = np.array([calls.work.of(index) for index in used]).reshape(len(used), len(work))
     starts = np.array([calls.windows[index].start_ns for index in used], dtype=np.int64)
     begins = np.median(calls.trace.start[rows] - starts[:, None], axis=0).tolist()
@@ -193,12 +203,12 @@ def _kernels(calls: Calls, used: Sequence[int]) -> tuple[tuple[Kernel, ...], tup
     return kernels, times, tuple(position for _, position, *_ in found)
 
 
-def _device_work(calls: Calls, analysed: Analysed) -> tuple[DeviceWork, ...]:
+def _device_work(analysed: Analysed) -> tuple[DeviceWork, ...]:
     """Every piece of work of a call like those that were analysed."""
     place = {position: index for index, position in enumerate(analysed.order)}
     numbers: dict[tuple[object, int, str], int] = {}
     found = []
-    for position, item in enumerate(calls.call(analysed.used[0]).work):
+    for position, item in enumerate(analysed.work):
         own = (item.event,) if item.event is item.launch else ()  # on a CPU the work is an operator itself
         ops = [(event.name, (event.tid, event.start_ns, event.name)) for event in (*own, *item.owners)]
         found.append(

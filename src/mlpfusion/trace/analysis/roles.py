@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from mlpfusion.trace.analysis.products import Shape, shape_of
+from mlpfusion.trace.analysis.products import products_of
 from mlpfusion.trace.names import ops
 
 if TYPE_CHECKING:
@@ -14,23 +14,11 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.profile import Decoded
     from mlpfusion.records.traffic import Role
+    from mlpfusion.trace.analysis.products import Product
     from mlpfusion.trace.calls.call import Work
-    from mlpfusion.trace.read.kineto import Event
 
-# Products of attention's scores and values, which are no layers.
-_BATCHED: Final = frozenset({"bmm", "baddbmm"})
 # Activations that a GELU written out in small operators has too: alone they do not make a gate.
 _PARTS: Final = frozenset({"tanh", "sigmoid", "erf"})
-
-
-class _Product(NamedTuple):
-    """A forward matrix product: its kernels' places, helpers included, and its shape if the trace has it."""
-
-    places: list[int]
-    owner: object
-    shape: Shape | None
-    gated: bool
-    batched: bool
 
 
 def roles(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[Role]:
@@ -46,14 +34,14 @@ def roles(work: Sequence[Work], decoded: Sequence[Decoded]) -> list[Role]:
         if not item.backward:
             streams[item.event.pid, item.event.tid].append(index)
     for places in streams.values():
-        products = _products(work, decoded, places)
+        products = products_of(work, decoded, places)
         for last in range(1, len(products)):
             _assign(found, decoded, products, last, places)
     return found
 
 
 def _assign(
-    found: list[Role], decoded: Sequence[Decoded], products: Sequence[_Product], last: int, places: Sequence[int]
+    found: list[Role], decoded: Sequence[Decoded], products: Sequence[Product], last: int, places: Sequence[int]
 ) -> None:
     """Give the kernels of the MLP whose down product is `last` their roles, if there is one."""
     down, before = products[last], products[last - 1]
@@ -83,17 +71,17 @@ def _assign(
         found[at] = role
 
 
-def _within(places: Sequence[int], first: _Product, second: _Product) -> Sequence[int]:
+def _within(places: Sequence[int], first: Product, second: Product) -> Sequence[int]:
     """What of a stream's work runs between two products."""
     return places[bisect_right(places, first.places[-1]) : bisect_left(places, second.places[0])]
 
 
-def _give(found: list[Role], product: _Product, role: Role) -> None:
+def _give(found: list[Role], product: Product, role: Role) -> None:
     for at in product.places:
         found[at] = role
 
 
-def _is_pair(gate: _Product, up: _Product, down: _Product, gap: Sequence[Decoded]) -> bool:
+def _is_pair(gate: Product, up: Product, down: Product, gap: Sequence[Decoded]) -> bool:
     """Whether two products are of one input: of one shape, with at most the activation of the first between them."""
     if gate.gated or any(_role_of(name) == "other" and not _is_small(name) for name in gap):
         return False
@@ -102,7 +90,7 @@ def _is_pair(gate: _Product, up: _Product, down: _Product, gap: Sequence[Decoded
     return _fits(up, down, halves=1)
 
 
-def _fits(product: _Product, down: _Product, *, halves: int | None) -> bool:
+def _fits(product: Product, down: Product, *, halves: int | None) -> bool:
     """Whether the down product takes what the one before it made, by their shapes, if both are known."""
     if product.shape is None or down.shape is None:
         return True
@@ -111,7 +99,7 @@ def _fits(product: _Product, down: _Product, *, halves: int | None) -> bool:
     return same and product.shape.m == down.shape.m
 
 
-def _is_whole(decoded: Sequence[Decoded], steps: dict[int, Role], product: _Product) -> bool:
+def _is_whole(decoded: Sequence[Decoded], steps: dict[int, Role], product: Product) -> bool:
     """Whether an activation and a multiplication are a gate behind one product, which a plain MLP has one of, too."""
     if product.shape is not None or "act_mul" in steps.values():
         return True
@@ -175,42 +163,3 @@ def _memory_role(name: Decoded) -> Role | None:
     if name.kind == "memcpy" or (copies and name.dtype is not None):
         return "memcpy"
     return "memset" if name.kind == "memset" else None
-
-
-def _holds_gate(name: Decoded) -> bool:
-    """Whether a matrix product has the activation and its multiplication in its epilogue."""
-    fused = set(name.fused_ops) | set(name.epilogue)
-    activates = bool(fused & ops.ACTIVATIONS) and "mul" in fused
-    return name.kind == "gemm" and (activates or bool(fused & {"act_mul", "gated_activation"}))
-
-
-def _products(work: Sequence[Work], decoded: Sequence[Decoded], places: Sequence[int]) -> list[_Product]:
-    """The matrix products of one stream, each with its helper kernels.
-
-    Those are the kernels of the same `aten::mm`, and a split-K reduction, which follows its product also where no
-    operator is seen, as in a graph replay.
-    """
-    found: list[_Product] = []
-    for index in places:
-        item, name = work[index], decoded[index]
-        if name.kind in ("memset", "memcpy"):
-            continue
-        operator = _matrix_operator(item)
-        owner = (operator.tid, operator.start_ns) if operator else None
-        if owner is not None and found and owner == found[-1].owner:
-            found[-1].places.append(index)
-        elif name.kind == "gemm" or owner is not None:
-            op = (operator or item.event).name.rpartition("::")[2]
-            shape = shape_of(operator or item.event)
-            found.append(_Product([index], owner, shape, gated=_holds_gate(name), batched=op in _BATCHED))
-        elif "splitk_reduce" in name.fused_ops and found:
-            found[-1].places.append(index)
-    return found
-
-
-def _matrix_operator(item: Work) -> Event | None:
-    """The matrix operator that launched the work, if its innermost operator is one."""
-    if item.event is item.launch or not item.owners:
-        return None  # a leaf operator of a CPU run is a product by its own name
-    owner = item.owners[0]
-    return owner if owner.name.rpartition("::")[2] in ops.GEMMS else None

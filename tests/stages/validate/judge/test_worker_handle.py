@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
-import torch.nn.functional as F
-from support.targets_made import one_bench, written
+from support.one_worker import GIVEN, RIGHT, is_right
+from support.targets_made import written
 
 from mlpfusion.stages.validate import channel
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, Hired, RaisedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-    from mlpfusion.stages.validate.judge import examine
-
-
-GIVEN = {"gate": torch.linspace(-3, 3, 64).view(4, 16), "up": torch.linspace(1, 2, 64).view(4, 16)}
-RIGHT = F.gelu(GIVEN["gate"], approximate="tanh") * GIVEN["up"]
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[examine.Bench]:
-    with one_bench() as made:
-        yield made
-
-
-@pytest.fixture
-def worker(bench: examine.Bench) -> Hired:
-    return bench.worker
-
-
-def is_right(worker: Hired, target: str) -> bool:
-    worker.load(target, "gelu_tanh", time_limit_s=900)
-    return torch.allclose(worker.ask("forward", GIVEN, time_limit_s=900)[0]["y"], RIGHT)
-
-
-@pytest.mark.parametrize("fullgraph", [False, True])
-def test_a_compiled_target_stays_compiled_however_many_shapes_it_is_asked_for(
-    worker: Hired, tmp_path: Path, fullgraph: bool
-) -> None:
-    """Dynamo gives up after eight, where it raises or runs the function as it is: this one is wrong then."""
-    text = """
-        def body(gate, up):
-            return F.gelu(gate, approximate='tanh') * up if torch.compiler.is_compiling() else gate
-
-        def compiled():
-            return torch.compile(body, backend='eager', dynamic=False, fullgraph=FULL)
-        """
-    text = textwrap.dedent(text.replace("FULL", str(fullgraph)))
-    text += "made = []\ndef act(gate, up):\n    made[:] = made or [compiled()]\n    return made[0](gate, up)\n"
-    worker.load(written(tmp_path, text) + ":act", "gelu_tanh", time_limit_s=900)
-    for width in range(1, 13):
-        given = {name: value[:, :width].contiguous() for name, value in GIVEN.items()}
-        y = worker.ask("forward", given, time_limit_s=900)[0]["y"]
-        assert torch.allclose(y, RIGHT[:, :width]), width
 
 
 # ---- what a target leaves behind -------------------------------------------------------------------------------------
@@ -147,21 +102,6 @@ def test_an_operator_of_the_same_name_is_judged_in_a_worker_of_its_own(worker: H
 # ---- what a target may answer ----------------------------------------------------------------------------------------
 
 
-def test_a_copy_of_the_worker_answers_nothing(worker: Hired, tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        """
-        def forks(gate, up):
-            y = F.gelu(gate, approximate="tanh") * up
-            return y * 2 if os.fork() == 0 else y
-        """,
-    )
-    assert is_right(worker, f"{path}:forks")
-    for _ in range(5):
-        y = worker.ask("forward", GIVEN, time_limit_s=900)[0]["y"]
-        assert torch.allclose(y, RIGHT)
-
-
 @pytest.mark.parametrize(("number", "process"), [(1, 0), (0, 1)])
 def test_an_answer_to_something_else_ends_the_worker(
     worker: Hired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, process: int
@@ -179,13 +119,6 @@ def test_an_answer_to_something_else_ends_the_worker(
         with pytest.raises(DiedError, match="a copy of the worker"):
             worker.ask("forward", GIVEN, time_limit_s=900)
     assert is_right(worker, f"{path}:good")
-
-
-def test_an_exception_s_text_may_be_no_unicode(worker: Hired, tmp_path: Path) -> None:
-    path = written(tmp_path, "def raises(gate, up):\n    raise ValueError('bad \\udcff value')\n")
-    worker.load(f"{path}:raises", "gelu_tanh", time_limit_s=900)
-    with pytest.raises(RaisedError, match=r"ValueError: bad \\udcff value"):
-        worker.ask("forward", GIVEN, time_limit_s=900)
 
 
 # ---- kernels behind a target -----------------------------------------------------------------------------------------

@@ -9,10 +9,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support import forked
+from support.targets_made import verdict_of
 
-from mlpfusion.stages.validate.judge import examine as examine_judge
-from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.worker import autotuners
 
 TUNED = """
@@ -54,26 +52,12 @@ def act(gate, up):
 EACH = "triton.cdiv(y.numel() // rows, meta['BLOCK'])"
 
 
-@pytest.fixture(scope="module")
-def bench():
-    with forked.workers(), examine_judge.Bench("cpu") as made:
-        yield made
-
-
 def examine(bench, folder, configs, *, pruned="", grid=EACH, multiple=1, text=TUNED, **asked):
     path = folder / "mine.py"
     for word, value in (("CONFIGS", configs), ("PRUNED", pruned), ("GRID", grid), ("MULTIPLE", str(multiple))):
         text = text.replace(word, value)
     path.write_text(textwrap.dedent(text), encoding="utf-8")
-    order, asking = examine_judge.Order(f"{path}:act", "gelu_tanh"), Asked(**{"dtypes": ("float32",), **asked})
-    return examine_judge.examine(
-        bench,
-        order,
-        asking,
-        seed=examine_judge.new_seed(),
-        sources=lambda name, text: None,
-        tell=lambda name, text: None,
-    )
+    return verdict_of(bench, f"{path}:act", **{"dtypes": ("float32",), **asked})
 
 
 def found(verdict, name):

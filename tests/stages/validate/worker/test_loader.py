@@ -6,36 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from support.targets_made import one_bench, written
+from support.targets_made import verdict_of, written
 
 from mlpfusion.cli.main import main
 from mlpfusion.stages.validate.judge import examine as examine_judge
-from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.storage.hub_tree import build_hub_tree
 from mlpfusion.testing import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-    from mlpfusion.records.validation import Verdict
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[examine_judge.Bench]:
-    with one_bench() as made:
-        yield made
-
-
-def examine(bench: examine_judge.Bench, target: str, *only: str) -> Verdict:
-    return examine_judge.examine(
-        bench,
-        examine_judge.Order(target, "gelu_tanh"),
-        Asked(only=only, dtypes=("float32",)),
-        seed=examine_judge.new_seed(),
-        sources=lambda name, text: None,
-        tell=lambda name, text: None,
-    )
 
 
 # ---- directories of the Hub ------------------------------------------------------------------------------------------
@@ -86,7 +65,7 @@ def test_a_hub_kernel_is_its_kernels_without_their_helpers(
     directory = hub(tmp_path, init, name)
     orders = examine_judge.expand(bench, [directory], None, time_limit_s=900)
     assert [order.target.rpartition(":")[2] for order in orders] == expected
-    assert examine(bench, orders[0].target, "elementwise").word == "valid"
+    assert verdict_of(bench, orders[0].target, only=("elementwise",), dtypes=("float32",)).word == "valid"
 
 
 # ---- callables of every kind -----------------------------------------------------------------------------------------
@@ -151,17 +130,19 @@ def ok(gate, up):
 
 @pytest.mark.parametrize("name", ["instance", "Geglu.apply", "Apart.apply", "operator", "ok"])
 def test_an_act_mul_may_be_any_callable(bench: examine_judge.Bench, tmp_path: Path, name: str) -> None:
-    verdict = examine(bench, f"{written(tmp_path, CALLABLES)}:{name}", "elementwise")
+    verdict = verdict_of(bench, f"{written(tmp_path, CALLABLES)}:{name}", only=("elementwise",), dtypes=("float32",))
     assert (verdict.word, verdict.kind) == ("valid", "act_mul"), verdict.headline
 
 
 def test_a_module_class_without_biases_is_a_target(bench: examine_judge.Bench, tmp_path: Path) -> None:
-    verdict = examine(bench, f"{written(tmp_path, CALLABLES)}:Without", "mlp-values")
+    verdict = verdict_of(bench, f"{written(tmp_path, CALLABLES)}:Without", only=("mlp-values",), dtypes=("float32",))
     assert (verdict.word, verdict.kind) == ("valid", "mlp"), verdict.headline
 
 
 def test_a_custom_operator_without_a_backward_is_forward_only(bench: examine_judge.Bench, tmp_path: Path) -> None:
-    verdict = examine(bench, f"{written(tmp_path, CALLABLES)}:operator", "elementwise", "differentiable")
+    verdict = verdict_of(
+        bench, f"{written(tmp_path, CALLABLES)}:operator", only=("elementwise", "differentiable"), dtypes=("float32",)
+    )
     assert verdict.word == "valid"
     assert verdict.headline == "every check passed; forward only"
     said = next(each for each in verdict.checks if each.name == "differentiable")
@@ -221,5 +202,5 @@ def test_a_wrong_use_is_code_2_and_one_line(
     ],
 )
 def test_nothing_judged_is_not_valid(bench: examine_judge.Bench, tmp_path: Path, only: str, headline: str) -> None:
-    verdict = examine(bench, f"{written(tmp_path, CALLABLES)}:ok", only)
+    verdict = verdict_of(bench, f"{written(tmp_path, CALLABLES)}:ok", only=(only,), dtypes=("float32",))
     assert (verdict.word, verdict.headline) == ("not decidable here", headline)

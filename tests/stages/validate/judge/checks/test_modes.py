@@ -6,10 +6,9 @@ import textwrap
 
 import pytest
 import torch
+from support.targets_made import verdict_of
 
-from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge.checks import modes
-from mlpfusion.stages.validate.judge.exam import Asked
 
 NARROWER = """
     import torch
@@ -38,15 +37,7 @@ NARROWER = """
 def examine(bench, folder, name, text):
     path = folder / "modes.py"
     path.write_text(textwrap.dedent(text), encoding="utf-8")
-    order, asked = examine_judge.Order(f"{path}:{name}", "gelu_tanh"), Asked(only=("autocast",))
-    return examine_judge.examine(
-        bench,
-        order,
-        asked,
-        seed=examine_judge.new_seed(),
-        sources=lambda name, text: None,
-        tell=lambda name, text: None,
-    )
+    return verdict_of(bench, f"{path}:{name}", only=("autocast",))
 
 
 @pytest.mark.parametrize(("name", "eager"), [("narrower_mlp", "float16"), ("narrower_act", "float32")])

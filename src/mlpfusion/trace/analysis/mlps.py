@@ -1,0 +1,203 @@
+"""Finds the gated MLPs' kernels of a call, in the forward and the backward, and the part of the call that they take."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mlpfusion.records.breakdown import MLPShare
+from mlpfusion.trace.analysis.categories import category_of
+from mlpfusion.trace.analysis.products import Shape, products_of
+from mlpfusion.trace.names import ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mlpfusion.records.profile import Decoded, Kernel
+    from mlpfusion.trace.analysis.products import Product
+    from mlpfusion.trace.calls.call import Work
+
+# Gate, up and down, or one product for gate and up.
+_APART: Final = 3
+_PACKED: Final = 2
+# The backward of one product is two: of its input and of its weight.
+_PAIR: Final = 2
+_AROUND: Final = 16  # products before and behind an activation's backward that may be its MLP's
+_NODE: Final = "autograd::engine::evaluate_function: "
+_ACCUMULATES: Final = "AccumulateGrad"
+_BESIDE: Final = frozenset({"elementwise", "copies", "reduction"})
+_ROLES: Final = frozenset({"gate_gemm", "up_gemm", "gate_up_gemm", "activation", "mul", "act_mul", "down_gemm"})
+
+
+class _Unit(NamedTuple):
+    """Products of the backward, in launch order, and the places of their first and last kernels.
+
+    They are the backward of one product of the forward: those of one node of autograd, or two where a node has more.
+    """
+
+    first: int
+    last: int
+    products: list[Product]
+
+
+def mlp_share(work: Sequence[Work], kernels: Sequence[Kernel], *, kernel_us: float, call_us: float) -> MLPShare | None:
+    """The share of the gated MLPs that have roles, given a call's work and its kernels in launch order; None without.
+
+    A backward is an MLP's where the activation's backward stands between the products that belong to it: of down
+    before, of gate and up around or behind it, by the nodes of autograd or in pairs, in shapes that fit the forward's.
+    """
+    forward = _with_fills(work, [at for at, kernel in enumerate(kernels) if kernel.role in _ROLES], kernels)
+    if not forward or kernel_us <= 0 or call_us <= 0:
+        return None
+    engine = [at for at, item in enumerate(work) if item.backward]
+    backward, layers = _backward(work, kernels, engine)
+    times = [sum(kernels[at].time_us or 0.0 for at in places) for places in (forward, backward)]
+    return MLPShare(
+        layers=_layers(kernels),
+        backward_layers=layers if engine else None,
+        forward_us=times[0],
+        backward_us=times[1] if engine else None,
+        kernel_share=sum(times) / kernel_us,
+        call_share=min(1.0, sum(times) / call_us),
+    )
+
+
+def _layers(kernels: Sequence[Kernel]) -> int:
+    """How many MLPs there are: each ends with its down product, which may be several kernels."""
+    mlp = [kernel.role for kernel in kernels if kernel.role in _ROLES]
+    return sum(role == "down_gemm" and before != role for before, role in zip(["", *mlp], mlp, strict=False))
+
+
+def _with_fills(work: Sequence[Work], places: list[int], kernels: Sequence[Kernel]) -> list[int]:
+    """The places, and those of the fills and copies that their operators launch as well."""
+    owners = {_key(work[at].owners[0]) for at in places if work[at].owners}
+    beside = [
+        at
+        for at, kernel in enumerate(kernels)
+        if kernel.decoded.kind in ("memset", "memcpy") and work[at].owners and _key(work[at].owners[0]) in owners
+    ]
+    return sorted({*places, *beside})
+
+
+def _key(event: object) -> tuple[object, ...]:
+    return (event.tid, event.start_ns, event.name)  # type: ignore[attr-defined]
+
+
+# ---- the backward ----------------------------------------------------------------------------------------------------
+
+
+def _backward(work: Sequence[Work], kernels: Sequence[Kernel], engine: list[int]) -> tuple[list[int], int]:
+    """The places of the MLPs' backward, and of how many MLPs it was told."""
+    decoded = [kernel.decoded for kernel in kernels]
+    products = products_of(work, decoded, engine)
+    ends = [product.places[-1] for product in products]
+    nodes = {at: _node(work[at]) for at in engine}
+    shapes = _shapes(work, kernels)
+    total = _PACKED if any(kernel.role == "gate_up_gemm" for kernel in kernels) else _APART
+    found: set[int] = set()
+    layers = 0
+    for number, anchor in enumerate(engine):
+        if not _is_backward_of_activation(decoded[anchor]):
+            continue
+        middle = bisect_left(ends, anchor)
+        units = _units(nodes, products[max(0, middle - _AROUND) : middle + _AROUND], anchor)
+        before = _before(decoded, engine[:number], units, anchor)
+        mine = _around(units, anchor, before, total - before) if before else []
+        if mine and all(one.shape is None or one.shape in shapes for unit in mine for one in unit.products):
+            layers += 1
+            found.update(_members(work, decoded, nodes, mine))
+    return sorted(found), layers
+
+
+def _is_backward_of_activation(name: Decoded) -> bool:
+    return name.kind != "gemm" and any(
+        op == "act_mul_backward" or (op.endswith("_backward") and op.removesuffix("_backward") in ops.ACTIVATIONS)
+        for op in name.fused_ops
+    )
+
+
+def _shapes(work: Sequence[Work], kernels: Sequence[Kernel]) -> set[Shape]:
+    """The shapes that the backward's products may have, of those of the forward."""
+    decoded = [kernel.decoded for kernel in kernels]
+    made = products_of(work, decoded, [at for at, kernel in enumerate(kernels) if kernel.role.endswith("_gemm")])
+    found: set[Shape] = set()
+    for one in made:
+        if one.shape is not None:
+            m, k, n = one.shape
+            found.update(Shape(*lengths) for lengths in ((m, n, k), (n, m, k), (k, m, n)))
+    return found
+
+
+def _node(item: Work) -> object:
+    """The node of autograd that launched the work, if it is seen."""
+    return next((_key(owner) for owner in item.owners if owner.name.startswith(_NODE)), None)
+
+
+def _units(nodes: dict[int, object], products: Sequence[Product], anchor: int) -> list[_Unit]:
+    """The products by node of autograd; by twos where a node makes the anchor as well, or none is seen."""
+    found: list[tuple[object, list[Product]]] = []
+    for product in products:
+        node = nodes[product.places[0]]
+        joins = bool(found) and found[-1][0] == node
+        if joins and node in (None, nodes[anchor]):
+            before = found[-1][1]
+            joins = len(before) < _PAIR and not before[-1].places[-1] < anchor < product.places[0]
+        if joins:
+            found[-1][1].append(product)
+        else:
+            found.append((node, [product]))
+    return [_Unit(group[0].places[0], group[-1].places[-1], group) for _, group in found]
+
+
+def _before(decoded: Sequence[Decoded], earlier: Sequence[int], units: Sequence[_Unit], anchor: int) -> int:
+    """How many units of its MLP are before the activation's backward; 0 where that is not known.
+
+    That is down, behind which the backward of the multiplication follows, and also up where its forward is between the
+    activation and the multiplication.
+    """
+    if {"mul", "act_mul_backward"} & set(decoded[anchor].fused_ops):
+        return 1
+    for at in reversed(earlier):
+        passed = sum(at < unit.first and unit.last < anchor for unit in units)
+        if passed > 1:
+            break
+        if decoded[at].kind == "elementwise" and "mul" in decoded[at].fused_ops:
+            return 1 + passed
+    return 0
+
+
+def _around(units: Sequence[_Unit], anchor: int, before: int, after: int) -> list[_Unit]:
+    """So many units before and behind a place; none if there are fewer."""
+    left = [unit for unit in units if unit.last < anchor]
+    right = [unit for unit in units if unit.first > anchor]
+    if len(left) < before or len(right) < after:
+        return []
+    return [*left[len(left) - before :], *right[:after]]
+
+
+def _members(
+    work: Sequence[Work], decoded: Sequence[Decoded], nodes: dict[int, object], units: Sequence[_Unit]
+) -> Iterable[int]:
+    """The kernels of the units, what runs between them or for their nodes, and the sum of the input's gradients.
+
+    The accumulation of weights' gradients is not the MLPs'.
+    """
+    products = {at for unit in units for one in unit.products for at in one.places}
+    own = {nodes[at] for at in products} - {None}
+    if len(own) < len(units):
+        own = set()  # one node makes it all, and other layers
+    engine = list(nodes)
+    for at in engine[bisect_left(engine, units[0].first) :]:
+        if at in products:
+            yield at
+        elif any(_ACCUMULATES in owner.name for owner in work[at].owners):
+            continue
+        elif at < units[-1].last:
+            if nodes[at] in own or category_of(decoded[at]) in _BESIDE:
+                yield at
+        else:
+            adds = set(decoded[at].fused_ops) - ops.VIEWS == {"add"}
+            if nodes[at] in own or (adds and len(units) == _APART):
+                yield at
+            if nodes[at] not in own:
+                return

@@ -1,0 +1,191 @@
+"""The MLPs' share of a call is the time of their kernels, forward and backward, and of nothing else."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from support.paths import DATA
+from support.raw import api, event, kernel, step, text
+from support.timeline import GELU, GEMM, MUL
+
+from mlpfusion.trace.analysis.summary import read
+
+if TYPE_CHECKING:
+    from mlpfusion.records.breakdown import MLPShare
+
+FLASH = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false> >(int)"
+FLASH_BACKWARD = "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<128> >(int)"
+ADD = MUL.replace("MulFunctor<float>", "MulFunctor<float>").replace(
+    "BinaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, at::native::binary_internal::MulFunctor<float> >",
+    "CUDAFunctor_add<c10::BFloat16>",
+)
+GELU_BACKWARD = GELU.replace("GeluCUDAKernelImpl(at::TensorIteratorBase&, ", "GeluBackwardCUDAKernelImpl("
+                             "at::TensorIteratorBase&, ").replace("lambda(c10::BFloat16)", "lambda(c10::BFloat16, "
+                             "c10::BFloat16)")  # fmt: skip
+FUSED_BACKWARD = "triton_poi_fused_gelu_gelu_backward_mul_2"
+FUSED_SUM = "triton_poi_fused_add_view_3"
+M, D, H = 64, 16, 48
+ENGINE = 2  # its thread
+
+
+class Piece(NamedTuple):
+    """One kernel: its operator, its lengths, the node of autograd that makes it, and whether it is an MLP's."""
+
+    name: str
+    op: str
+    shape: tuple[int, int, int] | None = None
+    node: str | None = None
+    mlp: bool = False
+
+
+def mm(m: int, k: int, n: int, node: str | None = None, *, mlp: bool = False) -> Piece:
+    return Piece(GEMM, "aten::mm", (m, k, n), node, mlp)
+
+
+def pair(m: int, k: int, n: int, node: str, *, mlp: bool = False) -> list[Piece]:
+    """The backward of a product [m, k] x [k, n]: of its weight and of its input."""
+    return [mm(k, m, n, node, mlp=mlp), mm(m, n, k, node, mlp=mlp)]
+
+
+def attention() -> list[Piece]:
+    return [*(mm(M, D, D) for _ in "qkv"), Piece(FLASH, "aten::_flash_attention_forward"), mm(M, D, D)]
+
+
+def attention_backward() -> list[Piece]:
+    made = pair(M, D, D, "MmBackward0 o")
+    made.append(Piece(FLASH_BACKWARD, "aten::_flash_attention_backward", None, "FlashBackward0"))
+    for name in "qkv":
+        made += pair(M, D, D, f"MmBackward0 {name}")
+    return made
+
+
+def forward(*, up_last: bool) -> list[Piece]:
+    gelu, mul = Piece(GELU, "aten::gelu", mlp=True), Piece(MUL, "aten::mul", mlp=True)
+    gate, up = mm(M, D, H, mlp=True), mm(M, D, H, mlp=True)
+    return [gate, *([gelu, up] if up_last else [up, gelu]), mul, mm(M, H, D, mlp=True)]
+
+
+def backward(*, up_last: bool) -> list[Piece]:
+    """Node after node, as eager autograd runs them."""
+    made = pair(M, H, D, "MmBackward0 down", mlp=True)
+    made.append(Piece(ADD, "aten::add_", None, "torch::autograd::AccumulateGrad down"))
+    made += [Piece(MUL, "aten::mul", None, "MulBackward0", mlp=True)] * 2
+    up = pair(M, D, H, "MmBackward0 up", mlp=True)
+    act = [Piece(GELU_BACKWARD, "aten::gelu_backward", None, "GeluBackward0", mlp=True)]
+    gate = pair(M, D, H, "MmBackward0 gate", mlp=True)
+    made += [*up, *act, *gate] if up_last else [*act, *up, *gate]
+    made.append(Piece(ADD, "aten::add", None, "ViewBackward0", mlp=True))  # of the input's two gradients
+    return made
+
+
+def compiled_backward() -> list[Piece]:
+    """All of one node, with one fused kernel."""
+    node = "CompiledFunctionBackward"
+    down, gate = pair(M, H, D, node, mlp=True), pair(M, D, H, node, mlp=True)
+    added = Piece(FUSED_SUM, FUSED_SUM, None, node, mlp=True)
+    return [*down, Piece(FUSED_BACKWARD, FUSED_BACKWARD, None, node, mlp=True), *gate, *gate, added]
+
+
+def trace(pieces: list[Piece], *, shapes: bool) -> list[Any]:
+    """Three steps of these kernels, each 10 µs longer than the one before, forward and backward by thread."""
+    made: list[Any] = []
+    for call in range(3):
+        start = 100_000 * (call + 1)
+        made.append(step(call, start, 90_000))
+        node: tuple[str, int] | None = None
+        for number, one in enumerate(pieces):
+            at, tid = start + 100 * (number + 1), ENGINE if one.node else 1
+            if one.node and (node is None or node[0] != one.node):
+                last = number
+                while last + 1 < len(pieces) and pieces[last + 1].node == one.node:
+                    last += 1
+                made.append(event("cpu_op", f"autograd::engine::evaluate_function: {one.node}", at - 40,
+                                  100 * (last - number) + 90, tid=tid))  # fmt: skip
+            node = (one.node, number) if one.node else None
+            args: dict[str, Any] = {}
+            if shapes and one.shape:
+                m, k, n = one.shape
+                args["Input Dims"] = [[m, k], [k, n]]
+            made.append(event("cpu_op", one.op, at, 40, tid=tid, **args))
+            identity = 1000 * call + number + 1
+            made.append(api("cudaLaunchKernel", at + 10, 4, identity, tid=tid))
+            made.append(kernel(one.name, start + 20_000 + 500 * number, 10 + number, identity))
+    return made
+
+
+def share(pieces: list[Piece], *, shapes: bool) -> MLPShare:
+    found = read(text(trace(pieces, shapes=shapes))).breakdown
+    assert found is not None
+    assert found.mlp is not None
+    return found.mlp
+
+
+def us(pieces: list[Piece], *, mlp: bool, backward: bool | None = None) -> int:
+    return sum(
+        10 + number
+        for number, one in enumerate(pieces)
+        if (one.mlp or not mlp) and (backward is None or backward == (one.node is not None))
+    )
+
+
+@pytest.mark.parametrize(("layers", "up_last", "shapes"), [*product((1, 3), (True, False), (True, False))])
+def test_eager_training_is_told_by_the_nodes_of_autograd(layers: int, up_last: bool, shapes: bool) -> None:
+    pieces = [*attention(), *forward(up_last=up_last)] * layers
+    pieces += [*backward(up_last=up_last), *attention_backward()] * layers
+    found = share(pieces, shapes=shapes)
+    assert (found.layers, found.backward_layers) == (layers, layers)
+    assert found.forward_us == pytest.approx(us(pieces, mlp=True, backward=False))
+    assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
+    assert found.kernel_share == pytest.approx(us(pieces, mlp=True) / us(pieces, mlp=False))
+    assert found.call_share == pytest.approx(us(pieces, mlp=True) / 90_000)
+
+
+@pytest.mark.parametrize(("layers", "shapes"), [*product((1, 3), (True, False))])
+def test_a_compiled_backward_is_told_by_pairs_around_the_activation(layers: int, shapes: bool) -> None:
+    whole = [one._replace(node="CompiledFunctionBackward") for one in attention_backward()]
+    pieces = [*attention(), *forward(up_last=True)] * layers + [*compiled_backward(), *whole] * layers
+    found = share(pieces, shapes=shapes)
+    assert found.backward_layers == layers
+    assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
+
+
+def test_products_of_other_shapes_are_no_mlps_backward() -> None:
+    other = [one._replace(shape=(7, 5, 3)) if one.shape else one for one in backward(up_last=True)]
+    found = share([*forward(up_last=True), *other], shapes=True)
+    assert (found.backward_layers, found.backward_us) == (0, 0)
+
+
+def test_an_activation_without_its_multiplication_is_no_gate() -> None:
+    plain = [one for one in backward(up_last=True) if one.node != "MulBackward0"]
+    assert share([*forward(up_last=True), *plain], shapes=False).backward_layers == 0
+
+
+def test_a_call_without_a_backward_has_none() -> None:
+    found = share(forward(up_last=True), shapes=True)
+    assert (found.backward_layers, found.backward_us) == (None, None)
+    assert found.kernel_share == pytest.approx(1)
+
+
+def test_a_call_without_an_mlp_has_no_share() -> None:
+    found = read(text(trace(attention(), shapes=True))).breakdown
+    assert found is not None
+    assert found.mlp is None
+
+
+@pytest.mark.parametrize("speedup", [0.5, 1.0, 1.2, 3.0])
+def test_the_gain_is_that_of_a_call_whose_mlps_take_another_time(speedup: float) -> None:
+    found = share([*attention(), *forward(up_last=True)], shapes=True)
+    call, mlp = 90_000, us([*attention(), *forward(up_last=True)], mlp=True)
+    assert found.gain(speedup) == pytest.approx(call / (call - mlp + mlp / speedup) - 1)
+
+
+def test_the_recorded_training_step_is_its_mlp_without_fill_and_accumulation() -> None:
+    reading = read(DATA / "h200_eager_training.json.gz")
+    assert reading.breakdown is not None
+    assert reading.breakdown.mlp is not None
+    beside = [one.time_us or 0.0 for one in reading.analysis.kernels if one.op in ("aten::fill_", "aten::add_")]
+    assert len(beside) == 5  # the gradient of the loss; of three weights and of x
+    found = reading.breakdown.mlp
+    assert (found.backward_us or 0) + found.forward_us == pytest.approx(reading.breakdown.kernel_us - sum(beside))
