@@ -64,6 +64,31 @@ def test_a_loose_file_is_loaded(tmp_path):
         backend.load(f"{tmp_path / 'gone.py'}:Mine")
 
 
+@pytest.fixture
+def read_anew(monkeypatch):
+    """What is registered is asked for each time: the tests that use this change it by no file."""
+    monkeypatch.setattr(backend, "_read", backend._read.__wrapped__)
+
+
+def test_what_is_registered_is_read_again_only_when_packages_changed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    backend.names()
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: pytest.fail("read again"))
+    assert "eager" in backend.names()
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "later" not in backend.names()
+    info = tmp_path / "later-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[{backend.GROUP}]\nlater = os:getpid\n")
+    assert "later" in backend.names()
+    assert not backend.is_built_in("later")
+    info.rename(tmp_path / "gone")
+    assert "later" not in backend.names()
+
+
+@pytest.mark.usefixtures("read_anew")
 def test_a_broken_plugin_is_unavailable_and_the_others_stay(monkeypatch):
     broken = metadata.EntryPoint("broken", "no_such_package_at_all:Thing", backend.GROUP)
     real = metadata.entry_points
@@ -79,6 +104,7 @@ def test_a_broken_plugin_is_unavailable_and_the_others_stay(monkeypatch):
     assert backend.load("eager").name == "eager"
 
 
+@pytest.mark.usefixtures("read_anew")
 def test_a_built_in_backend_needs_no_place_in_a_list(monkeypatch):
     """Whatever our own distribution registers is built in; one of others is not, and comes last whatever its name."""
 
@@ -103,6 +129,7 @@ def test_a_built_in_backend_needs_no_place_in_a_list(monkeypatch):
     assert [backend.is_built_in(name) for name in ("zoo", "also", "aaa", "nothing")] == [True, True, False, False]
 
 
+@pytest.mark.usefixtures("read_anew")
 def test_another_package_cannot_take_a_built_in_name(monkeypatch):
     class Dist:
         name = "stranger"

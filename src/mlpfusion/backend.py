@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 from importlib import metadata, util
@@ -98,12 +99,12 @@ class Backend(Protocol):
 def names() -> list[str]:
     """Every registered backend: the built-in ones in table order, then third parties by name."""
     ours = built_in()
-    return ours + sorted({point.name for point in metadata.entry_points(group=GROUP)} - {*ours, *OF_A_FILE})
+    return ours + sorted({point.name for point, _ in _registered()} - {*ours, *OF_A_FILE})
 
 
 def built_in() -> list[str]:
     """The backends that our own distribution registers, in table order."""
-    found = {point.name for point in metadata.entry_points(group=GROUP) if _is_ours(point)} - set(OF_A_FILE)
+    found = {point.name for point, ours in _registered() if ours} - set(OF_A_FILE)
     return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
 
 
@@ -139,7 +140,7 @@ def held(backend: str | Backend) -> str | Backend:
 
 def is_built_in(name: str) -> bool:
     """Whether a backend is one of ours, so that its class says what stands behind it."""
-    return of_a_file(name) or any(map(_is_ours, metadata.entry_points(group=GROUP, name=name)))
+    return of_a_file(name) or any(ours for point, ours in _registered() if point.name == name)
 
 
 def load(name: str) -> Backend:
@@ -206,12 +207,29 @@ def _is_text(name: str) -> bool:
 
 def points(name: str) -> list[metadata.EntryPoint]:
     """The entry points of a name, best first. Another package cannot take the name of a built-in backend."""
-    found = list(metadata.entry_points(group=GROUP, name=name.partition(":")[0] if of_a_file(name) else name))
-    return [point for point in found if _is_ours(point)] or found
+    wanted = name.partition(":")[0] if of_a_file(name) else name
+    found = [(point, ours) for point, ours in _registered() if point.name == wanted]
+    return [point for point, ours in found if ours] or [point for point, _ in found]
 
 
-def _is_ours(point: metadata.EntryPoint) -> bool:
-    return point.dist is not None and point.dist.name == OURS
+def _registered() -> tuple[tuple[metadata.EntryPoint, bool], ...]:
+    """The entry points of our group, and whether each is of our distribution."""
+    return _read(tuple((folder, _changed(folder)) for folder in sys.path))
+
+
+@functools.cache
+def _read(_state: tuple[tuple[str, int], ...]) -> tuple[tuple[metadata.EntryPoint, bool], ...]:
+    """As `_registered`, for one state of the folders of packages: a file of every package is read for it."""
+    points = metadata.entry_points(group=GROUP)
+    return tuple((point, point.dist is not None and point.dist.name == OURS) for point in points)
+
+
+def _changed(folder: str) -> int:
+    """When something was installed in a folder, or taken away, last: in ns, 0 if there is no such folder."""
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except (OSError, ValueError):  # no path has a null character in it
+        return 0
 
 
 def _load_loose(name: str) -> type:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -76,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         streams.prepare()
         if not given:
             streams.write_out(_FIRST)
-        code = app(args, prog_name="mlpfusion", standalone_mode=False)
+        code = _parser()(args, prog_name="mlpfusion", standalone_mode=False)
         streams.write_out("")  # what the parser wrote may still be held back
     except streams.ReaderGoneError:  # `mlpfusion table … | head`: the reader has what it wanted
         return OK
@@ -95,6 +96,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code == INTERRUPTED:  # Ctrl-C before anything ran; newer parsers make it an exit code themselves
         complain("interrupted; nothing was saved")
     return code if isinstance(code, int) else OK
+
+
+@functools.cache
+def _parser() -> Any:
+    """The commands as they are parsed. To make them takes a tenth of a second, which each call of `app` does anew."""
+    return typer.main.get_command(app)
 
 
 def _system_refused(error: OSError | SystemExit) -> int:
