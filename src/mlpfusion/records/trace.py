@@ -147,6 +147,17 @@ class HostUse(Record, frozen=True, kw_only=True):
     initialising_us: float = 0.0
 
 
+class PythonUse(Record, frozen=True, kw_only=True):
+    """In which of Python's frames and modules the host was while it was in no operator and no API call; µs, most first.
+
+    That is what pre-ops call unattributed, of the same call: before the first launch, and between launches. A frame is
+    a file without its path, a line and a function.
+    """
+
+    before_first: tuple[Share, ...] = ()
+    between_launches: tuple[Share, ...] = ()
+
+
 class Region(Record, frozen=True, kw_only=True):
     """A compiled region by its id (`frame/recompilation`, such as 0/1), and the calls that have it."""
 
@@ -238,7 +249,9 @@ class Reading(Record, frozen=True, kw_only=True):
     of pre-ops. `damaged` are device events that cannot be, with the times that they bear; `between_calls` is device
     work launched outside the calls. `idle_share` is the part of a call, as long as `device_use` says, in which the main
     device ran nothing, whoever launched it: the median over calls (lower of two). `host_use` is None where no API call
-    is recorded. `breakdown` says where the time of a call went.
+    is recorded. `breakdown` says where the time of a call went. `python` is None in a trace without Python's frames;
+    `modules` has for each of `analysis.kernels` the modules around its launch, outermost first, and is empty in a trace
+    without them.
     """
 
     source: str
@@ -259,6 +272,8 @@ class Reading(Record, frozen=True, kw_only=True):
     breakdown: Breakdown | None = None
     graphs: tuple[GraphReplay, ...] = ()
     streams: tuple[StreamUse, ...] = ()
+    python: PythonUse | None = None
+    modules: tuple[tuple[str, ...], ...] = ()
     timeline: tuple[HostEvent, ...] = ()
     timeline_limit: int | None = None
     apis: tuple[Tally, ...] = ()

@@ -58,3 +58,23 @@ def test_a_time_without_its_spread_is_not_shown(eager: Reading) -> None:
     text = page(replace(eager, kernel_spread=(), analysis=replace(eager.analysis, kernels=bare)))
     kernels = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()[2:]
     assert all(line.endswith(" –") for line in kernels)
+
+
+def test_the_modules_that_launch_are_shown_where_the_trace_has_them(eager: Reading) -> None:
+    chains = tuple(("Net_0", "MLP_3", f"Linear_{number}") for number in range(7))
+    text = page(replace(eager, modules=chains))
+    rows = text.split("Kernels\n")[1].split("\n\n")[0].splitlines()
+    assert " module " in rows[0]
+    assert all(f"MLP_3/Linear_{number} " in row for number, row in enumerate(rows[2:]))
+    assert "Net_0/MLP_3/Linear_6" in page(replace(eager, modules=chains), "csv")
+    assert " module " not in page(eager)
+
+
+def test_many_kernels_have_the_classes_of_their_modules(eager: Reading) -> None:
+    kernels, spreads = eager.analysis.kernels * 20, eager.kernel_spread * 20
+    chains = tuple((f"MLP_{number // 7}", f"Linear_{number % 7}") for number in range(140))
+    many = replace(eager, analysis=replace(eager.analysis, kernels=kernels), kernel_spread=spreads)
+    text = page(replace(many, modules=(*chains[:-1], ("Head_0",))))
+    rows = text.split("of medians\n")[1].split("\n\n")[0].splitlines()[1:]
+    assert sum("MLP/Linear and 1 more" in row for row in rows) == 1
+    assert sum("MLP/Linear " in row for row in rows) == len(rows)

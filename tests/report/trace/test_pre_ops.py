@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from support.paths import DATA
 
+from mlpfusion.records.trace import PythonUse, Share
 from mlpfusion.report.trace.pre_ops import pre_ops_table
 from mlpfusion.trace.analysis.summary import read
 
@@ -33,3 +34,20 @@ def test_parts_sum_to_the_time_before_the_first_launch(compiled: Reading) -> Non
 
 def test_no_table_where_the_trace_does_not_say(compiled: Reading) -> None:
     assert pre_ops_table(msgspec.structs.replace(compiled, pre_ops_reason="no operators"), github=False) is None
+
+
+def test_frames_of_python_are_below_what_they_explain(compiled: Reading) -> None:
+    python = PythonUse(
+        before_first=(Share(name="model.py(12): forward", us=40.0), Share(name="nn.Module: Net_0", us=5.0)),
+        between_launches=(Share(name="nn.Module: Net_0", us=50.0),),
+    )
+    found = pre_ops_table(msgspec.structs.replace(compiled, python=python), github=False)
+    assert found is not None
+    rows = [line.split() for line in found[1].splitlines() if "- in Python" in line]
+    assert rows == [
+        ["-", "in", "Python", "nn.Module:", "Net_0", "5.00", "50.0"],
+        ["-", "in", "Python", "model.py(12):", "forward", "40.0", "0"],
+    ]
+    without = pre_ops_table(compiled, github=False)
+    assert without is not None
+    assert "- in Python" not in without[1]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion import units
 from mlpfusion.report.grid import decoded_text, kernel_time, middle_out, tabulated
 from mlpfusion.report.trace.spreads import spread_text
+from mlpfusion.trace.names.frames import module_class
 from mlpfusion.trace.names.shown import told_apart
 from mlpfusion.units import ABSENT
 
@@ -52,6 +53,7 @@ def kernel_lines(reading: Reading) -> Iterable[dict[str, object]]:
             "layout": decoded.layout,
             "fused_ops": "+".join(decoded.fused_ops),
             "operator": kernel.op,
+            "module": "/".join(reading.modules[index]) if index < len(reading.modules) else None,
             "launched_by": kernel.launched_by,
             "n": spread.n if spread else None,
             "time_us": spread.median if spread else None,
@@ -65,6 +67,7 @@ def kernel_lines(reading: Reading) -> Iterable[dict[str, object]]:
 
 def _in_order(reading: Reading, *, github: bool) -> str:
     names = _names(reading.analysis.kernels)
+    launching = [_innermost(chain) for chain in reading.modules]
     cells = [
         [
             str(index),
@@ -72,13 +75,14 @@ def _in_order(reading: Reading, *, github: bool) -> str:
             _code(names[kernel.name], github=github),
             decoded_text(kernel.decoded),
             kernel.op or ABSENT,
+            *([launching[index - 1]] if launching else []),
             kernel.launched_by or ABSENT,
             time,
         ]
         for index, (kernel, time) in enumerate(zip(reading.analysis.kernels, _kernel_times(reading), strict=True), 1)
     ]
-    heads = ["#", "role", "kernel", "decoded", "operator", "launched by", "µs"]
-    return tabulated(cells, heads, [True, False, False, False, False, False, True], github=github)
+    heads = ["#", "role", "kernel", "decoded", "operator", *(["module"] if launching else []), "launched by", "µs"]
+    return tabulated(cells, heads, [head in ("#", "µs") for head in heads], github=github)
 
 
 def _by_name(reading: Reading, *, github: bool) -> str:
@@ -91,20 +95,38 @@ def _by_name(reading: Reading, *, github: bool) -> str:
         first.setdefault(kernel.name, kernel)
     shown = sorted(counts, key=lambda name: -totals[name])[:_LISTED]
     names = _names([first[name] for name in shown])
+    launching = _classes(reading)
     cells = [
         [
             str(counts[name]),
             _code(names[name], github=github),
             decoded_text(first[name].decoded),
+            *([launching[name]] if launching else []),
             ABSENT if reading.incomplete else units.plain(totals[name]),
         ]
         for name in shown
     ]
     left = len(counts) - len(shown)
     if left:
-        cells.append(["", f"and {left} more names; --json has them all", "", ""])
-    heads = ["number", "kernel", "decoded", "µs in all, of medians"]
-    return tabulated(cells, heads, [True, False, False, True], github=github)
+        cells.append(["", f"and {left} more names; --json has them all", "", "", *([""] if launching else [])])
+    heads = ["number", "kernel", "decoded", *(["modules"] if launching else []), "µs in all, of medians"]
+    return tabulated(cells, heads, [head in (heads[0], heads[-1]) for head in heads], github=github)
+
+
+def _innermost(chain: Sequence[str]) -> str:
+    """The two innermost modules around a launch: `LlamaMLP_0/Linear_4`."""
+    return middle_out("/".join(chain[-2:])) or ABSENT
+
+
+def _classes(reading: Reading) -> dict[str, str]:
+    """By name of a kernel the classes of the innermost modules that launch it, the most frequent by name."""
+    found: dict[str, Counter[str]] = {}
+    for kernel, chain in zip(reading.analysis.kernels, reading.modules, strict=False):
+        found.setdefault(kernel.name, Counter())[_innermost([module_class(one) for one in chain])] += 1
+    return {
+        name: classes.most_common(1)[0][0] + (f" and {len(classes) - 1} more" if len(classes) > 1 else "")
+        for name, classes in found.items()
+    }
 
 
 def _kernel_times(reading: Reading) -> list[str]:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
 from mlpfusion.records.profile import PreOpParts
-from mlpfusion.report.grid import tabulated
+from mlpfusion.report.grid import middle_out, tabulated
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from mlpfusion.records.trace import Reading
 
+_FRAMES: Final = 5  # that are shown
 _PARTS: Final = {
     "dynamo_cache_lookup": "Dynamo's look-up of the compiled code and its guards",
     "compiled_region_self": "the compiled region around what follows",
@@ -45,8 +46,28 @@ def pre_ops_table(reading: Reading, *, github: bool) -> tuple[str, str] | None:
         for name in PreOpParts.__struct_fields__
         if _part(found, name) != ABSENT
     ]
+    cells += _frames(reading)
     heads = ["part", "what it is", "before the first", "between launches"]
     return title, tabulated(cells, heads, [False, False, True, True], github=github)
+
+
+def _frames(reading: Reading) -> list[list[str]]:
+    """What of the unattributed time is in which frame of Python's, where the trace has them."""
+    if reading.python is None:
+        return []
+    first = {one.name: one.us for one in reading.python.before_first}
+    between = {one.name: one.us for one in reading.python.between_launches}
+    known = reading.analysis.pre_ops.between_launches is not None
+    most = sorted({*first, *between}, key=lambda name: (-first.get(name, 0.0) - between.get(name, 0.0), name))
+    return [
+        [
+            "- in Python",
+            middle_out(name),
+            units.plain(first.get(name, 0.0)),
+            units.plain(between.get(name, 0.0)) if known else ABSENT,
+        ]
+        for name in most[:_FRAMES]
+    ]
 
 
 def _part(parts: PreOpParts | None, name: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
-from mlpfusion.records.trace import DeviceUse, Share
+from mlpfusion.records.trace import DeviceUse
+from mlpfusion.trace.analysis.frames import by_name, shares
+from mlpfusion.trace.analysis.spans import Spans, both, own_ns, union, without
 from mlpfusion.trace.calls.busy import device_rows, occupancy
+from mlpfusion.trace.calls.link import flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from mlpfusion.records.trace import Share
     from mlpfusion.trace.calls.busy import Occupancy
     from mlpfusion.trace.calls.call import Calls, Rows
     from mlpfusion.trace.calls.waits import Waits
@@ -20,19 +22,6 @@ if TYPE_CHECKING:
 
 NO_EVENT: Final = "no event"
 _MOST: Final = 8  # of what the host did
-_DEEPEST: Final = 200
-
-
-class Spans(NamedTuple):
-    """Disjoint intervals in time order."""
-
-    start: Rows
-    end: Rows
-
-    @property
-    def total(self) -> int:
-        """How long they are together."""
-        return int((self.end - self.start).sum())
 
 
 def device_use(calls: Calls, used: Sequence[int], waited: Waits) -> DeviceUse:
@@ -91,11 +80,11 @@ def _host(calls: Calls, found: Occupancy, index: int, waits: Waits) -> tuple[lis
     for thread in np.unique(place).tolist():
         here = (place == thread) & (reached > gaps.start)
         idle = Spans(gaps.start[here], reached[here])
-        active = idle if thread == own else _both(idle, _covered(trace, _outer(calls, index, thread)))
-        for number, spans in ((thread, active), (own, _without(idle, active))):
+        active = idle if thread == own else both(idle, _covered(trace, _outer(calls, index, thread)))
+        for number, spans in ((thread, active), (own, without(idle, active))):
             there = _covered(trace, stopped[trace.place[stopped] == number])
-            waited.append(_both(spans, there))
-            working.append((number, _without(spans, there)))
+            waited.append(both(spans, there))
+            working.append((number, without(spans, there)))
     if not waited:
         waited.append(Spans(gaps.start[:0], gaps.end[:0]))
     waiting = Spans(np.concatenate([one.start for one in waited]), np.concatenate([one.end for one in waited]))
@@ -133,106 +122,32 @@ def _outer(calls: Calls, index: int, place: int) -> Rows:
 
 
 def _did(calls: Calls, index: int, working: Sequence[tuple[int, Spans]]) -> tuple[Share, ...]:
-    """The host events' own time in these intervals by name, most first, and that in no event at all."""
+    """The host events' own time in these intervals by name, most first, and that in no event at all.
+
+    Where the trace has Python's frames, the time in no operator and no API call is theirs.
+    """
     import numpy as np
 
     trace = calls.trace
-    total = np.zeros(len(trace.kinds) + 1)
+    framed = len(trace.frames.start) > 0
+    named = flags(trace, lambda kind: kind.category in ("op", "api", "overhead") or not framed)
+    times: Counter[str] = Counter()
     for place, spans in working:
         rows = _outer(calls, index, place)
         begin, end = calls.windows[index].start_ns, calls.windows[index].end_ns
         around = (trace.start[rows] <= begin) & (trace.start[rows] + trace.duration[rows] >= end)
-        rows = rows[~around]  # what is around the whole call says nothing
+        rows = rows[~around & named[trace.kind[rows]]]  # what is around the whole call says nothing
         start = trace.start[rows]
-        own = _within(spans, start, start + trace.duration[rows])
-        parent = _parents(start, start + trace.duration[rows])
-        total[-1] += spans.total - own[parent < 0].sum()
-        np.subtract.at(own, parent[parent >= 0], own.copy()[parent >= 0])
-        total[:-1] += np.bincount(trace.kind[rows], weights=np.maximum(own, 0), minlength=len(trace.kinds))
-    by_name: dict[str, float] = {}
-    for number in np.flatnonzero(total > 0).tolist():
-        name = trace.kinds[number].name if number < len(trace.kinds) else NO_EVENT
-        by_name[name] = by_name.get(name, 0.0) + float(total[number]) / 1000
-    most = sorted(by_name.items(), key=lambda item: (-item[1], item[0]))[:_MOST]
-    return tuple(Share(name=name, us=us) for name, us in most)
-
-
-def _parents(start: Rows, end: Rows) -> NDArray[np.int64]:
-    """For each interval of a thread, given by start and the longest first, the innermost around it, or -1."""
-    import numpy as np
-
-    depth = np.arange(len(start)) - np.searchsorted(np.sort(end), start, side="right")
-    parent = np.full(len(start), -1)
-    above = np.zeros(0, dtype=np.int64)
-    for level in range(min(int(depth.max(initial=-1)) + 1, _DEEPEST)):
-        here = np.flatnonzero(depth == level)
-        if level:
-            before = np.searchsorted(above, here) - 1
-            known = before >= 0
-            parent[here[known]] = above[before[known]]
-        above = here
-    return parent
-
-
-# ---- intervals -------------------------------------------------------------------------------------------------------
+        own = own_ns(spans, start, start + trace.duration[rows])
+        total = np.bincount(trace.kind[rows], weights=own, minlength=len(trace.kinds))
+        for kind in np.flatnonzero(total).tolist():
+            times[trace.kinds[kind].name] += int(total[kind])
+        in_frames, in_none = by_name(trace, place, without(spans, _covered(trace, rows)))
+        times.update(in_frames)
+        times[NO_EVENT] += in_none
+    return shares({name: ns for name, ns in times.items() if ns}, _MOST)
 
 
 def _covered(trace: Trace, rows: Rows) -> Spans:
     """The union of the events, given by start."""
-    import numpy as np
-
-    start, end = trace.start[rows], trace.start[rows] + trace.duration[rows]
-    if not len(rows):
-        return Spans(start, end)
-    reached = np.maximum.accumulate(end)
-    first = np.concatenate(([True], start[1:] > reached[:-1]))
-    return Spans(start[first], np.append(reached[:-1][first[1:]], reached[-1]))
-
-
-def _pieces(spans: Spans, others: Spans) -> tuple[Spans, NDArray[np.bool_]]:
-    """`spans` cut where `others` begin and end, and which pieces are in those."""
-    import numpy as np
-
-    cuts = np.unique(np.concatenate((*spans, *others)))
-    low, high = cuts[:-1], cuts[1:]
-    wanted = _holds(spans, low)
-    return Spans(low[wanted], high[wanted]), _holds(others, low[wanted])
-
-
-def _holds(spans: Spans, instants: Rows) -> NDArray[np.bool_]:
-    import numpy as np
-
-    if not len(spans.start):
-        return np.zeros(len(instants), dtype=np.bool_)
-    before = np.searchsorted(spans.start, instants, side="right") - 1
-    found: NDArray[np.bool_] = (before >= 0) & (instants < spans.end[before])
-    return found
-
-
-def _both(spans: Spans, others: Spans) -> Spans:
-    pieces, inside = _pieces(spans, others)
-    return Spans(pieces.start[inside], pieces.end[inside])
-
-
-def _without(spans: Spans, others: Spans) -> Spans:
-    pieces, inside = _pieces(spans, others)
-    return Spans(pieces.start[~inside], pieces.end[~inside])
-
-
-def _within(spans: Spans, start: Rows, end: Rows) -> NDArray[np.float64]:
-    """For each interval how much of it is in `spans`."""
-    import numpy as np
-
-    if not len(spans.start):
-        return np.zeros(len(start))
-    lengths = np.concatenate(([0], np.cumsum(spans.end - spans.start)))
-
-    def until(instants: Rows) -> Rows:
-        before = np.searchsorted(spans.start, instants, side="right")
-        last = np.maximum(before - 1, 0)
-        partly = np.clip(instants - spans.start[last], 0, spans.end[last] - spans.start[last])
-        total: Rows = np.where(before > 0, lengths[last] + partly, 0)
-        return total
-
-    found: NDArray[np.float64] = (until(end) - until(start)).astype(np.float64)
-    return found
+    return union(trace.start[rows], trace.start[rows] + trace.duration[rows])

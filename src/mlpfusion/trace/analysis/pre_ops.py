@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from functools import lru_cache
 from statistics import median, median_low
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from mlpfusion.records.profile import PreOpParts, PreOps
 from mlpfusion.trace.calls.call import is_copy
@@ -31,6 +31,8 @@ Part: TypeAlias = Literal[
     "runtime",
     "unattributed",
 ]
+
+Stretch: TypeAlias = tuple[object, int, int]  # thread, start and end in ns
 
 # Beginnings of names. torch emits these as operators or as annotations, depending on its version.
 _SPELLINGS: Final[dict[str, Part]] = {
@@ -63,10 +65,10 @@ def pre_ops(calls: Calls, used: Sequence[int], *, split_launches: bool) -> PreOp
     spans = _spans(call)
     threads = _threads(call)
     own = threads[call.annotation.tid]
-    first = _split(threads, spans[:1], own)
+    first = _split(threads, spans[:1], own).total
     kernel = next((launch for launch in call.launches if not is_copy(launch.name)), None)
     parts = _parts(first, present)
-    between = _parts(_split(threads, spans[1:], own), present) if split_launches else None
+    between = _parts(_split(threads, spans[1:], own).total, present) if split_launches else None
     return PreOps(
         n=len(_waits(calls, used)),
         time_to_first_launch=(call.launches[0].start_ns - call.annotation.start_ns) / 1000,
@@ -75,6 +77,15 @@ def pre_ops(calls: Calls, used: Sequence[int], *, split_launches: bool) -> PreOp
         between_launches=PreOpParts(**between) if between is not None else None,
         host_us=host_us,
         **parts,
+    )
+
+
+def unowned(call: Call) -> tuple[list[Stretch], list[Stretch]]:
+    """When a call's host was in no event that has a part, before its first launch and between launches, by thread."""
+    spans, threads, mine = _spans(call), _threads(call), call.annotation.tid
+    first, between = (_split(threads, some, threads[mine]) for some in (spans[:1], spans[1:]))
+    return tuple(  # type: ignore[return-value]
+        [(mine if thread is None else thread, *times) for thread, times in found.unowned] for found in (first, between)
     )
 
 
@@ -116,16 +127,23 @@ def _spans(call: Call) -> list[tuple[object, int, int]]:
 
 
 def _threads(call: Call) -> dict[object, list[Event]]:
-    """The host events of a call by thread, by start. Python frames are none: they would own every instant."""
+    """The host events of a call by thread, by start. Python's frames are none: they would own every instant."""
     found: dict[object, list[Event]] = defaultdict(list)
     for event in call.host:
         found[event.tid].append(event)
     return found
 
 
+class _Split(NamedTuple):
+    """Nanoseconds by part, and when nothing that has a part ran: on which thread, None for the call's own."""
+
+    total: Counter[Part]
+    unowned: list[tuple[object, tuple[int, int]]]
+
+
 def _split(
     threads: dict[object, list[Event]], spans: Iterable[tuple[object, int, int]], own: Sequence[Event]
-) -> Counter[Part]:
+) -> _Split:
     """Nanoseconds of each part over the spans, given in time order; they sum to the spans' length."""
     lines: dict[object, _Line] = {}
     otherwise = _Line(own)
@@ -135,7 +153,8 @@ def _split(
         if line is None:
             line = lines[thread] = _Line(threads.get(thread, []))
         line.share_out(start, end, total, otherwise)
-    return total
+    found = [(thread, times) for thread, line in (*lines.items(), (None, otherwise)) for times in line.unowned]
+    return _Split(total, found)
 
 
 def owned(events: Sequence[Event], start_ns: int, end_ns: int, otherwise: Sequence[Event] = ()) -> Counter[Part]:
@@ -150,9 +169,13 @@ def owned(events: Sequence[Event], start_ns: int, end_ns: int, otherwise: Sequen
 
 
 class _Line:
-    """The events of one thread, gone through once from the first to the last."""
+    """The events of one thread, gone through once from the first to the last.
+
+    `unowned` is when none of them, and of those asked otherwise none, had a part.
+    """
 
     def __init__(self, events: Sequence[Event]) -> None:
+        self.unowned: list[tuple[int, int]] = []
         self._events = events
         self._next = 0
         self._running: list[Event] = []
@@ -168,12 +191,13 @@ class _Line:
                 self._running.pop()
             begins = self._events[self._next].start_ns if self._next < len(self._events) else end_ns
             stop = min(begins, end_ns, self._running[-1].end_ns if self._running else end_ns)
-            if self._running:
-                total[part_of(self._running[-1])] += stop - now
-            elif otherwise is not None:
+            if not self._running and otherwise is not None:
                 otherwise.share_out(now, stop, total, None)
             else:
-                total["unattributed"] += stop - now
+                part: Part = part_of(self._running[-1]) if self._running else "unattributed"
+                total[part] += stop - now
+                if part == "unattributed":
+                    self.unowned.append((now, stop))
             now = stop
 
 

@@ -11,6 +11,7 @@ from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records.trace import Reading
 from mlpfusion.trace.analysis import facts
 from mlpfusion.trace.analysis.breakdown import breakdown_of
+from mlpfusion.trace.analysis.frames import modules, python_use
 from mlpfusion.trace.analysis.idle import device_use
 from mlpfusion.trace.analysis.kernels import COMPILING, analyse_calls, lost
 from mlpfusion.trace.analysis.pre_ops import median_call, without
@@ -100,6 +101,8 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         device_use=use,
         host_use=facts.host_use(calls, used, compiling, waited) if on_device else None,
         breakdown=breakdown_of(calls, found, use),
+        python=python_use(calls, used, split_launches=on_device),
+        modules=_modules(calls, found),
         graphs=facts.graphs(one),
         streams=facts.streams(calls, used) if on_device else (),
         timeline=facts.timeline(one, _TIMELINE),
@@ -115,6 +118,12 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         between_calls=facts.tallies(trace, calls.between, most=_SHOWN_BETWEEN),
         notes=(*analysis.notes, *_of_choice(choice, process), *_notes(trace, calls, device, damage)),
     )
+
+
+def _modules(calls: Calls, found: Analysed) -> tuple[tuple[str, ...], ...]:
+    """For each kernel, in its order, the modules around its launch in the first call used."""
+    by_launch = modules(calls, found.used[0])
+    return tuple(by_launch[place] for place in found.order) if by_launch else ()
 
 
 def _calls(

@@ -18,7 +18,7 @@ from mlpfusion.trace.words import NAME, counted, shared, tallied
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mlpfusion.records.trace import HostEvent, Reading, Share, Spread
+    from mlpfusion.records.trace import HostEvent, Reading, Spread
     from mlpfusion.trace.findings.compilation import Asked
 
 # A first call this much wider than the rest is no noise: steady calls of one trace differ by a few percent.
@@ -152,7 +152,7 @@ def _bound(reading: Reading) -> Iterable[Finding]:
         graphs = "fewer operators around the graph" if reading.graphs else "a CUDA graph (mode='reduce-overhead')"
         yield Finding(
             id="overhead_bound",
-            seen=f"{seen}; host/device {_times(takes / device)}x; meanwhile the host did: {shared(_did(use.did))}",
+            seen=f"{seen}; host/device {_times(takes / device)}x; meanwhile the host {_meanwhile(reading)}",
             means="the host limits the call: the device waits for launches, even allowing for the profiler's cost",
             do=f"use a larger batch, {graphs} or fewer operators, not faster kernels",
             cost_us=late,
@@ -167,13 +167,17 @@ def _bound(reading: Reading) -> Iterable[Finding]:
         )
 
 
-def _did(did: tuple[Share, ...]) -> tuple[Share, ...]:
-    """What the host did, allocations apart, which are a finding of their own."""
-    return tuple(
-        msgspec.structs.replace(one, name="in no operator, Python mostly") if one.name == NO_EVENT else one
-        for one in did
+def _meanwhile(reading: Reading) -> str:
+    """What the host did while the device idled, allocations apart, which are a finding of their own."""
+    assert reading.device_use is not None, "checked by the caller"
+    framed = reading.python is not None
+    nothing = "no frame and no operator" if framed else "in no operator, Python mostly"
+    did = tuple(
+        msgspec.structs.replace(one, name=nothing) if one.name == NO_EVENT else one
+        for one in reading.device_use.did
         if not allocates(one.name)
     )
+    return f"{'was in' if framed else 'did'}: {shared(did)}"
 
 
 def _host_and_device(reading: Reading, takes: float, device: float) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.trace.read.entry import Entry
 
-_UNUSED: Final = frozenset({"other", "python", "device_annotation", "sync"})
+_UNUSED: Final = frozenset({"other", "device_annotation", "sync"})
 _LINKED: Final = DEVICE_WORK | {"api"}
 _FLOWS: Final = frozenset({"ac2g", "async_cpu_to_gpu"})
 _DIGITS: Final = b"0123456789"
@@ -39,8 +39,17 @@ class Place(NamedTuple):
     tid: int | str
 
 
+class Frames(NamedTuple):
+    """Python's frames as columns, in the order in which they are written, without those that are not timed well."""
+
+    start: NDArray[np.int64]
+    duration: NDArray[np.int64]
+    kind: NDArray[np.int32]
+    place: NDArray[np.int32]
+
+
 class Table(NamedTuple):
-    """The columns by start and, at one start, the longest first."""
+    """The columns by start and, at one start, the longest first, without frames."""
 
     start: NDArray[np.int64]
     duration: NDArray[np.int64]
@@ -50,6 +59,7 @@ class Table(NamedTuple):
     zero: int
     linked_by_flow: int
     dims: dict[int, bytes]
+    frames: Frames
 
 
 _Instant: TypeAlias = tuple[tuple[object, ...], int]
@@ -66,6 +76,7 @@ class _Ids(dict[tuple[object, ...], int]):
 class Columns:
     """The columns so far. `seen` counts timed entries, `others` the rest, `dropped` the timed ones without a time.
 
+    `unread_frames` counts Python's frames without one, which are not among the `dropped`: nothing is counted by them.
     `begins` counts the beginnings of begin/end pairs, which are not read, where nothing timed is beside them.
     """
 
@@ -80,8 +91,11 @@ class Columns:
         self._places = _Ids()
         self._start, self._duration, self._correlation = array("q"), array("q"), array("q")
         self._kind, self._place = array("i"), array("i")
+        self.unread_frames = 0
+        self._frames = array("q"), array("q"), array("i"), array("i")  # start, duration, kind, place
         self._used: dict[int, bool] = {}
         self._nameless: set[int] = set()
+        self._python: set[int] = set()  # kinds of frames
         self._linkable: set[int] = set()
         self._on_device: set[int] = set()
         self._products: set[int] = set()  # kinds of operators that multiply matrices
@@ -108,6 +122,8 @@ class Columns:
             if self._nameless:
                 pairs = zip(timed, kinds, strict=True)
                 self.unread += [(entry, "has no name") for entry, kind in pairs if kind in self._nameless]
+            if not self._python.isdisjoint(kinds):
+                self._add_frames(timed, kinds)
             timed = [entry for entry, kind in zip(timed, kinds, strict=True) if used[kind]]
             kinds = [kind for kind in kinds if used[kind]]
         starts = _times([entry.ts for entry in timed])
@@ -129,6 +145,24 @@ class Columns:
             self._wants_flows = not self._linkable.isdisjoint(np.unique(without).tolist())
         if self._wants_flows:
             self._add_flows(entries)
+
+    def _add_frames(self, timed: Sequence[Entry], kinds: Sequence[int]) -> None:
+        python = self._python
+        found = [(entry, kind) for entry, kind in zip(timed, kinds, strict=True) if kind in python]
+        starts, durations = (_times([getattr(entry, key) for entry, _ in found]) for key in ("ts", "dur"))
+        if starts is None or durations is None:
+            timed_well = []
+            for entry, kind in found:
+                start, duration = nanoseconds(entry.ts), nanoseconds(entry.dur)
+                if start is not None and duration is not None and duration >= 0:
+                    timed_well.append((entry, kind, start, duration))
+            self.unread_frames += len(found) - len(timed_well)
+            found = [(entry, kind) for entry, kind, *_ in timed_well]
+            starts, durations = [start for *_, start, _ in timed_well], [duration for *_, duration in timed_well]
+        numbers = self._places
+        columns = starts, durations, [kind for _, kind in found], [numbers[entry.pid, entry.tid] for entry, _ in found]
+        for column, values in zip(self._frames, columns, strict=True):
+            column.extend(values)
 
     def _add_dims(self, timed: Sequence[Entry], kinds: Sequence[int]) -> None:
         first = len(self._start) - len(timed)
@@ -154,7 +188,7 @@ class Columns:
         """All columns, sorted. Nothing can be added afterwards."""
         import numpy as np
 
-        linked = self._link_by_flow()
+        linked, same = self._link_by_flow(), self._same_places()
         start = np.frombuffer(self._start, dtype=np.int64)
         duration = np.frombuffer(self._duration, dtype=np.int64)
         order = np.lexsort((-duration, start)).astype(np.int32)
@@ -166,12 +200,20 @@ class Columns:
             start=start[order],
             duration=duration,
             kind=kind,
-            place=self._same_places()[np.frombuffer(self._place, dtype=np.int32)[order]],
+            place=same[np.frombuffer(self._place, dtype=np.int32)[order]],
             correlation=np.frombuffer(self._correlation, dtype=np.int64)[order],
             zero=int(np.count_nonzero((duration == 0) & on_device[kind])),
             linked_by_flow=linked,
             dims=self._sorted_dims(order),
+            frames=self._framed(same),
         )
+
+    def _framed(self, same: NDArray[np.int32]) -> Frames:
+        import numpy as np
+
+        start, duration = (np.frombuffer(column, dtype=np.int64) for column in self._frames[:2])
+        kind, place = (np.frombuffer(column, dtype=np.int32) for column in self._frames[2:])
+        return Frames(start, duration, kind, same[place])
 
     def _sorted_dims(self, order: NDArray[np.int32]) -> dict[int, bytes]:
         import numpy as np
@@ -193,7 +235,10 @@ class Columns:
     def _look_at_kinds(self) -> None:
         for category, name in islice(self._kinds, len(self._used), None):
             found, number = _category(category, name), len(self._used)
-            self._used[number] = bool(name) and found not in _UNUSED
+            self._used[number] = bool(name) and found not in _UNUSED and found != "python"
+            if found == "python":
+                self._python.add(number)
+                continue
             if found in _LINKED:
                 self._linkable.add(number)
             if found in DEVICE_WORK:

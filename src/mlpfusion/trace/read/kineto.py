@@ -12,7 +12,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.trace import Integrity
 from mlpfusion.trace.read.blocks import Blocks
 from mlpfusion.trace.read.chrome import Category
-from mlpfusion.trace.read.columns import Columns, Kind, Place
+from mlpfusion.trace.read.columns import Columns, Frames, Kind, Place
 from mlpfusion.trace.read.redact import scrub
 from mlpfusion.trace.read.source import MAX_BYTES, TooLargeError, texts
 
@@ -53,9 +53,9 @@ class Trace(NamedTuple):
 
     `kind` indexes `kinds` (name and category), `place` indexes `places` (process and thread, or device and stream);
     `correlation` is 0 where there is none; a negative `duration` of device work is damage. Events of no use here
-    (Python frames, unknown categories) are left out; `integrity.events` counts all. `damaged_by` says why the text ends
-    early, if it is known. `dims` has by row the dimensions of the inputs of a matrix product, as they are written.
-    `foreign` says what device or profiler a trace has events of that are not read.
+    (unknown categories) are left out; `integrity.events` counts all. `damaged_by` says why the text ends early, if it
+    is known. `dims` has by row the dimensions of the inputs of a matrix product, as they are written. `foreign` says
+    what device or profiler a trace has events of that are not read. `frames` are Python's, which are no rows.
     """
 
     label: str
@@ -67,6 +67,7 @@ class Trace(NamedTuple):
     place: NDArray[np.int32]
     correlation: NDArray[np.int64]
     integrity: Integrity
+    frames: Frames
     gpu: str | None = None
     damaged_by: str | None = None
     dims: Mapping[int, bytes] = MappingProxyType({})
@@ -163,7 +164,7 @@ def read_text(text: Text) -> Trace:
         events=columns.seen,
         dropped=blocks.dropped + columns.dropped,
         repaired=blocks.repaired,
-        frames=blocks.frames,
+        frames=blocks.frames + columns.unread_frames,
         damage=tuple(sorted(blocks.damage, key=lambda damage: damage.offset)),
         lost_bytes=blocks.lost_bytes,
         zero=table.zero,
@@ -180,6 +181,7 @@ def read_text(text: Text) -> Trace:
         place=table.place,
         correlation=table.correlation,
         integrity=integrity,
+        frames=table.frames,
         gpu=blocks.gpu,
         damaged_by=blocks.cut_off,
         dims=table.dims,

@@ -117,7 +117,7 @@ def _timed(
     shown = {"ph": "X", "cat": "other" if known == "other" else category, "name": names.of(name, known), **when}
     if None not in when.values():
         return [{**shown, "args": _args(args)}]
-    return [] if known in ("other", "python") else [shown]
+    return [] if known == "other" else [shown]
 
 
 def _without_floats(raw: msgspec.Raw) -> object:
