@@ -21,7 +21,7 @@ from mlpfusion.records.profile import Profile
 from mlpfusion.report import prediction
 from mlpfusion.report.profile import table
 from mlpfusion.spec import MLPSpec, Workload
-from mlpfusion.stages.choose import predict
+from mlpfusion.stages.predict import run as predict
 from mlpfusion.stages.profile import run
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def shown(profile: Profile) -> str:
     made: str = tabulate([judged(row) for row in profile.rows], heads, disable_numparse=True)
     parts = [table.render(profile, full=True), made]
     try:
-        parts.append(prediction.render(predict.predict(profile), "text"))
+        there = predict.card(predict.REFERENCE_CARD)
+        parts.append(prediction.render(predict.predict(profile, there), "text", there.notes))
     except MlpfusionError as error:
         parts.append(f"no prediction: {error}")
     return "\n\n".join(parts)

@@ -43,7 +43,7 @@ def test_known_cards_are_told_apart_and_unknown_ones_never_guessed():
     assert card("NVIDIA H100 80GB HBM3").peaks == KNOWN_CARDS["NVIDIA H100 80GB HBM3"]
     assert card("NVIDIA H100 PCIe").peaks != card("NVIDIA H100 80GB HBM3").peaks
     assert card("NVIDIA H200").peaks.bandwidth == 4.8e12
-    for stranger in ("NVIDIA H100", "NVIDIA B200", "NVIDIA A100", "AMD Instinct MI300X", ""):
+    for stranger in ("NVIDIA H100", "NVIDIA B300", "NVIDIA A100", "AMD Instinct MI300X", ""):
         assert card(stranger).peaks is None
 
 

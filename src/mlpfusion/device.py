@@ -60,6 +60,9 @@ KNOWN_CARDS: Final[dict[str, Peaks]] = {
     "NVIDIA H100 80GB HBM3": Peaks(flops_16bit=989e12, bandwidth=3.35e12, source="NVIDIA H100 datasheet (SXM)"),
     "NVIDIA H100 PCIe": Peaks(flops_16bit=756e12, bandwidth=2.0e12, source="NVIDIA H100 datasheet (PCIe)"),
     "NVIDIA H200": Peaks(flops_16bit=989e12, bandwidth=4.8e12, source="NVIDIA H200 datasheet"),
+    "NVIDIA L40S": Peaks(flops_16bit=362e12, bandwidth=0.864e12, source="NVIDIA L40S datasheet"),
+    "NVIDIA B200": Peaks(flops_16bit=2250e12, bandwidth=7.7e12, source="NVIDIA HGX B200 datasheet, one of eight"),
+    "NVIDIA GB200": Peaks(flops_16bit=2500e12, bandwidth=8.0e12, source="NVIDIA GB200 NVL72 datasheet, one of 72"),
 }
 
 

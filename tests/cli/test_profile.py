@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +15,12 @@ import pytest
 from support.command import refused, run
 from support.profiles_made import timed
 
-from mlpfusion import backend, device
+from mlpfusion import backend
 from mlpfusion.device import Device
 from mlpfusion.records.environment import Environment, Process
 from mlpfusion.records.profile import SCHEMA, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages import profile as profile_stage
-from mlpfusion.stages.choose import predict
 from mlpfusion.stages.profile import plan
 from mlpfusion.storage import results
 
@@ -439,12 +437,3 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
 def test_every_registered_backend_may_be_asked_for(capsys: pytest.CaptureFixture[str], api: SimpleNamespace) -> None:
     assert run(capsys, "profile", "--backends", ",".join(backend.names()))[0] == 0
     assert api.asked["backends"] == backend.names()
-
-
-def test_predict_offers_the_known_cards(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "predict", "--help")
-    listed = re.search(r"Known cards:\n((?:    .*\n)+)", out)
-    assert listed
-    cards = [line.split(" (")[0].strip() for line in listed[1].splitlines()]
-    assert cards == list(device.KNOWN_CARDS)
-    assert next(line for line in listed[1].splitlines() if "default" in line).strip().startswith(predict.REFERENCE_CARD)

@@ -17,8 +17,25 @@ from mlpfusion.report.foresight import render
 from mlpfusion.spec import MLPSpec
 
 SPEC = MLPSpec(hidden_size=768, intermediate_size=3072)
-LEAST = Foreseen(backend="fused", verdict="least", predicted_us=100.0, ratio=1.0, error=0.05, worst_error=0.2)
-NEAR = Foreseen(backend="triton", verdict="tied", predicted_us=102.0, ratio=1.02, error=0.06, worst_error=0.1)
+LEAST = Foreseen(
+    backend="fused",
+    verdict="least",
+    predicted_us=100.0,
+    ratio=1.0,
+    low_us=95.0,
+    high_us=106.0,
+    sources=("measured table", "scaled"),
+)
+NEAR = Foreseen(
+    backend="triton",
+    verdict="tied",
+    predicted_us=102.0,
+    ratio=1.02,
+    low_us=96.0,
+    high_us=110.0,
+    sources=("scaled",),
+    extrapolated=True,
+)
 FAR = Foreseen(backend="eager", verdict="slower", predicted_us=200.0, ratio=2.0)
 NONE = Foreseen(backend="odd", verdict="not predicted", reason="it has no\nledger")
 POINT = ForeseenPoint(
@@ -55,7 +72,9 @@ def test_every_backend_is_listed_the_fastest_first_and_one_without_a_time_with_i
     text = render(FOUND)
     lines = [line.split() for line in text[text.index("Every backend") :].splitlines() if line.startswith("inference")]
     assert [line[2] for line in lines] == ["fused", "triton", "eager", "odd"]
-    assert lines[2][3:] == ["slower", "200", "0.500x", "–", "–", "–"]
+    assert lines[0][3:] == ["least", "100", "95.0–106", "1.00x", *["measured", "table", "+", "scaled", "–"]]
+    assert lines[1][3:] == ["tied", "102", "96.0–110", "0.980x", "scaled,", "extrapolated", "–"]
+    assert lines[2][3:] == ["slower", "200", "–", "0.500x", "–", "–"]
     assert lines[3][-4:] == ["it", "has", "no", "ledger"]
 
 

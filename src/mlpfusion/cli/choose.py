@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypedDict
 
 import typer
 
@@ -71,6 +71,8 @@ def _choose(
     rounds: Annotated[str, typer.Option(metavar="N", help="Interleaved rounds for each number of tokens.")] = "60",
     time_limit: Annotated[str, typer.Option(metavar="S", help="Seconds that one backend may take to qualify.")] = "600",
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is in the folder already.")] = False,
+    table: Annotated[Text, typer.Option(metavar="FILE", help="Products timed on a card that is not here.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the products behind a prediction.")] = False,
     fmt: Format = "text",
 ) -> int:
     """Choose the backends for a model.
@@ -108,7 +110,7 @@ def _choose(
         "on_event": _report,
     }
     try:
-        return _made(asked, device, clock, fmt, how)
+        return _made(asked, device, clock, fmt, how, away=_Away(table, explain))
     except KeyboardInterrupt:
         raise InterruptedRunError(_kept(folder)) from None
 
@@ -127,7 +129,14 @@ class _How(TypedDict):
     on_event: Callable[[Progress], None]
 
 
-def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How) -> int:
+class _Away(NamedTuple):
+    """The options for a card that is not here."""
+
+    table: Text
+    explain: bool
+
+
+def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How, *, away: _Away) -> int:
     """Choose by what is measured here, or foresee for a card that is not."""
     from mlpfusion import spec
     from mlpfusion.report import choice as report
@@ -138,22 +147,25 @@ def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How) -> int:
     if cards and by is not None:
         raise UsageError(f"--clock {by} does not go with --device {device}: no clock ran on a card that is not here")
     if cards:
-        return _foresee(asked, cards, fmt, how)
+        return _foresee(asked, cards, fmt, how, away)
+    for option, given in (("--table", away.table is not None), ("--explain", away.explain)):
+        if given:
+            raise UsageError(f"{option} is for a card that is not here: give it with --device CARD")
     made = run.choose(asked, device=device, clock=by, **how)
     say(f"saved in {how['out'] / 'choice.json'}", sys.stderr)
     write_out(report.render(made, fmt))
     return OK if made.ranges else FAILED
 
 
-def _foresee(asked: Model, cards: Sequence[str], fmt: str, how: _How) -> int:
+def _foresee(asked: Model, cards: Sequence[str], fmt: str, how: _How, away: _Away) -> int:
     """Predict for the first of the cards that are meant, and say so."""
     from mlpfusion.report import foresight
     from mlpfusion.stages.choose import foresee
 
-    found = foresee.foresee(asked, cards[0], **how)
+    found = foresee.foresee(asked, cards[0], table=away.table, **how)
     also = f"; the name also fits {' and '.join(cards[1:])}" if cards[1:] else ""
     say(f"no choice.json is written: a choice is for the card it was measured on, not for {cards[0]}{also}", sys.stderr)
-    write_out(foresight.render(found, fmt))
+    write_out(foresight.render(found, fmt, explain=away.explain))
     return OK
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion.cli import choose, profile, prove, streams, trace, tune, validate
+from mlpfusion.cli import choose, predict, profile, prove, streams, trace, tune, validate
 from mlpfusion.cli.needs import check_installed
 from mlpfusion.cli.text import (
     FAILED,
@@ -67,6 +67,7 @@ tune.add_to(app)
 validate.add_to(app)
 prove.add_to(app)
 choose.add_to(app)
+predict.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The verbs of the command line that deal in profiles: profile, backends, table, predict."""
+"""The verbs of the command line that deal in profiles: profile, backends, table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ def add_to(app: typer.Typer) -> None:
     app.command("profile")(with_old_names(_profile))
     app.command("backends")(with_old_names(_backends))
     app.command("table")(_table)
-    app.command("predict")(_predict)
 
 
 def _profile(
@@ -199,37 +198,6 @@ def _table(
     if names is not None:
         table.check_columns(names, full=full)
     streams.write_out(table.render(results.load(result), fmt, names, full=full, source=result))
-    return OK
-
-
-def _predict(
-    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`; - for stdin.")],
-    card: Annotated[Text, typer.Option(metavar="NAME", help="One of the known cards, by its whole name.")] = None,
-    fmt: Annotated[str, typer.Option("--format", metavar="text|github", help="What stdout gets.")] = "text",
-) -> int:
-    """Predict times on a card that is not here.
-
-    RESULT has bfloat16 or float16 rows, inference or training. Each row that was raced is predicted from the ledger of
-    its launches and the datasheet of the card, with the error that the same rule makes on the card of RESULT.
-
-    \b
-    Known cards:
-      NVIDIA A100-SXM4-80GB (the default, the tutorial's)
-      NVIDIA A100-SXM4-40GB
-      NVIDIA A100 80GB PCIe
-      NVIDIA H100 80GB HBM3
-      NVIDIA H100 PCIe
-      NVIDIA H200
-    """
-    from mlpfusion import spec
-    from mlpfusion.report import prediction
-    from mlpfusion.stages.choose import predict
-    from mlpfusion.storage import results
-
-    spec.one_of("format", fmt, ("text", "github"))
-    named = predict.REFERENCE_CARD if card is None else card
-    predict.peaks_of(named)
-    streams.write_out(prediction.render(predict.predict(results.load(result), named), fmt))
     return OK
 
 

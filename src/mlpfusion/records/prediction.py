@@ -9,9 +9,11 @@ from mlpfusion.records.base import Record
 from mlpfusion.records.choice import Model
 from mlpfusion.records.traffic import BoundBy, Role
 from mlpfusion.spec import MLPSpec, Mode
+from mlpfusion.units import PositiveTime, Some
 
 SCHEMA: Final = 1
 
+Origin = Literal["measured table", "scaled"]
 Standing = Literal["least", "tied", "slower", "undecided", "not predicted"]
 
 
@@ -27,21 +29,44 @@ class Efficiency(Record, frozen=True, kw_only=True):
     source: str
 
 
+class MeasuredProduct(Record, frozen=True, kw_only=True):
+    """A matrix product x [m, k] · wᵀ [k, n] of 16 bits that was timed on a card, and who timed it."""
+
+    m: Some
+    n: Some
+    k: Some
+    us: PositiveTime
+    source: str
+
+
 class PredictedStep(Record, frozen=True, kw_only=True):
-    """One launch: its predicted µs and what bounds it."""
+    """One launch: its predicted µs, the 80% interval of that, and what bounds it.
+
+    A `measured table` has products of that card, of which the `nearest` are named; `scaled` takes the share of the
+    datasheet that the launch, or one like it, reaches on the card at hand. `extrapolated` says that the shape lies
+    outside the table, `guard` which bound raised the time.
+    """
 
     op: str
     role: Role | None
     predicted_us: float
     bound: BoundBy
+    low_us: float | None = None
+    high_us: float | None = None
+    source: Origin = "scaled"
+    nearest: tuple[MeasuredProduct, ...] = ()
+    extrapolated: bool = False
+    guard: str | None = None
 
 
 class Predicted(Record, frozen=True, kw_only=True):
     """One backend's call on another card. Nothing in it was measured there.
 
-    `error` is the median, `worst_error` the largest relative error that the same rule makes over this backend's own
-    launches on the card at hand; None where their times are not known. `incomplete` names a matrix product whose
-    operations are not known: the call takes at least what is predicted.
+    `low_us` and `high_us` are its 80% interval: errors of one product add up, those of different ones in squares.
+    `total_us` is the time of the call where a `guard` raised it above that of its launches.
+    `overlap` is the time that the kernels took together on the card at hand over the sum of their times. `incomplete`
+    names a matrix product whose operations are not known: the call takes at least what is predicted. `error` and
+    `worst_error` are in files of before there were intervals alone.
     """
 
     backend: str
@@ -49,27 +74,41 @@ class Predicted(Record, frozen=True, kw_only=True):
     peaks: Peaks
     efficiency: Efficiency
     steps: tuple[PredictedStep, ...]
+    low_us: float | None = None
+    high_us: float | None = None
+    overlap: float = 1.0
+    total_us: float | None = None
+    guard: str | None = None
     error: float | None = None
     worst_error: float | None = None
     incomplete: str | None = None
 
     @property
     def predicted_us(self) -> float:
-        """The launches one after the other, without the time between them."""
-        return sum(step.predicted_us for step in self.steps)
+        """The launches as they overlap at hand, without the time between them; or what a guard has raised that to."""
+        if self.total_us is not None:
+            return self.total_us
+        return self.overlap * sum(step.predicted_us for step in self.steps)
 
 
 class Foreseen(Record, frozen=True, kw_only=True):
-    """One backend at one number of tokens: its predicted time, that over the least one, and the rule's errors.
+    """One backend at one number of tokens: its predicted time with its 80% interval, and that time over the least one.
 
-    `error` and `worst_error` are as in `Predicted`. It is `tied` if its time differs from the least by less than the
-    larger of both backends' `error`, `undecided` where one of these is not known, and not predicted for a `reason`.
+    It is `tied` if its interval meets that of the least, and not predicted for a `reason`. `sources` are those of its
+    launches, `guard` says which bound raised the time. `error`, `worst_error` and `undecided` are in files of before
+    there were intervals alone.
     """
 
     backend: str
     verdict: Standing
     predicted_us: float | None = None
     ratio: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    sources: tuple[Origin, ...] = ()
+    extrapolated: bool = False
+    steps: tuple[PredictedStep, ...] = ()
+    guard: str | None = None
     error: float | None = None
     worst_error: float | None = None
     reason: str | None = None
@@ -100,3 +139,4 @@ class Foresight(Record, frozen=True, kw_only=True):
     card: str
     peaks: Peaks
     points: tuple[ForeseenPoint, ...]
+    notes: tuple[str, ...] = ()

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mlpfusion.records.prediction import Foreseen, ForeseenPoint, Foresight
 
 
-def render(found: Foresight, fmt: str = "text") -> str:
-    """A foresight in one of `grid.FORMATS`; ends with a newline.
+def render(found: Foresight, fmt: str = "text", *, explain: bool = False) -> str:
+    """A foresight in one of `grid.FORMATS`; ends with a newline. `explain` adds the measured products behind it.
 
     Raises:
         UsageError: no such format.
@@ -34,6 +34,8 @@ def render(found: Foresight, fmt: str = "text") -> str:
         titled("Least predicted time", _least(found, github=github), github=github),
         titled("Every backend", _backends(found, github=github), github=github),
     ]
+    if explain:
+        blocks.append(titled("Nearest measured products", _nearest(found, github=github), github=github))
     if found.model.notes:
         blocks.append("\n".join(f"- {markdown(note)}" if github else f"note: {note}" for note in found.model.notes))
     return printable("\n\n".join(blocks) + "\n")
@@ -53,9 +55,10 @@ def _header(found: Foresight, *, github: bool) -> str:
         ),
         ("rows", f"measured on {', '.join(dict.fromkeys(point.measured_on for point in found.points))}"),
         ("predicted", "the launches observed there, as if this card ran the same ones; without the time between them"),
+        ("interval", "80%: of ten such times, eight are expected in it"),
         ("speedup", "the least predicted time / the backend's: 1 for the least, below 1 for the others"),
-        ("error", "of the same rule over that backend's launches on the device of the rows"),
-        ("tied", "differs from the least by less than the larger of both median errors; undecided without them"),
+        ("tied", "its interval meets that of the least"),
+        *(("note", note) for note in found.notes),
     ]
     if github:
         return f"**{title}**\n\n" + "\n".join(f"- **{name}**: {markdown(text)}" for name, text in lines)
@@ -92,9 +95,9 @@ def _backends(found: Foresight, *, github: bool) -> str:
         "backend",
         "",
         "predicted µs",
+        "80% interval",
         "speedup vs least",
-        "error, median",
-        "error, worst",
+        "from",
         "why not",
     ]
     cells = [
@@ -104,19 +107,47 @@ def _backends(found: Foresight, *, github: bool) -> str:
             each.backend,
             each.verdict,
             _time(each),
+            _interval(each),
             ABSENT if each.ratio is None else units.times(speedup.inverse(each.ratio)),
-            units.percent(each.error),
-            units.percent(each.worst_error),
+            _origin(each),
             " ".join((each.reason or ABSENT).split()),
         ]
         for point in found.points
         for each in sorted(point.backends, key=lambda each: each.predicted_us or float("inf"))
     ]
-    return tabulated(cells, heads, [False, True, False, False, True, True, True, True, False], github=github)
+    return tabulated(cells, heads, [False, True, False, False, True, True, True, False, False], github=github)
 
 
 def _time(each: Foreseen | None) -> str:
     return ABSENT if each is None or each.predicted_us is None else units.plain(each.predicted_us)
+
+
+def _interval(each: Foreseen) -> str:
+    if each.low_us is None or each.high_us is None:
+        return ABSENT
+    return f"{units.plain(each.low_us)}–{units.plain(each.high_us)}"
+
+
+def _origin(each: Foreseen) -> str:
+    """Where the times of its launches come from, and whether any shape lies outside its table."""
+    said = " + ".join(each.sources) or ABSENT
+    said += ", extrapolated" if each.extrapolated else ""
+    return said if each.guard is None else f"{said}; {each.guard}"
+
+
+def _nearest(found: Foresight, *, github: bool) -> str:
+    rows = {
+        (str(point.tokens), step.role or step.op, f"{near.m} x {near.n} x {near.k}", units.plain(near.us), near.source)
+        for point in found.points
+        for each in point.backends
+        for step in each.steps
+        for near in step.nearest
+    }
+    if not rows:
+        return "no launch rests on measured products of this card"
+    heads = ["tokens", "kernel", "m x n x k", "measured µs", "by"]
+    ordered = sorted(rows, key=lambda row: (int(row[0]), *row[1:]))
+    return tabulated([list(row) for row in ordered], heads, [True, False, True, True, False], github=github)
 
 
 def _flat(found: Foresight, point: ForeseenPoint, each: Foreseen) -> dict[str, object]:
@@ -134,7 +165,9 @@ def _flat(found: Foresight, point: ForeseenPoint, each: Foreseen) -> dict[str, o
         "verdict": each.verdict,
         "predicted_us": each.predicted_us,
         "speedup_vs_least": None if each.ratio is None else speedup.inverse(each.ratio),
-        "error": each.error,
-        "worst_error": each.worst_error,
+        "low_us": each.low_us,
+        "high_us": each.high_us,
+        "sources": " + ".join(each.sources),
+        "extrapolated": each.extrapolated,
         "reason": each.reason,
     }

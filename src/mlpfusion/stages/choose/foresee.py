@@ -12,8 +12,11 @@ from mlpfusion import device as devices
 from mlpfusion import limits
 from mlpfusion.errors import UsageError
 from mlpfusion.records.prediction import SCHEMA, Foreseen, ForeseenPoint, Foresight
-from mlpfusion.stages.choose import decide, predict, rows
+from mlpfusion.stages.choose import decide, rows
 from mlpfusion.stages.choose import run as choose_run
+from mlpfusion.stages.predict import run as predict
+from mlpfusion.stages.predict import scaled
+from mlpfusion.stages.predict.shapes import steps
 from mlpfusion.storage.files import alone
 
 if TYPE_CHECKING:
@@ -40,9 +43,12 @@ def foresee(
     rounds: int = choose_run.ROUNDS,
     time_limit_s: float = 600.0,
     fresh: bool = False,
+    table: str | None = None,
     on_event: Callable[[run.Progress], None] | None = None,
 ) -> Foresight:
     """Every backend of every number of tokens on a known card, by its name among `device.KNOWN_CARDS`.
+
+    `table` is a file of products measured on that card, which join the installed table.
 
     If `out` holds whole rows of all of them, whichever card they were measured on, those are taken; without `backends`
     the ones that they are of. Else they are measured on the GPU at hand, as `choose` does, and kept in `out`.
@@ -53,7 +59,7 @@ def foresee(
     """
     limits.whole("rounds", rounds, limits.ROUNDS)
     limits.seconds("time_limit_s", time_limit_s)
-    peaks = predict.peaks_of(card)
+    there = predict.card(card, table)
     asked, folder = choose_run.model_asked(model, dtype), None if out is None else Path(out)
     if asked.spec.dtype == "float32":
         raise UsageError("float32 has no peak among the known cards; valid: bfloat16, float16")
@@ -76,18 +82,32 @@ def foresee(
                 fresh=fresh,
                 on_event=on_event,
             )
-    points = foresee_points(found, card)
+    points = foresee_points(found, there)
     if all(point.least is None for point in points):
         raise UsageError(f"no row can be predicted for {card}: {_first_reason(points)}")
     return Foresight(
-        schema=SCHEMA, kind="prediction", model=asked, tp=tp, spec=work[0].spec, card=card, peaks=peaks, points=points
+        schema=SCHEMA,
+        kind="prediction",
+        model=asked,
+        tp=tp,
+        spec=work[0].spec,
+        card=card,
+        peaks=there.peaks,
+        points=points,
+        notes=there.notes,
     )
 
 
-def foresee_points(profiles: Sequence[Profile], card: str) -> tuple[ForeseenPoint, ...]:
-    """Predictions for a known card from profiles of one MLP; a backend wrong in one of them is predicted in none."""
+def foresee_points(profiles: Sequence[Profile], card: predict.Card) -> tuple[ForeseenPoint, ...]:
+    """Predictions for a card from profiles of one MLP; a backend wrong in one of them is predicted in none."""
     wrong = decide.disqualified(profiles)
-    return tuple(_point(profile, card, wrong) for profile in profiles)
+    points = []
+    # What fewer tokens take at least: by mode and backend.
+    floors: dict[tuple[str, str], Predicted] = {}
+    for profile in sorted(profiles, key=lambda each: each.workload.tokens):
+        points.append(_point(profile, card, wrong, floors))
+    order = [(profile.workload.mode, profile.workload.tokens) for profile in profiles]
+    return tuple(sorted(points, key=lambda each: order.index((each.mode, each.tokens))))
 
 
 def _whole(folder: Path | None, work: Sequence[Workload], names: Sequence[str] | None) -> list[Profile] | None:
@@ -104,15 +124,20 @@ def _whole(folder: Path | None, work: Sequence[Workload], names: Sequence[str] |
     return found
 
 
-def _point(profile: Profile, card: str, wrong: Mapping[str, str]) -> ForeseenPoint:
+def _point(
+    profile: Profile, card: predict.Card, wrong: Mapping[str, str], floors: dict[tuple[str, str], Predicted]
+) -> ForeseenPoint:
     refused = {row.backend: reason for row in profile.rows if (reason := _refusal(row, wrong)) is not None}
     # The efficiency is that of all rows: a kernel reaches what it reaches, whatever becomes of its result.
-    assumed = predict.efficiency(profile) or predict.RECORDED
+    assumed = scaled.efficiency(profile) or scaled.RECORDED
     fit = replace(profile, rows=tuple(row for row in profile.rows if row.backend not in refused))
     times = {each.backend: each for each in predict.predict(fit, card, assumed)} if fit.rows else {}
+    mode = profile.workload.mode
+    for backend, each in times.items():
+        times[backend] = floors[mode, backend] = _raised(each, floors.get((mode, backend)))
     least = min(times.values(), key=lambda each: each.predicted_us, default=None)
     return ForeseenPoint(
-        mode=profile.workload.mode,
+        mode=mode,
         tokens=profile.workload.tokens,
         measured_on=profile.device.name,
         efficiency=assumed if times else None,
@@ -127,22 +152,37 @@ def _point(profile: Profile, card: str, wrong: Mapping[str, str]) -> ForeseenPoi
 
 
 def _foreseen(mine: Predicted, least: Predicted) -> Foreseen:
-    ratio = mine.predicted_us / least.predicted_us
-    verdict: Standing
-    if mine is least:
-        verdict = "least"
-    elif mine.error is None or least.error is None:
-        verdict = "undecided"
-    else:
-        verdict = "tied" if ratio - 1 < max(mine.error, least.error) or ratio == 1 else "slower"
+    verdict: Standing = "least" if mine is least else "tied" if _meet(mine, least) else "slower"
     return Foreseen(
         backend=mine.backend,
         verdict=verdict,
         predicted_us=mine.predicted_us,
-        ratio=ratio,
-        error=mine.error,
-        worst_error=mine.worst_error,
+        ratio=mine.predicted_us / least.predicted_us,
+        low_us=mine.low_us,
+        high_us=mine.high_us,
+        sources=tuple(dict.fromkeys(step.source for step in mine.steps)),
+        extrapolated=any(step.extrapolated for step in mine.steps),
+        steps=mine.steps,
+        guard=mine.guard,
     )
+
+
+def _raised(mine: Predicted, fewer: Predicted | None) -> Predicted:
+    """A prediction, or that for fewer tokens where it would be faster than that."""
+    if fewer is None or mine.predicted_us >= fewer.predicted_us:
+        return mine
+    return replace(
+        mine, total_us=fewer.predicted_us, high_us=max(_high(mine), _high(fewer)), guard="no faster than fewer tokens"
+    )
+
+
+def _high(each: Predicted) -> float:
+    return each.predicted_us if each.high_us is None else each.high_us
+
+
+def _meet(mine: Predicted, least: Predicted) -> bool:
+    """Whether the intervals have a time in common; each is there for what was just predicted."""
+    return mine.low_us is None or least.high_us is None or mine.low_us <= least.high_us
 
 
 def _refusal(row: Row, wrong: Mapping[str, str]) -> str | None:
@@ -155,7 +195,7 @@ def _refusal(row: Row, wrong: Mapping[str, str]) -> str | None:
         return "ran in Triton's interpreter, which shows no launch"
     if row.traffic is None:
         return "it has no ledger of its launches"
-    if not row.traffic.steps:
+    if not steps(row):
         return row.traffic.reasons.get("derived_bytes") or "its ledger has no launches"
     product = predict.incomplete(row)
     return None if product is None else f"how many operations {product} takes is not known"
