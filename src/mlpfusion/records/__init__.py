@@ -3,6 +3,8 @@
 from mlpfusion.records.base import Record as Record
 from mlpfusion.records.breakdown import Breakdown as Breakdown
 from mlpfusion.records.breakdown import CategoryTime as CategoryTime
+from mlpfusion.records.breakdown import Collective as Collective
+from mlpfusion.records.breakdown import CollectiveRun as CollectiveRun
 from mlpfusion.records.breakdown import MLPShare as MLPShare
 from mlpfusion.records.breakdown import Split as Split
 from mlpfusion.records.choice import Choice as Choice

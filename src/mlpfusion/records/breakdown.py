@@ -41,6 +41,40 @@ class Split(Record, frozen=True, kw_only=True):
     idle_us: float
 
 
+class Collective(Record, frozen=True, kw_only=True):
+    """The collectives of one operation, type and group in a call: how many, and medians of their time over the calls.
+
+    `exposed_us` is the part at whose time nothing else ran on the device. `bytes` are of one call, the whole size S of
+    each as nccl-tests counts it; `bus_gb_s` is factor x S / time in 10^9 bytes/s, with the factors of nccl-tests, which
+    the time of waiting for other ranks makes lower. Both are None where the trace does not tell.
+    """
+
+    operation: str
+    count: int
+    us: float
+    exposed_us: float
+    dtype: str | None = None
+    group: str | None = None
+    group_size: int | None = None
+    bytes: int | None = None
+    bus_gb_s: float | None = None
+
+
+class CollectiveRun(Record, frozen=True, kw_only=True):
+    """One collective of a call: its index in the trace, when it began on the trace's clock, how long it took.
+
+    `key` is the same on every rank of a group: the group and its sequence number where the trace has them, else the
+    operation and how many of it ran before in the trace. A rank that arrives late has the shortest time of all.
+    """
+
+    call: int
+    operation: str
+    key: str
+    start_ns: int
+    us: float
+    exposed_us: float
+
+
 class MLPShare(Record, frozen=True, kw_only=True):
     """What the gated MLPs take of a call: sums of the medians of their kernels.
 
@@ -67,6 +101,7 @@ class Breakdown(Record, frozen=True, kw_only=True):
     `categories` holds those that occur, the longest first; their times are sums of kernel time, `kernel_us` in all,
     which is more than the time in which the device worked where streams overlap (`overlapping`). On a CPU, operators
     take the place of kernels, and there is no `split`. `mlp` is None where no gated MLP is recognised.
+    `collectives` are those with the most time first, `collective_runs` the first 2000 of the calls used.
     """
 
     kernel_us: float
@@ -74,3 +109,5 @@ class Breakdown(Record, frozen=True, kw_only=True):
     overlapping: bool = False
     split: Split | None = None
     mlp: MLPShare | None = None
+    collectives: tuple[Collective, ...] = ()
+    collective_runs: tuple[CollectiveRun, ...] = ()

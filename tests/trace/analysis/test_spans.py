@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.trace.analysis.spans import Spans, both, own_ns, union, without
+from mlpfusion.trace.analysis.spans import Spans, both, own_ns, union, within, without
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
 
@@ -49,6 +49,14 @@ def test_sets_of_intervals(some: list[tuple[int, int]], others: list[tuple[int, 
     assert instants(both(a, b)) == instants(a) & instants(b)
     assert instants(without(a, b)) == instants(a) - instants(b)
     assert a.total == len(instants(a))
+
+
+@given(INTERVALS, INTERVALS)
+def test_how_much_of_each_interval_is_inside(some: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    of = spans(some)
+    start, length = np.array(others, dtype=np.int64).reshape(-1, 2).T
+    by_hand = [len(instants(of) & set(range(at, at + runs))) for at, runs in others]
+    assert within(of, start, start + length).tolist() == by_hand
 
 
 @pytest.mark.parametrize("depth", [1, 200, 10_000])

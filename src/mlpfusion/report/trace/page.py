@@ -10,6 +10,7 @@ import msgspec
 from mlpfusion import units
 from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.trace.asides import asides
+from mlpfusion.report.trace.collectives import collective_table
 from mlpfusion.report.trace.findings import findings_text
 from mlpfusion.report.trace.header import header
 from mlpfusion.report.trace.kernels import kernel_lines, kernel_table
@@ -58,6 +59,8 @@ def _page(reading: Reading, findings: Sequence[Finding], *, github: bool) -> str
 
 def _tables(reading: Reading, *, github: bool) -> Iterable[tuple[str, str]]:
     yield from filter(None, (kernel_table(reading, github=github), pre_ops_table(reading, github=github)))
+    if reading.breakdown is not None and reading.breakdown.collectives:
+        yield collective_table(reading.breakdown.collectives, github=github)
     if len(reading.streams) > 1:
         cells = [[one.device, one.stream, str(one.events), units.plain(one.busy_us)] for one in reading.streams]
         heads = ["device", "stream", "events", "busy µs"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mlpfusion.records.breakdown import Breakdown
 from mlpfusion.trace.analysis.categories import by_category, overlaps
+from mlpfusion.trace.analysis.collectives import collectives_of
 from mlpfusion.trace.analysis.mlps import mlp_share
 from mlpfusion.trace.analysis.split import split_of
 
@@ -22,10 +23,13 @@ def breakdown_of(calls: Calls, found: Analysed, use: DeviceUse | None) -> Breakd
     kernel_us = sum(one.us for one in categories)
     host = found.analysis.host_us
     call_us = use.length_us if use else median(host) if host else 0.0
+    collectives, runs = collectives_of(calls, found) if use else ((), ())
     return Breakdown(
         kernel_us=kernel_us,
         categories=categories,
         overlapping=use is not None and overlaps(found.analysis, kernel_us),
         mlp=mlp_share(found.work, found.launched, kernel_us=kernel_us, call_us=call_us),
+        collectives=collectives,
+        collective_runs=runs,
         split=split_of(calls, use) if use else None,
     )

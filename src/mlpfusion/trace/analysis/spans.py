@@ -46,6 +46,11 @@ def without(spans: Spans, others: Spans) -> Spans:
     return Spans(pieces.start[~inside], pieces.end[~inside])
 
 
+def within(spans: Spans, start: Rows, end: Rows) -> Rows:
+    """For each interval how much of it is in `spans`; they may overlap, and be in any order."""
+    return _until(spans, end) - _until(spans, start)
+
+
 def own_ns(spans: Spans, start: Rows, end: Rows) -> NDArray[np.int64]:
     """For each event of a thread, given by start and the longest first, how much of `spans` is its own.
 

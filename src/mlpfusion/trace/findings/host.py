@@ -10,6 +10,7 @@ import msgspec
 from mlpfusion.records.trace import Finding
 from mlpfusion.trace.analysis.idle import NO_EVENT
 from mlpfusion.trace.calls.call import allocates, initialises, is_blocking_copy, is_sync
+from mlpfusion.trace.findings.communication import of_communication, waits_for_communication
 from mlpfusion.trace.findings.compilation import of_compilation
 from mlpfusion.trace.findings.device import of_work
 from mlpfusion.trace.findings.doubts import of_trace
@@ -41,8 +42,6 @@ _WIDEST: Final = 3
 # A wait shorter than this, or than a tenth of the call, changes nothing that one would do.
 WAIT_US: Final = 20.0
 WAIT_SHARE: Final = 0.1
-# Communication that takes this part of the device's time is not made shorter by faster kernels.
-COMMUNICATES: Final = 0.25
 
 
 def findings(reading: Reading, *, asked: Asked | None = None) -> tuple[Finding, ...]:
@@ -53,6 +52,7 @@ def findings(reading: Reading, *, asked: Asked | None = None) -> tuple[Finding, 
     found = [
         *of_trace(reading),
         *of_compilation(reading, asked),
+        *of_communication(reading),
         *(finding for rule in _RULES for finding in rule(reading)),
         *of_work(reading),
     ]
@@ -197,11 +197,9 @@ def _host_and_device(reading: Reading, takes: float, device: float) -> str:
 
 
 def _faster_device(reading: Reading) -> str:
-    kernels = reading.analysis.kernels
-    total = sum(kernel.time_us or 0.0 for kernel in kernels)
-    talking = sum(kernel.time_us or 0.0 for kernel in kernels if kernel.decoded.library in ("nccl", "rccl"))
-    if talking > COMMUNICATES * total:
-        return f"hide or shrink communication first: {talking:.0f} of {total:.0f} µs of kernels"
+    alone = waits_for_communication(reading)
+    if alone is not None:
+        return f"hide or shrink communication first: {alone}; faster kernels shorten none of it"
     if reading.graphs:
         return "make the kernels faster or move fewer bytes"
     return "make the kernels faster or move fewer bytes; a CUDA graph saves only idle time"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from mlpfusion.trace.names.ops import FACTORS
 from mlpfusion.trace.read.chrome import CATEGORIES, DEVICE_WORK, FOREIGN, Category, integer, nanoseconds
@@ -21,8 +22,12 @@ _UNUSED: Final = frozenset({"other", "device_annotation", "sync"})
 _LINKED: Final = DEVICE_WORK | {"api"}
 _FLOWS: Final = frozenset({"ac2g", "async_cpu_to_gpu"})
 _DIGITS: Final = b"0123456789"
+# The operator that bears a collective's arguments; the kernels that it launched bear them as well.
+PARAMETERS: Final = "record_param_comms"
+_TALKS: Final = re.compile(r"nccl|rccl", re.IGNORECASE)
 _LONGEST: Final = 16  # digits before the point: an absolute time in µs
 _LARGEST_NS: Final = 2**62
+_T = TypeVar("_T")
 
 
 class Kind(NamedTuple):
@@ -60,6 +65,19 @@ class Table(NamedTuple):
     linked_by_flow: int
     dims: dict[int, bytes]
     frames: Frames
+    messages: dict[int, Message]
+
+
+class Message(NamedTuple):
+    """The arguments of a collective as they are written: empty where an event does not have one."""
+
+    collective: bytes
+    dtype: bytes
+    sent: bytes
+    received: bytes
+    group_size: bytes
+    group: bytes
+    sequence: bytes
 
 
 _Instant: TypeAlias = tuple[tuple[object, ...], int]
@@ -101,6 +119,8 @@ class Columns:
         self._products: set[int] = set()  # kinds of operators that multiply matrices
         self._dims: dict[int, bytes] = {}  # by row, as it is written
         self._texts: dict[bytes, bytes] = {}
+        self._talking: set[int] = set()  # kinds of collectives
+        self._messages: dict[int, Message] = {}
         self._wants_flows = False
         self._flows: list[tuple[str, int, int, int]] = []  # phase, id, place, time
 
@@ -136,6 +156,8 @@ class Columns:
         self._kind.extend(kinds)
         if not self._products.isdisjoint(kinds):
             self._add_dims(timed, kinds)
+        if not self._talking.isdisjoint(kinds):
+            self._add_messages(timed, kinds)
         numbers = self._places
         self._place.extend([numbers[entry.pid, entry.tid] for entry in timed])
         correlations = _correlations(timed)
@@ -171,6 +193,16 @@ class Columns:
             if args is not None and (text := bytes(args.dims)):
                 self._dims[first + at] = self._texts.setdefault(text, text)
 
+    def _add_messages(self, timed: Sequence[Entry], kinds: Sequence[int]) -> None:
+        first = len(self._start) - len(timed)
+        for at, kind in enumerate(kinds):
+            args = timed[at].args if kind in self._talking else None
+            if args is not None and args.collective:
+                parts = (getattr(args, name) for name in Message._fields)
+                self._messages[first + at] = Message(
+                    *(self._texts.setdefault(text, text) for text in map(bytes, parts))
+                )
+
     def kinds(self) -> tuple[Kind, ...]:
         """What the numbers in the column of kinds mean."""
         return tuple(Kind(str(name), _category(category, name)) for category, name in self._kinds)
@@ -204,7 +236,8 @@ class Columns:
             correlation=np.frombuffer(self._correlation, dtype=np.int64)[order],
             zero=int(np.count_nonzero((duration == 0) & on_device[kind])),
             linked_by_flow=linked,
-            dims=self._sorted_dims(order),
+            dims=_sorted(self._dims, order),
+            messages=_sorted(self._messages, order),
             frames=self._framed(same),
         )
 
@@ -214,15 +247,6 @@ class Columns:
         start, duration = (np.frombuffer(column, dtype=np.int64) for column in self._frames[:2])
         kind, place = (np.frombuffer(column, dtype=np.int32) for column in self._frames[2:])
         return Frames(start, duration, kind, same[place])
-
-    def _sorted_dims(self, order: NDArray[np.int32]) -> dict[int, bytes]:
-        import numpy as np
-
-        if not self._dims:
-            return {}
-        places = np.empty(len(order), dtype=np.int32)
-        places[order] = np.arange(len(order), dtype=np.int32)
-        return dict(zip(places[list(self._dims)].tolist(), self._dims.values(), strict=True))
 
     def _same_places(self) -> NDArray[np.int32]:
         """For each number of a place the first number of the same one: ids are written as numbers and as strings."""
@@ -245,6 +269,8 @@ class Columns:
                 self._on_device.add(number)
             if found == "op" and str(name).rpartition("::")[2] in FACTORS:
                 self._products.add(number)
+            if (found == "op" and name == PARAMETERS) or (found == "kernel" and _TALKS.search(str(name))):
+                self._talking.add(number)
             if not name:
                 self._nameless.add(number)
 
@@ -299,6 +325,17 @@ class Columns:
             # Arrows are numbered as correlations are, which identifies one whose beginning is not in the trace.
             self._correlation[row] = given.get(arrow, arrow)
         return len(linked)
+
+
+def _sorted(by_row: dict[int, _T], order: NDArray[np.int32]) -> dict[int, _T]:
+    """The same by the rows' places in this order."""
+    import numpy as np
+
+    if not by_row:
+        return {}
+    places = np.empty(len(order), dtype=np.int32)
+    places[order] = np.arange(len(order), dtype=np.int32)
+    return dict(zip(places[list(by_row)].tolist(), by_row.values(), strict=True))
 
 
 def _category(written: object, name: object) -> Category:

@@ -18,6 +18,14 @@ class Args(msgspec.Struct, gc=False, frozen=True):
 
     correlation: Id = 0
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NO_TIME)
+    # Of a collective.
+    collective: msgspec.Raw = msgspec.field(name="Collective name", default=NO_TIME)
+    dtype: msgspec.Raw = NO_TIME
+    sent: msgspec.Raw = msgspec.field(name="In msg nelems", default=NO_TIME)
+    received: msgspec.Raw = msgspec.field(name="Out msg nelems", default=NO_TIME)
+    group_size: msgspec.Raw = msgspec.field(name="Group size", default=NO_TIME)
+    group: msgspec.Raw = msgspec.field(name="Process Group Name", default=NO_TIME)
+    sequence: msgspec.Raw = msgspec.field(name="Seq", default=NO_TIME)
 
 
 class Entry(msgspec.Struct, gc=False):

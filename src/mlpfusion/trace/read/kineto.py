@@ -12,7 +12,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.trace import Integrity
 from mlpfusion.trace.read.blocks import Blocks
 from mlpfusion.trace.read.chrome import Category
-from mlpfusion.trace.read.columns import Columns, Frames, Kind, Place
+from mlpfusion.trace.read.columns import Columns, Frames, Kind, Message, Place
 from mlpfusion.trace.read.redact import scrub
 from mlpfusion.trace.read.source import MAX_BYTES, TooLargeError, texts
 
@@ -56,6 +56,7 @@ class Trace(NamedTuple):
     (unknown categories) are left out; `integrity.events` counts all. `damaged_by` says why the text ends early, if it
     is known. `dims` has by row the dimensions of the inputs of a matrix product, as they are written. `foreign` says
     what device or profiler a trace has events of that are not read. `frames` are Python's, which are no rows.
+    `messages` has by row the arguments of a collective, of its operator or its kernel, as they are written.
     """
 
     label: str
@@ -72,6 +73,7 @@ class Trace(NamedTuple):
     damaged_by: str | None = None
     dims: Mapping[int, bytes] = MappingProxyType({})
     foreign: str | None = None
+    messages: Mapping[int, Message] = MappingProxyType({})
 
     @property
     def dropped(self) -> int:
@@ -185,6 +187,7 @@ def read_text(text: Text) -> Trace:
         gpu=blocks.gpu,
         damaged_by=blocks.cut_off,
         dims=table.dims,
+        messages=table.messages,
         foreign=columns.foreign(),
     )
 

@@ -24,6 +24,7 @@ _INTEGERS: Final = (
     "correlation", "External id", "external id", "stream", "device", "context", "registers per thread",
     "shared memory", "bytes", "Sequence number", "Fwd thread id", "graph node id", "graph id", "cbid", "queued",
     "Ev Idx", "Python id", "Python parent id", "Python module id", "In msg nelems", "Out msg nelems", "Group size",
+    "Seq",
 )  # fmt: skip
 _NUMBERS: Final = ("blocks per SM", "warps per SM", "est. achieved occupancy %", "memory bandwidth (GB/s)")
 _SHAPES: Final = ("grid", "block", "Input Dims", "Input Strides")
