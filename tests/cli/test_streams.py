@@ -46,7 +46,6 @@ def shell(line: str, **changes: str) -> subprocess.CompletedProcess[str]:
         f"read {TRACE}",
         f"read {TRACE} {TRACE} --json -",
         f"diff {TRACE} {TRACE} --format json",
-        f"predict {RESULT} --card 'NVIDIA H200'",
     ],
 )
 @pytest.mark.parametrize("reader", ["true", "head -c 1"])
