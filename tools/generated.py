@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from mlpfusion_kernels.layers import LAYERS
 
 from mlpfusion import spec
-from mlpfusion.report.profile.columns import BACKEND, all_columns
+from mlpfusion.report.profile.columns.every import all_columns
+from mlpfusion.report.profile.columns.speed import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -242,7 +242,7 @@ def test_the_table_shows_measured_beside_derived():
     found = counters_traffic.with_counters(
         made, {"eager": tuple(KernelBytes(n, 10**8, 10**8) for n in ("nvjet_a", GELU, "nvjet_b"))}, {}, GPU
     )
-    from mlpfusion.report.profile.columns import all_columns
+    from mlpfusion.report.profile.columns.every import all_columns
 
     shown = {column.key: column.text(found) for column in all_columns()}
     assert shown["hbm_bytes"].endswith("/ 600")

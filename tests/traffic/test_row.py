@@ -8,7 +8,7 @@ from support.liger_traffic import KERNELS, LIGER, OPS, ROLES, WORK, WORKS, D, H,
 
 from mlpfusion.records.profile import Decoded, Kernel, Row, Traffic
 from mlpfusion.records.traffic import Buffer, DeviceWork, Launch, Ledger
-from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.columns.every import all_columns
 from mlpfusion.traffic import row as row_traffic
 
 

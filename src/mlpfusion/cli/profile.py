@@ -301,7 +301,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
 
 def _judge(result: Profile) -> int:
     """1 if a row failed, or if none is there to look at; a backend that is merely unavailable fails nothing."""
-    from mlpfusion.report.profile.columns import verdict
+    from mlpfusion.report.profile.row import verdict
 
     words = {verdict(row)[0] for row in result.rows}
     return FAILED if "failed" in words or not words & {"ok", "emulated"} else OK

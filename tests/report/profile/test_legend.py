@@ -9,7 +9,7 @@ import pytest
 from support.profiles_made import profile
 from support.recorded_profiles import RECORDED, profiles_in
 
-from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.columns.every import all_columns
 from mlpfusion.report.profile.table import render
 
 TERMS = {

@@ -7,7 +7,7 @@ from support.steps_made import CARD, L2, step, traffic
 from mlpfusion import device
 from mlpfusion.records.clocks import Clock, Clocks
 from mlpfusion.records.profile import Decoded, Kernel, Row
-from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.columns.every import all_columns
 from mlpfusion.report.profile.roofline import ceilings_line
 from mlpfusion.report.profile.roofline import roofline as table
 from mlpfusion.traffic import annotate

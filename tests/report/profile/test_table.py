@@ -15,7 +15,7 @@ from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.records.clocks import Bound, Clocks
 from mlpfusion.records.profile import Accuracy, PreOps, Row
-from mlpfusion.report.profile.columns import all_columns
+from mlpfusion.report.profile.columns.every import all_columns
 from mlpfusion.report.profile.table import COLUMNS, FORMATS, render
 from mlpfusion.storage import results
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.report.grid import clipped, tabulated
-from mlpfusion.report.profile.columns import BACKEND, all_columns, cell, verdict
+from mlpfusion.report.profile.columns.every import all_columns, cell
+from mlpfusion.report.profile.columns.speed import BACKEND
 from mlpfusion.report.profile.legend import WIDTH
+from mlpfusion.report.profile.row import verdict
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.records.profile import Row
-    from mlpfusion.report.profile.columns import ClockName, Column
+    from mlpfusion.report.profile.columns.clocks import ClockName
+    from mlpfusion.report.profile.columns.column import Column
 
 NAME_WIDTH: Final = 30
 

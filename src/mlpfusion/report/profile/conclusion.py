@@ -10,8 +10,9 @@ from mlpfusion.records.profile import BASELINE
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import clipped, markdown
 from mlpfusion.report.host_load import is_disturbing
-from mlpfusion.report.profile.columns import clock_of, has_spread, tokens_of, verdict
+from mlpfusion.report.profile.columns.clocks import clock_of, has_spread
 from mlpfusion.report.profile.legend import LABEL, WIDTH
+from mlpfusion.report.profile.row import tokens_of, verdict
 from mlpfusion.stats import QUANTILE_SAMPLES, paired
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Profile, Row
-    from mlpfusion.report.profile.columns import ClockName
+    from mlpfusion.report.profile.columns.clocks import ClockName
 
 MOST_LINES: Final = 10
 _NAME_WIDTH: Final = 30  # of one backend

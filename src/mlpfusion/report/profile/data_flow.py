@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mlpfusion import units
 from mlpfusion.report.grid import shorten, tabulated, titled
-from mlpfusion.report.profile import columns
+from mlpfusion.report.profile.row import heading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ def pictures(rows: Sequence[Row], *, github: bool) -> Iterable[str]:
     """One block for each row whose launches are known; arrows mark the values that go through memory and come back."""
     for row in rows:
         if row.traffic is not None and row.traffic.steps:
-            yield titled(title(columns.label(row), row.traffic), _picture(row.traffic, github=github), github=github)
+            yield titled(title(heading(row), row.traffic), _picture(row.traffic, github=github), github=github)
 
 
 def title(backend: str, traffic: Traffic) -> str:

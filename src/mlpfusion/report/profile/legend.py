@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion import units
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import markdown
-from mlpfusion.report.profile.columns import CLOCKS, clock_of, is_shown
+from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
+from mlpfusion.report.profile.columns.every import is_shown
 from mlpfusion.report.profile.rates import moved_bytes
 from mlpfusion.report.profile.roofline import ceilings_line
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Profile
-    from mlpfusion.report.profile.columns import ClockName
+    from mlpfusion.report.profile.columns.clocks import ClockName
 
 WIDTH: Final = 120  # of a line of text
 LABEL: Final = len("unavailable")  # the longest word that begins a line

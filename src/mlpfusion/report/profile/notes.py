@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from mlpfusion.report.grid import kernel_time
 from mlpfusion.report.host_load import disturbed
-from mlpfusion.report.profile.columns import CLOCKS, all_columns, clock_of, has_spread, is_shown, verdict
+from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of, has_spread
+from mlpfusion.report.profile.columns.every import all_columns, is_shown
+from mlpfusion.report.profile.row import verdict
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

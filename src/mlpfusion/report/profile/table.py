@@ -19,12 +19,15 @@ from mlpfusion.report.grid import (
     titled,
 )
 from mlpfusion.report.profile.brief import brief
-from mlpfusion.report.profile.columns import BACKEND, CLOCKS, all_columns, cell, clock_of, label
+from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
+from mlpfusion.report.profile.columns.every import all_columns, cell
+from mlpfusion.report.profile.columns.speed import BACKEND
 from mlpfusion.report.profile.conclusion import conclusion
 from mlpfusion.report.profile.data_flow import pictures
 from mlpfusion.report.profile.legend import legend
 from mlpfusion.report.profile.notes import notes
 from mlpfusion.report.profile.roofline import roofline
+from mlpfusion.report.profile.row import heading
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mlpfusion.records.profile import Profile, Row
-    from mlpfusion.report.profile.columns import ClockName, Column, Group, Value
+    from mlpfusion.report.profile.columns.clocks import ClockName
+    from mlpfusion.report.profile.columns.column import Column, Group, Value
 
 COLUMNS: Final = (BACKEND.key, *(column.key for column in all_columns()))
 
@@ -185,7 +189,7 @@ def _listed(lines: Iterable[str], *, github: bool) -> str:
 def _kernels(rows: Sequence[Row], *, github: bool) -> str:
     cells = [
         [
-            label(row) if index == 0 else "",
+            heading(row) if index == 0 else "",
             str(index + 1),
             kernel.role,
             f"`{shorten(kernel.name)}`" if github else shorten(kernel.name),

@@ -15,7 +15,7 @@ from support.profiles_made import COMPILE, EAGER, TRITON, launches, profile
 from mlpfusion.records.clocks import Clocks
 from mlpfusion.records.profile import Memory, Row, Setup, Traffic
 from mlpfusion.records.traffic import Step
-from mlpfusion.report.profile.columns import all_columns, is_shown
+from mlpfusion.report.profile.columns.every import all_columns, is_shown
 from mlpfusion.report.profile.table import COLUMNS, render
 
 CLOCKS = ("event_us", "wall_us", "graph_us", "kernel_us", "speedup_vs_eager")
