@@ -16,6 +16,7 @@ COMMANDS: dict[str, Any] = typer.main.get_command(main.app).commands  # type: ig
 # Arguments with which a verb comes to look at its options.
 ARGUMENTS = {
     "choose": ["--hidden-size", "8", "--intermediate-size", "8"],
+    "compare": ["a", "b"],
     "diff": ["a", "b"],
     "explain": ["kernel"],
     "open": ["a.json"],

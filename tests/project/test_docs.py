@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from support.bench import tool
+from support.comparisons_made import raced
 from support.paths import DATA, RESULTS, ROOT
 from torch import Tensor, nn
 
@@ -53,6 +54,8 @@ def commands() -> list[Any]:
     found = {}
     for page in PAGES:
         lines = [line for block in blocks(page) if not block.language for line in block.text.splitlines()]
+        steps = [line for block in blocks(page) if block.language == "yaml" for line in block.text.splitlines()]
+        lines += [line.split(" >> ")[0].strip().removeprefix("- run: ") for line in steps]
         spans = re.findall(r"`(mlpfusion [^`]+)`", prose(page).replace("\n", " "))
         for line in [*lines, *(span for span in spans if len(span.split()) > 2)]:
             if line.startswith("mlpfusion "):
@@ -86,8 +89,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     traces = {"eager": "eager", "compile": "compile", "trace": "compile", "a": "eager", "b": "compile", "step": "eager"}
     for name, recorded in traces.items():
         shutil.copy(DATA / f"h200_{recorded}.json.gz", f"{name}.json.gz")
-    for name in ("out.json", "result.json"):
+    for name in ("out.json", "result.json", "old.json", "new.json"):
         shutil.copy(RECORDED, name)
+    results.save(raced({"triton": 0.9}), "five.json")
     Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     Path("script.py").write_text("def step():\n    pass\n", encoding="utf-8")
     Path("path/to/model").mkdir(parents=True)

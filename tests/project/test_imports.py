@@ -40,6 +40,7 @@ each_file = pytest.mark.parametrize("path", ALL, ids=shown)
 WITHOUT_TORCH = [
     ["read", str(DATA / "h200_eager.json.gz")],
     ["table", str(RESULT)],
+    ["compare", str(RESULT), str(RESULTS / "h200-choose-article" / "inference-8192.json")],
     ["diff", str(DATA / "h200_eager.json.gz"), str(DATA / "h200_compile.json.gz")],
     ["explain", "triton_poi_fused__unsafe_view_gelu_mul_0"],
     ["--help"],

@@ -159,6 +159,7 @@ READING = [
     ("read", str(TRACE), "--format", "json"),
     ("table", str(RESULT)),
     ("table", str(RESULT), "--full", "--format", "github"),
+    ("compare", str(RESULT), str(RESULTS / "h200-choose-article" / "inference-8192.json"), "--format", "json"),
     ("diff", str(DATA / "h200_eager.json.gz"), str(DATA / "h200_compile.json.gz")),
     ("diff", f"{RESULT}:eager", f"{RESULT}:compile", "--format", "json"),
     ("explain", "triton_poi_fused__unsafe_view_gelu_mul_0"),

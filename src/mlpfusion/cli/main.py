@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion.cli import choose, predict, profile, prove, streams, trace, tune, validate
+from mlpfusion.cli import choose, compare, predict, profile, prove, streams, trace, tune, validate
 from mlpfusion.cli.needs import check_installed
 from mlpfusion.cli.text import (
     FAILED,
@@ -33,6 +33,7 @@ Try first:
   mlpfusion backends                    what runs on this machine
   mlpfusion profile --json result.json  measure it all, minutes
   mlpfusion table result.json           the figures again
+  mlpfusion compare old.json new.json   what got slower, and what did not
   mlpfusion choose gemma-2b             which backend for a model
   mlpfusion read trace.json.gz          what a profiler trace says
   mlpfusion validate kernel.py:gelu_mul judge a kernel of your own
@@ -68,6 +69,7 @@ validate.add_to(app)
 prove.add_to(app)
 choose.add_to(app)
 predict.add_to(app)
+compare.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-# With a share s of the CPUs at work, the chance is about s that the other thread of the core that calls is one of them.
-# What that can cost: beside a second job of its kind, the host took 239 µs for a call of Liger's at 16 tokens, where it
-# took 103 at 1 (bench/results/h200-choose-gemma-2b).
-DISTURBING: Final = 0.1
+from mlpfusion.measure.host_load import DISTURBING
 
 
 def is_disturbing(share: float | None) -> bool:

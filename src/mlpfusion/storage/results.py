@@ -34,6 +34,8 @@ _MOST_BYTES: Final = 2**28  # of a file that is read; a profile of eight backend
 _WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
 _VERSION: Final = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?")
 _SHOWN: Final = 40  # characters of a value that a message quotes
+_START: Final = 4096  # bytes in which a file says what it is
+_KIND: Final = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\w+\s*,\s*"kind"\s*:\s*"([\w -]+)"')
 Result = Profile | Choice | Plan | Proof | Validation | SelfTest | Tuning
 
 
@@ -102,6 +104,17 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 def load_any(path: str | os.PathLike[str]) -> Result:
     """What a verb has written to a file, of any kind, plain or gzip; `-` is stdin. Errors are as of `load`."""
     return _load(RESULT, path, tuple(_KINDS))
+
+
+def kind_of(path: Path) -> str | None:
+    """The kind that a plain file of mlpfusion names at its top, whatever follows; None of any other file."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_START)
+    except OSError:
+        return None
+    found = _KIND.search(start)
+    return None if found is None else found[1].decode()
 
 
 def _load(what: str, path: str | os.PathLike[str], kinds: Sequence[str]) -> Result:

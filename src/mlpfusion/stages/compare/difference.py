@@ -91,8 +91,8 @@ class Difference(NamedTuple):
 # ---- one process -----------------------------------------------------------------------------------------------------
 
 
-def processes(rounds: Rounds, control: Rounds | None) -> tuple[Process, ...]:
-    """Each process that has LEAST_ROUNDS rounds with a time of both, or of `rounds` if there is no control."""
+def processes(rounds: Rounds, control: Rounds | None, least: int = LEAST_ROUNDS) -> tuple[Process, ...]:
+    """Each process that has `least` rounds with a time of both, or of `rounds` if there is no control."""
     if control is None:
         logs = [[None if not t else math.log(t) for t in process] for process in rounds]
     else:
@@ -101,15 +101,15 @@ def processes(rounds: Rounds, control: Rounds | None) -> tuple[Process, ...]:
             for process, other in zip(rounds, control, strict=True)
         ]
     kept = [[log for log in process if log is not None] for process in logs]
-    return tuple(_process(each) for each in kept if len(each) >= LEAST_ROUNDS)
+    return tuple(_process(each) for each in kept if len(each) >= least)
 
 
-def apart(rounds: Rounds, control: Rounds | None) -> tuple[Process, ...]:
+def apart(rounds: Rounds, control: Rounds | None, least: int = LEAST_ROUNDS) -> tuple[Process, ...]:
     """As `processes` for a clock whose rows were not timed in the same rounds: the control's median is taken out."""
     if control is None:
-        return processes(rounds, None)
+        return processes(rounds, None, least)
     both = zip(rounds, control, strict=True)
-    pairs = [(processes([one], None), processes([other], None)) for one, other in both]
+    pairs = [(processes([one], None, least), processes([other], None, least)) for one, other in both]
     return tuple(
         Process(a.log - b.log, math.hypot(a.noise, b.noise), min(a.rounds, b.rounds))
         for first, second in pairs

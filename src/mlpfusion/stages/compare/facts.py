@@ -1,0 +1,102 @@
+"""The exact facts of a profile's row, and which of two rows' differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion import units
+from mlpfusion.records.comparison import FactChange
+from mlpfusion.stages.compare.subjects import Fact
+from mlpfusion.trace.names.shown import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mlpfusion.records.profile import Row
+    from mlpfusion.stages.compare.subjects import Subject
+
+KERNELS: Final = "kernels by name"
+_STATUS: Final = {"ok": 0, "unavailable": 1, "failed": 2}
+_LONGEST: Final = 160  # letters of a text that a message quotes
+
+
+def of_row(row: Row) -> tuple[Fact, ...]:
+    """What a row says that needs no statistics; what it does not know is left out."""
+    return tuple(_of_row(row))
+
+
+def _of_row(row: Row) -> Iterator[Fact]:
+    reason = "" if row.status == "ok" or not row.reason else f": {row.reason}"
+    yield Fact("status", clipped(f"{row.status}{reason}"), _STATUS[row.status], row.status)
+    if row.kernels:
+        yield names([kernel.name for kernel in row.kernels])
+    if row.launches is not None:
+        found = row.launches
+        yield count("kernel launches", found.kernels)
+        yield count("memcpys", found.memcpys)
+        yield count("memsets", found.memsets)
+        yield count("launch calls of the host", sum(found.runtime_launches.values()))
+        yield count("synchronisations", found.syncs)
+    if row.traffic is not None:
+        if row.traffic.round_trips is not None:
+            yield count("round-trips", row.traffic.round_trips)
+        if row.traffic.derived_bytes is not None:
+            yield size("HBM bytes", row.traffic.derived_bytes)
+    if row.memory is not None:
+        if row.memory.peak_bytes is not None:
+            yield size("peak memory", row.memory.peak_bytes)
+        if row.memory.saved_for_backward_bytes is not None:
+            yield size("saved for backward", row.memory.saved_for_backward_bytes)
+    if row.accuracy is not None:
+        beyond = row.accuracy.is_broken or row.accuracy.ratio > row.accuracy.limit
+        text = row.accuracy.times("eager")
+        yield Fact("error", f"{text}, beyond {row.accuracy.limit:g}" if beyond else text, float(beyond), text)
+
+
+def count(name: str, number: int) -> Fact:
+    """A number of which more is worse."""
+    return Fact(name, str(number), number, number)
+
+
+def size(name: str, number: int) -> Fact:
+    """Bytes of which more is worse."""
+    return Fact(name, units.megabytes(number), number, number)
+
+
+def names(kernels: list[str]) -> Fact:
+    """Kernels in their order."""
+    return Fact(KERNELS, f"{len(kernels)} kernels", None, tuple(kernels))
+
+
+def clipped(text: str) -> str:
+    """A text on one line of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def changes(baseline: Subject, candidate: Subject) -> tuple[FactChange, ...]:
+    """The facts that both know and that differ; of rows that ran different numbers of tokens, only the status."""
+    before = {fact.name: fact for fact in baseline.facts}
+    alike = baseline.tokens == candidate.tokens
+    return tuple(
+        _change(before[fact.name], fact)
+        for fact in candidate.facts
+        if fact.name in before and before[fact.name].value != fact.value and (alike or fact.name == "status")
+    )
+
+
+def _change(a: Fact, b: Fact) -> FactChange:
+    worse = a.rank is not None and b.rank is not None and b.rank > a.rank
+    first, second = a.text, b.text
+    if a.name == KERNELS and isinstance(a.value, tuple) and isinstance(b.value, tuple):
+        gone, new = Counter(a.value) - Counter(b.value), Counter(b.value) - Counter(a.value)
+        first, second = (_listed(gone), _listed(new)) if gone or new else (a.text, "the same in another order")
+    elif first == second:  # bytes that differ below what is shown
+        first, second = str(a.value), str(b.value)
+    return FactChange(name=a.name, baseline=first, candidate=second, worse=worse)
+
+
+def _listed(found: Counter[str]) -> str:
+    parts = [clipped(shown(name)) + (f" ×{number}" if number > 1 else "") for name, number in found.items()]
+    return "; ".join(parts) or "none"

@@ -1,0 +1,129 @@
+"""Compares a file's processes with each other, every split into halves: what is found there is a false alarm."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.errors import UsageError
+from mlpfusion.records.comparison import SCHEMA, SelfComparison, SelfRow
+from mlpfusion.stages.compare import difference, sources, times
+from mlpfusion.stages.compare.difference import CONFIDENCE, ENOUGH
+from mlpfusion.stages.compare.groups import CLOCKS
+from mlpfusion.stages.compare.run import CONTROL, NO_CONTROL, clocks_of, version
+from mlpfusion.stages.compare.verdict import THRESHOLD, holm, word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mlpfusion.stages.compare.difference import Process
+    from mlpfusion.stages.compare.subjects import Group, Timed
+
+MOST_SPLITS: Final = 1000  # of one workload; of more, that many are drawn
+_SEED: Final = 0
+
+
+def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRESHOLD) -> SelfComparison:
+    """How often the processes of a file differ from each other beyond chance: each half of them against the rest.
+
+    Raises:
+        UsageError: there is no such file, or no workload in it has two processes with times of a row and its control.
+    """
+    found = sources.read(source)
+    rows: list[SelfRow] = []
+    sampled = False
+    for group in found.groups:
+        made = _processes(group, found.row, control)
+        for n in sorted({len(each) for each in made.values()}):
+            splits, some = _splits(n)
+            sampled |= some
+            rows += _of_group(group, {key: each for key, each in made.items() if len(each) == n}, splits, threshold)
+    if not rows:
+        raise UsageError(
+            f"{source!r} has no two processes with {difference.LEAST_ROUNDS} rounds of a row and of its control "
+            f"{control!r}; `mlpfusion profile --processes 5` records some"
+        )
+    few = min(row.processes for row in rows)
+    notes = (
+        [f"a half of {few} processes is fewer than {ENOUGH}: a spread is assumed for it"] if few < 2 * ENOUGH else []
+    )
+    if sampled:
+        notes.append(f"{MOST_SPLITS} splits were drawn of all that there are")
+    return SelfComparison(
+        schema=SCHEMA,
+        kind="self-comparison",
+        mlpfusion=version(),
+        source=source,
+        threshold=threshold,
+        confidence=CONFIDENCE,
+        rows=tuple(rows),
+        sampled=sampled,
+        notes=tuple(notes),
+    )
+
+
+def _processes(group: Group, row: str | None, control: str) -> dict[tuple[str, str], tuple[Process, ...]]:
+    """The processes of each row and clock, where there are two at least."""
+    controls = clocks_of(group, control)
+    found = {}
+    for name, subject in group.rows.items():
+        if name == control or (row is not None and name != row):
+            continue
+        for clock in CLOCKS:
+            timed = subject.clocks.get(clock)
+            if timed is None or (control != NO_CONTROL and clock not in controls):
+                continue
+            each = times.processes_of(clock, timed, None if control == NO_CONTROL else controls[clock])
+            if len(each) > 1:
+                found[name, clock] = each
+    return found
+
+
+def _splits(n: int) -> tuple[list[frozenset[int]], bool]:
+    """The first halves of all splits of `n`, each split once; of too many, some, drawn always alike."""
+    half = n // 2
+    if math.comb(n, half) <= 2 * MOST_SPLITS:
+        every = map(frozenset, itertools.combinations(range(n), half))
+        return [each for each in every if 2 * half != n or 0 in each], False
+    rng = random.Random(_SEED)
+    drawn: dict[frozenset[int], None] = {}
+    while len(drawn) < MOST_SPLITS:
+        drawn[frozenset(rng.sample(range(n), half))] = None
+    return list(drawn), True
+
+
+def _of_group(
+    group: Group,
+    made: dict[tuple[str, str], tuple[Process, ...]],
+    splits: Sequence[frozenset[int]],
+    threshold: float,
+) -> Iterator[SelfRow]:
+    alarms = dict.fromkeys(made, 0)
+    largest = dict.fromkeys(made, 0.0)
+    for split in splits:
+        for clock in CLOCKS:
+            keys = [key for key in made if key[1] == clock]
+            each = [_half_against_half(made[key], split, group.rows[key[0]].clocks[clock]) for key in keys]
+            for key, one, p in zip(keys, each, holm([one.p for one in each]), strict=True):
+                alarms[key] += word(one, p, threshold) in ("slower", "faster")
+                largest[key] = max(largest[key], abs(math.expm1(one.log)))
+    for (name, clock), found in made.items():
+        yield SelfRow(
+            group=group.title,
+            backend=name,
+            clock=clock,
+            processes=len(found),
+            spread=statistics.stdev(each.log for each in found),
+            splits=len(splits),
+            alarms=alarms[name, clock],
+            largest=largest[name, clock],
+        )
+
+
+def _half_against_half(found: Sequence[Process], split: frozenset[int], timed: Timed) -> difference.Difference:
+    first = [each for place, each in enumerate(found) if place in split]
+    second = [each for place, each in enumerate(found) if place not in split]
+    return difference.between(first, second, difference.PRIOR_HOST if timed.by_host else difference.PRIOR)

@@ -1,0 +1,53 @@
+"""Reads one side of a comparison: a file, one row of it as `FILE:backend`, or a folder with files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlpfusion.errors import UsageError
+from mlpfusion.stages.compare import groups
+from mlpfusion.stages.compare.subjects import Group, Source
+from mlpfusion.storage import inputs, results
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+def read(text: str) -> Source:
+    """What `text` names.
+
+    Raises:
+        UsageError: there is no such file, folder or row, or nothing in it can be compared.
+    """
+    if not text or "\0" in text:
+        raise UsageError(f"a side of the comparison needs a name, got {text!r}")
+    if inputs.is_stdin(text) or Path(text).exists():
+        return Source(text, _of_folder(text) if Path(text).is_dir() else groups.of_record(results.load_any(text), text))
+    path, colon, row = text.rpartition(":")
+    if not colon or not row or not (path == inputs.STDIN or Path(path).exists()):
+        return Source(text, groups.of_record(results.load_any(text), text))  # refuses, in the words of a missing file
+    whole = read(path)
+    kept = tuple(group._replace(rows={row: group.rows[row]} if row in group.rows else {}) for group in whole.groups)
+    if not any(group.rows for group in kept):
+        valid = dict.fromkeys(name for group in whole.groups for name in group.rows)
+        raise UsageError(f"{path!r} has no row {row!r}; valid: {', '.join(valid) or 'it has none'}")
+    return Source(text, whole.groups, row)
+
+
+def _of_folder(text: str) -> tuple[Group, ...]:
+    """The profiles in a folder and below it; what else is there is passed over, but for a damaged profile."""
+    found: dict[tuple[Hashable, str], str] = {}
+    made = []
+    for path in sorted(Path(text).rglob("*.json")):
+        if results.kind_of(path) != "profile":
+            continue
+        for group in groups.of_record(results.load_any(path), str(path)):
+            for name in group.rows:
+                other = found.setdefault((group.key, name), str(path))
+                if other != str(path):
+                    raise UsageError(f"{other!r} and {str(path)!r} both have a row {name!r} of {group.title}; name one")
+            made.append(group)
+    if not made:
+        raise UsageError(f"folder {text!r} holds no profile of mlpfusion; name a result file, or a folder with some")
+    return tuple(made)

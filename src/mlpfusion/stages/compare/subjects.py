@@ -1,0 +1,82 @@
+"""What is compared, whichever file it is from: rows with clocks and facts, in groups of one workload."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from mlpfusion.spec import MLPSpec, Mode
+    from mlpfusion.stages.compare.difference import Rounds
+
+
+class Timed(NamedTuple):
+    """One clock of a row: its median in µs, and a time per process and round, None where a round was dropped.
+
+    `paired` says that its rounds are those of the control's, `load` the background load, a share of the host's CPU time
+    or None where it was not recorded, and `by_host` that the host bounds the row.
+    """
+
+    median: float
+    rounds: Rounds
+    paired: bool = True
+    load: float | None = None
+    by_host: bool = False
+    l2: str = "unknown"
+
+
+class Fact(NamedTuple):
+    """Something that needs no statistics. A higher `rank` is worse; None has no order. `text` is what is shown."""
+
+    name: str
+    text: str
+    rank: float | None = None
+    value: Hashable = None
+
+
+class Subject(NamedTuple):
+    """One row: its backend or target, its clocks and its facts by name.
+
+    `tokens` are those that ran, `versions` the distributions behind it.
+    """
+
+    name: str
+    clocks: Mapping[str, Timed] = {}
+    facts: tuple[Fact, ...] = ()
+    tokens: int | None = None
+    versions: Mapping[str, str | None] = {}
+    ran: bool = True
+
+
+class Setting(NamedTuple):
+    """How something was measured. `value` None is not recorded; `refuses` says that times of another are no match."""
+
+    name: str
+    value: str | None
+    refuses: bool
+
+
+class Group(NamedTuple):
+    """The rows of one workload of one file. `key` is what a group of another file must have to be comparable.
+
+    `controls` are clocks to which times are relative, of the original model of a proof; else a row is the control.
+    """
+
+    file: str
+    key: Hashable
+    title: str
+    rows: Mapping[str, Subject]
+    settings: tuple[Setting, ...] = ()
+    spec: MLPSpec | None = None
+    tokens: int | None = None
+    mode: Mode | None = None
+    controls: Mapping[str, Timed] | None = None
+
+
+class Source(NamedTuple):
+    """One side of a comparison as it was given: its groups, and the row that was named."""
+
+    name: str
+    groups: tuple[Group, ...]
+    row: str | None = None

@@ -1,0 +1,99 @@
+"""Facts of a row, and which of two rows' differ for the worse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from support.profiles_made import EAGER, kernel, launches
+
+from mlpfusion.records.profile import Accuracy, Memory, Row, Traffic
+from mlpfusion.stages.compare import facts
+from mlpfusion.stages.compare.facts import KERNELS
+from mlpfusion.stages.compare.subjects import Subject
+
+
+def subject(row: Row) -> Subject:
+    return Subject(row.backend, facts=facts.of_row(row), tokens=row.tokens)
+
+
+def changed(**changes: Any) -> dict[str, tuple[str, str, bool]]:
+    """What differs between eager's row and a changed one."""
+    found = facts.changes(subject(EAGER), subject(msgspec.structs.replace(EAGER, **changes)))
+    return {each.name: (each.baseline, each.candidate, each.worse) for each in found}
+
+
+def accuracy(ratio: float | None) -> Accuracy:
+    error = None if ratio is None else 0.01 * ratio
+    return Accuracy(
+        max_error=error, rms_error=error, eager_max_error=0.01, eager_rms_error=0.01, rows=1, elements=65536
+    )
+
+
+def test_the_same_row_differs_in_nothing() -> None:
+    assert changed() == {}
+
+
+WORSE = [
+    ("status", {"status": "failed", "reason": "it crashed"}),
+    ("status", {"status": "unavailable"}),
+    ("kernel launches", {"launches": launches(6)}),
+    ("memcpys", {"launches": msgspec.structs.replace(launches(5), memcpys=1)}),
+    ("memsets", {"launches": msgspec.structs.replace(launches(5), memsets=3)}),
+    ("synchronisations", {"launches": msgspec.structs.replace(launches(5), syncs=1)}),
+    (
+        "launch calls of the host",
+        {"launches": msgspec.structs.replace(launches(5), runtime_launches={"cuLaunchKernel": 9})},
+    ),
+    ("HBM bytes", {"traffic": Traffic(minimum_bytes=1, derived_bytes=455_000_001)}),
+    ("peak memory", {"memory": Memory(peak_bytes=151_000_001)}),
+    ("error", {"accuracy": accuracy(2.5)}),
+    ("error", {"accuracy": accuracy(None)}),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), WORSE, ids=[name for name, _ in WORSE])
+def test_what_is_worse(name: str, change: dict[str, Any]) -> None:
+    assert changed(**change)[name][2]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("kernel launches", {"launches": launches(4)}),
+        ("HBM bytes", {"traffic": Traffic(minimum_bytes=1, derived_bytes=300_000_000)}),
+        ("peak memory", {"memory": Memory(peak_bytes=1)}),
+        ("error", {"accuracy": accuracy(1.9)}),
+        (KERNELS, {"kernels": (kernel("other", "act_mul", 1.0),)}),
+    ],
+)
+def test_what_only_differs(name: str, change: dict[str, Any]) -> None:
+    assert not changed(**change)[name][2]
+
+
+@pytest.mark.parametrize("change", [{"traffic": None}, {"memory": None}, {"launches": None}, {"accuracy": None}])
+def test_what_one_side_does_not_know_is_no_change(change: dict[str, Any]) -> None:
+    assert changed(**change) == {}
+
+
+def test_of_rows_of_other_tokens_only_the_status_is_compared() -> None:
+    assert set(changed(tokens=8, launches=launches(9), status="failed")) == {"status"}
+
+
+def test_kernels_are_compared_by_name_and_count() -> None:
+    again = (*EAGER.kernels, EAGER.kernels[0], EAGER.kernels[0])
+    before, after, worse = changed(kernels=again)[KERNELS]
+    assert (before, after, worse) == ("none", "nvjet_tst_128x256 ×2", False)
+    assert changed(kernels=EAGER.kernels[::-1])[KERNELS][1] == "the same in another order"
+
+
+@pytest.mark.parametrize("name", ["a<b|c>", "</script>", "\u202ex", "k<" + "int," * 3000 + ">", "\\%_#&", "a\nb", '"`'])
+def test_names_of_any_kind_stay_short_and_on_one_line(name: str) -> None:
+    text = changed(kernels=(kernel(name, "act_mul", 1.0),))[KERNELS][1]
+    assert len(text) <= 170
+    assert "\n" not in text
+
+
+def test_bytes_that_differ_below_what_is_shown_are_shown_whole() -> None:
+    assert changed(memory=Memory(peak_bytes=151_000_001))["peak memory"][:2] == ("151000000", "151000001")

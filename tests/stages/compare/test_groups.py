@@ -1,0 +1,101 @@
+"""Groups of every kind of record: profiles, choices, verdicts, proofs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from support.comparisons_made import raced
+from support.paths import RESULTS
+from support.profiles_made import profile
+
+from mlpfusion.records.clocks import Bound
+from mlpfusion.records.validation import Checked, Validation, Verdict
+from mlpfusion.stages.compare import facts, groups
+from mlpfusion.storage import results
+
+
+def verdict(word: str, *failed: str, target: str = "mine.py:f") -> Verdict:
+    checks = tuple(Checked(name=name, looked_at="", status="fail", sentence="", repro="") for name in failed)
+    return Verdict(target=target, kind="act_mul", activation="silu", word=word, headline="", checks=checks)
+
+
+def validation(*verdicts: Verdict) -> Validation:
+    made = profile()
+    return Validation(
+        schema=1, kind="validation", mlpfusion="0.1.0", created="", seed=0, device=made.device,
+        environment=made.environment, verdicts=verdicts,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bound", "by_host"),
+    [
+        (None, True),
+        (Bound(by="cpu", margin=2, host_us=2, device_us=1), True),
+        (Bound(by="gpu", margin=2, host_us=1, device_us=2), False),
+    ],
+)
+def test_a_row_of_a_profile(bound: Bound | None, by_host: bool) -> None:
+    made = raced(
+        {"triton": 0.9}, clocks=("graph_us", "event_us", "wall_us"), load=0.03, rows={"triton": {"bound": bound}}
+    )
+    (group,) = groups.of_record(made, "a.json")
+    row = group.rows["triton"]
+    assert {name: timed.by_host for name, timed in row.clocks.items()} == {
+        "graph_us": False,
+        "event_us": by_host,
+        "wall_us": True,
+    }
+    assert {timed.load for timed in row.clocks.values()} == {0.03}
+    assert group.title == "8192 tokens, hidden_size 768, intermediate_size 3072, gelu_tanh, bfloat16, inference"
+
+
+def test_the_busiest_process_counts_and_an_unknown_one_is_unknown() -> None:
+    made = raced({"triton": 0.9}, clocks=("event_us",), load=0.0, processes=2)
+    for load, expected in ((0.4, 0.4), (None, None)):
+        processes = (made.processes[0], msgspec.structs.replace(made.processes[1], neighbours=load))
+        (group,) = groups.of_record(msgspec.structs.replace(made, processes=processes), "a.json")
+        assert group.rows["triton"].clocks["event_us"].load == expected
+
+
+def test_the_points_of_a_choice() -> None:
+    found = groups.of_record(results.load_choice(RESULTS / "h200-choose-article" / "choice.json"), "c.json")
+    assert [group.tokens for group in found] == [1, 16, 256, 2048, 8192]
+    assert found[0].rows["(choice)"].facts[0].name == "chosen"
+    assert not any(row.clocks for group in found for row in group.rows.values())
+
+
+def test_a_proof_keeps_the_original_as_its_control() -> None:
+    (group,) = groups.of_record(results.load_any(RESULTS / "h200-prove-gemma-2b-fused.json"), "p.json")
+    assert list(group.rows) == ["fused"]
+    assert group.controls is not None
+    assert set(group.controls) == set(group.rows["fused"].clocks) == {"event_us"}
+    assert {fact.name for fact in group.rows["fused"].facts} >= {
+        "proof",
+        "modules swapped",
+        "peak memory",
+        "kernel launches",
+    }
+
+
+WORDS = ["valid", "valid with hazards", "not decidable here", "not valid"]
+
+
+@pytest.mark.parametrize("first", WORDS)
+@pytest.mark.parametrize("second", WORDS)
+def test_a_worse_word_is_a_regression(first: str, second: str) -> None:
+    a, b = (
+        groups.of_record(validation(verdict(word)), "v.json")[0].rows["mine.py:f (silu)"] for word in (first, second)
+    )
+    found = facts.changes(a, b)
+    assert [(each.name, each.worse) for each in found] == (
+        [] if first == second else [("verdict", WORDS.index(second) > WORDS.index(first))]
+    )
+
+
+def test_more_failed_checks_are_worse() -> None:
+    a, b = (
+        groups.of_record(validation(verdict("not valid", *names)), "v.json")[0].rows["mine.py:f (silu)"]
+        for names in (("x",), ("x", "y"))
+    )
+    assert [(each.baseline, each.candidate, each.worse) for each in facts.changes(a, b)] == [("x", "x, y", True)]

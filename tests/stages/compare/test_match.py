@@ -1,0 +1,82 @@
+"""Which rows of two sides belong together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mlpfusion.errors import UsageError
+from mlpfusion.spec import MLPSpec
+from mlpfusion.stages.compare import match
+from mlpfusion.stages.compare.subjects import Group, Source, Subject
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPEC = MLPSpec(hidden_size=8, intermediate_size=16)
+HALF = MLPSpec(hidden_size=8, intermediate_size=16, dtype="float16")
+
+
+def group(*names: str, spec: MLPSpec = SPEC, file: str = "a.json") -> Group:
+    return Group(
+        file, ("profile", spec, 8, "inference"), spec.dtype, {name: Subject(name) for name in names}, spec=spec
+    )
+
+
+def side(*groups: Group, row: str | None = None, name: str = "a.json") -> Source:
+    return Source(name, groups, row)
+
+
+def rows(a: Source, b: Source) -> list[tuple[tuple[str, str], ...]]:
+    return [pair.rows for pair in match.pairs(a, b)]
+
+
+def test_names_in_both() -> None:
+    assert rows(side(group("a", "b")), side(group("b", "c"))) == [(("b", "b"),)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"), [("a", "b", ("a", "b")), ("a", None, ("a", "a")), (None, "b", ("b", "b"))]
+)
+def test_names_that_were_given(first: str | None, second: str | None, expected: tuple[str, str]) -> None:
+    assert rows(side(group("a", "b"), row=first), side(group("a", "b"), row=second)) == [(expected,)]
+
+
+def test_the_same_dtype_comes_before_another() -> None:
+    found = match.pairs(side(group("a")), side(group("a", spec=HALF), group("a")))
+    assert [(pair.candidate.title, pair.relaxed) for pair in found] == [("bfloat16", False)]
+    found = match.pairs(side(group("a")), side(group("a", spec=HALF)))
+    assert [(pair.candidate.title, pair.relaxed) for pair in found] == [("float16", True)]
+
+
+def test_nothing_in_both() -> None:
+    with pytest.raises(UsageError, match=r"no row is in both: 'a.json' has a; 'b.json' has b"):
+        match.pairs(side(group("a")), side(group("b"), name="b.json"))
+    other = Group("b.json", ("validation",), "verdicts", {"a": Subject("a")})
+    with pytest.raises(UsageError, match=r"no workload is in both: 'a.json' has bfloat16; 'b.json' has verdicts"):
+        match.pairs(side(group("a")), side(other, name="b.json"))
+
+
+def test_what_is_left_over() -> None:
+    a, b = side(group("a", "b")), side(group("b", "c"))
+    assert match.left_over(a, b, match.pairs(a, b)) == (("a",), ("c",))
+    b = side(group("b", "c"), group("b", spec=HALF))
+    assert match.left_over(a, b, match.pairs(a, b))[1] == ("c (bfloat16)", "b (float16)")
+    named = side(group("a", "b"), row="b")
+    assert match.left_over(named, b, match.pairs(named, b)) == ((), ())
+
+
+def test_one_file_is_known_by_whatever_name(tmp_path: Path) -> None:
+    path, link = tmp_path / "a.json", tmp_path / "link.json"
+    path.write_text("{}")
+    link.symlink_to(path)
+    whole = [Source(str(each), ()) for each in (path, link)]
+    for rows in ((None, None), ("x", "x"), ("x", None), (None, "x")):
+        a, b = (
+            each._replace(name=f"{each.name}:{row}" if row else each.name, row=row)
+            for each, row in zip(whole, rows, strict=True)
+        )
+        with pytest.raises(UsageError, match="are the same; name two files"):
+            match.check_sides(a, b)
+    match.check_sides(Source(f"{path}:x", (), "x"), Source(f"{link}:y", (), "y"))

@@ -1,0 +1,67 @@
+"""A file against itself: every split of its processes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from support.comparisons_made import raced, saved
+
+from mlpfusion.errors import UsageError
+from mlpfusion.stages.compare import self_test
+from mlpfusion.stages.compare.self_test import compare_self
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(("processes", "splits"), [(2, 1), (3, 3), (5, 10), (10, 126)])
+def test_every_split_is_made_once(tmp_path: Path, processes: int, splits: int) -> None:
+    found = compare_self(saved(tmp_path, "a.json", raced({"triton": 0.9}, processes=processes)))
+    (row,) = found.rows
+    assert (row.splits, row.processes, found.sampled) == (splits, processes, False)
+    assert splits == math.comb(processes, processes // 2) / (1 if processes % 2 else 2)
+
+
+def test_a_quiet_machine_raises_no_alarm_and_its_spread_is_told(tmp_path: Path) -> None:
+    found = compare_self(saved(tmp_path, "a.json", raced({"triton": 0.9, "fused": 0.7}, processes=10, spread=0.004)))
+    assert found.alarms == 0
+    assert all(0.002 < row.spread < 0.008 for row in found.rows)
+    assert found.notes == ()
+
+
+def test_processes_of_two_kinds_are_noticed(tmp_path: Path) -> None:
+    made = raced({"triton": 0.9}, processes=12)
+    clocks = made.rows[1].clocks
+    graph = clocks.graph_us
+    slow = tuple(tuple(1.1 * time for time in each) for each in graph.rounds[:6])
+    rounds = (*slow, *graph.rounds[6:])
+    values = sorted(time for each in rounds for time in each)
+    middle = (values[359] + values[360]) / 2
+    graph = msgspec.structs.replace(graph, rounds=rounds, median=middle, p20=None, p80=None)
+    row = msgspec.structs.replace(made.rows[1], clocks=msgspec.structs.replace(clocks, graph_us=graph))
+    found = compare_self(saved(tmp_path, "a.json", msgspec.structs.replace(made, rows=(made.rows[0], row))))
+    assert 1 <= found.alarms < 50  # of 462: the split into the two kinds, and its neighbours
+    assert found.rows[0].largest > 0.09
+
+
+def test_too_many_splits_are_drawn_and_always_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_test, "MOST_SPLITS", 50)
+    path = saved(tmp_path, "a.json", raced({"triton": 0.9}, processes=12))
+    found = compare_self(path)
+    assert (found.rows[0].splits, found.sampled) == (50, True)
+    assert compare_self(path) == found
+
+
+def test_one_process_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a.json' has no two processes with 20 rounds"):
+        compare_self(saved(tmp_path, "a.json", raced({"triton": 0.9}, processes=1)))
+
+
+def test_a_row_and_a_control_of_its_own(tmp_path: Path) -> None:
+    path = saved(tmp_path, "a.json", raced({"triton": 0.9, "fused": 0.7}))
+    assert [row.backend for row in compare_self(f"{path}:fused").rows] == ["fused"]
+    assert [row.backend for row in compare_self(path, control="fused").rows] == ["eager", "triton"]
+    assert len(compare_self(path, control="none").rows) == 3
