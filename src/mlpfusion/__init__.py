@@ -8,6 +8,7 @@ TYPE_CHECKING = False  # type checkers read it as true; importing `typing` for i
 
 # The public names, each once: type checkers follow these imports, and `_homes` reads them for what runs.
 if TYPE_CHECKING:
+    from mlpfusion import inductor as inductor
     from mlpfusion.backend import Backend as Backend
     from mlpfusion.errors import BackendUnavailableError as BackendUnavailableError
     from mlpfusion.errors import MlpfusionError as MlpfusionError
@@ -51,7 +52,7 @@ def __getattr__(name: str) -> object:
     elif home := _homes().get(name):
         from importlib import import_module
 
-        found = getattr(import_module(home), name)
+        found = import_module(f"{home}.{name}") if home == __name__ else getattr(import_module(home), name)
     else:
         raise AttributeError(f"module 'mlpfusion' has no attribute {name!r}")
     globals()[name] = found

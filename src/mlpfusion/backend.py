@@ -7,7 +7,7 @@ import hashlib
 import sys
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError, first_line, without_paths
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from mlpfusion_kernels import Weights
     from torch import Tensor, nn
 
     from mlpfusion.device import Device
@@ -67,6 +68,24 @@ class GatedLayers(Protocol):
         ...
 
 
+class OnTensors(NamedTuple):
+    """A gated MLP as functions of tensors, without a module: what `mlpfusion.inductor` can put into a graph.
+
+    - `forward(x, weights, activation, keep) -> (y, gate, up)`: x and y [..., D]; gate and up [M, H], before the
+      activation, are for the backward, and None unless `keep`.
+    - `backward(dy, x, gate, up, weights, activation, wanted)`: the wanted gradients of (x, *weights), else None.
+    - `unreadable(weights, addresses=…)`: why these cannot be read where they lie, or None; without addresses as far as
+      shapes and strides say.
+
+    `weights` are `mlpfusion_kernels.Weights`. The functions run below autograd, so that both write down what they
+    compute; neither may keep or return its operands.
+    """
+
+    forward: Callable[[Tensor, Weights, str, bool], tuple[Tensor, Tensor | None, Tensor | None]]
+    backward: Callable[..., tuple[Tensor | None, ...]]
+    unreadable: Callable[..., str | None]
+
+
 @runtime_checkable
 class Backend(Protocol):
     """One implementation of the gated MLP.
@@ -74,7 +93,8 @@ class Backend(Protocol):
     `bind` does the one-time work; what happens inside the callable that it returns is what gets measured. One that also
     runs a `PackedGatedMLP`, whose gate and up are one layer, says so by an attribute `takes_packed = True`. By
     `compiles = True` it says that torch.compile makes its calls: its row fails where that compiled nothing; by
-    `replays_graphs = True` that they replay CUDA graphs: its row has a note where none was launched.
+    `replays_graphs = True` that they replay CUDA graphs: its row has a note where none was launched. By an attribute
+    `on_tensors`, an `OnTensors`, it can stand in a graph of torch.compile without a module.
 
     Results name the version of the package that a backend comes from, of what that requires, of every package that is
     imported for it, and of those that an attribute `distributions`, a tuple of names, adds. After `bind` an attribute

@@ -54,9 +54,9 @@ class Auto:
     @property
     def takes_packed(self) -> bool:
         """Whether all of them take gate and up in one layer."""
-        return all(getattr(made, "takes_packed", False) for made in self._loaded().values())
+        return all(getattr(made, "takes_packed", False) for made in self.loaded_backends().values())
 
-    def _loaded(self) -> dict[str, registry.Backend]:
+    def loaded_backends(self) -> dict[str, registry.Backend]:
         """Its backends by name, looked for once: one of these serves all MLPs of a model."""
         if not self._made:
             self._made = {name: registry.load(name) for name in self.backends}
@@ -72,7 +72,7 @@ class Auto:
             return f"the choice is for {_shape(choice.spec)}; this MLP has {_shape(spec)}"
         if not choice.ranges:
             return "the choice names no backend: none could be measured"
-        loaded = self._loaded()
+        loaded = self.loaded_backends()
         here = conditions.conditions(device, self.backends, also=choice.holds.versions)
         unsaid = sorted(here.versions.keys() - choice.holds.versions.keys())
         if unsaid:
@@ -95,7 +95,7 @@ class Auto:
         Raises:
             BackendUnavailableError: a backend refuses the module; later, a call for which nothing was measured.
         """
-        calls = {name: made.bind(mlp) for name, made in self._loaded().items()}
+        calls = {name: made.bind(mlp) for name, made in self.loaded_backends().items()}
         inference, training = (
             [(each.first, each.last, calls[each.backend]) for each in self.choice.ranges if each.mode == mode]
             for mode in MODES

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 import torch
 from torch.nn import functional
 
+from mlpfusion.backend import OnTensors
 from mlpfusion.module import PackedGatedMLP
 from mlpfusion.spec import Activation, parse_activation
 
@@ -30,6 +31,13 @@ class Eager:
     def unsupported(self, spec: MLPSpec, device: Device) -> str | None:
         """Eager PyTorch runs every spec."""
         return None
+
+    @property
+    def on_tensors(self) -> OnTensors:
+        """PyTorch's products, without a module."""
+        from mlpfusion.backends import products
+
+        return OnTensors(products.forward, products.backward, products.unreadable)
 
     def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Calls the three projections as modules, so that hooks and adapters on them take part."""

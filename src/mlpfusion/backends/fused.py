@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.backend import release
+from mlpfusion.backend import OnTensors, release
 from mlpfusion.backends.bypass import plain_linears, refuse_bypassed
 from mlpfusion.device import is_interpreted
 from mlpfusion.errors import BackendUnavailableError
@@ -53,6 +53,14 @@ class Fused:
         if device.runtime == "cuda" and device.capability is not None and device.capability < (8, 0):
             return f"the kernels need compute capability 8.0 or later; {device.name} has {device.capability}"
         return None
+
+    @property
+    def on_tensors(self) -> OnTensors:
+        """The kernels' forward and backward, without a module."""
+        from mlpfusion_kernels import unreadable
+        from mlpfusion_kernels.gate_up.autograd import rows_backward, rows_forward
+
+        return OnTensors(rows_forward, rows_backward, unreadable)
 
     def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Reads the parameters in place at each call; nothing is packed or padded.

@@ -76,7 +76,7 @@ def _gated_mlp(x: torch.Tensor, weights: Weights, activation: str, recompute: bo
     if keep:
         return _Fused.apply(x, *weights, activation, recompute)  # type: ignore[no-any-return, no-untyped-call]
     check(x, weights, activation)
-    return _rows_forward(x, weights, activation, False)[0]
+    return rows_forward(x, weights, activation, False)[0]
 
 
 def _is_plain_cuda(x: torch.Tensor, weights: Weights) -> bool:
@@ -119,7 +119,7 @@ def check(x: torch.Tensor, weights: Weights, activation: str) -> None:
             raise ValueError(f"{name} must be on x's device {x.device}, got {weight.device}")
 
 
-def _rows_forward(
+def rows_forward(
     x: torch.Tensor, weights: Weights, activation: str, keep: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """(y [..., D], gate and up [M, H] or None)."""
@@ -129,7 +129,7 @@ def _rows_forward(
     return y.view(x.shape), gate, up
 
 
-class _Wanted(NamedTuple):
+class Wanted(NamedTuple):
     """Which gradients of (x, *Weights) a backward must give."""
 
     x: bool
@@ -141,20 +141,20 @@ class _Wanted(NamedTuple):
     down_bias: bool
 
 
-def _backward(
+def rows_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
     gate: torch.Tensor | None,
     up: torch.Tensor | None,
     weights: Weights,
     activation: str,
-    wanted: _Wanted,
+    wanted: Wanted,
 ) -> tuple[torch.Tensor | None, ...]:
     """The wanted gradients of (x, *weights), each in x's dtype; gate and up are computed again where they are None."""
     kind = dy.device.type
     if torch.is_autocast_enabled(kind):  # whoever calls backward under autocast gets the precision of the forward
         with torch.autocast(kind, enabled=False):
-            return _backward(dy, x, gate, up, weights, activation, wanted)
+            return rows_backward(dy, x, gate, up, weights, activation, wanted)
     rows = x.reshape(-1, x.shape[-1])
     dy = dy.reshape(-1, dy.shape[-1])
     if gate is None or up is None:
@@ -202,25 +202,25 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, *arguments: Any) -> torch.Tensor:
         weights, (activation, recompute) = Weights(*arguments[:6]), arguments[6:]
         check(x, weights, activation)
-        y, gate, up = _rows_forward(x, weights, activation, not recompute)
+        y, gate, up = rows_forward(x, weights, activation, not recompute)
         ctx.save_for_backward(x, *weights, gate, up)
         ctx.activation = activation
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        wanted = _Wanted(*ctx.needs_input_grad[:7])
+        wanted = Wanted(*ctx.needs_input_grad[:7])
         saved = ctx.saved_tensors
         # Under create_graph the gradients would be differentiated; they carry a node that says no.
         give = _Gradients.apply if torch.is_grad_enabled() else _gradients
         return *give(wanted, ctx.activation, dy, *saved), None, None
 
 
-def _gradients(wanted: _Wanted, activation: str, *tensors: Any) -> tuple[torch.Tensor | None, ...]:
+def _gradients(wanted: Wanted, activation: str, *tensors: Any) -> tuple[torch.Tensor | None, ...]:
     """Gradients from (dy, x, *weights, gate, up), by the operator where a mode or another kind of tensor came in."""
     dy, x, weights, (gate, up) = tensors[0], tensors[1], Weights(*tensors[2:8]), tensors[8:]
     if _is_plain_cuda(dy, weights) and type(x) in PLAIN:
-        return _backward(dy, x, gate, up, weights, activation, wanted)
+        return rows_backward(dy, x, gate, up, weights, activation, wanted)
     found = _mlp_backward_op(dy, x, gate, up, *weights, activation, list(wanted))
     return tuple(each if want else None for each, want in zip(found, wanted, strict=True))
 
@@ -229,7 +229,7 @@ class _Gradients(torch.autograd.Function):
     """Gradients of which no gradient can be taken, whatever other path leads to the inputs."""
 
     @staticmethod
-    def forward(ctx: Any, wanted: _Wanted, activation: str, *tensors: Any) -> tuple[torch.Tensor | None, ...]:
+    def forward(ctx: Any, wanted: Wanted, activation: str, *tensors: Any) -> tuple[torch.Tensor | None, ...]:
         return _gradients(wanted, activation, *tensors)
 
     @staticmethod
@@ -254,7 +254,7 @@ def _mlp_op(
         raise RuntimeError(_NO_TRANSFORMS)
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
     check(x, weights, activation)
-    y, gate, up = _rows_forward(x, weights, activation, keep)
+    y, gate, up = rows_forward(x, weights, activation, keep)
     return y, x.new_empty(0) if gate is None else gate, x.new_empty(0) if up is None else up
 
 
@@ -295,7 +295,7 @@ def _mlp_backward_op(
 ) -> list[torch.Tensor]:
     """Seven gradients, an unwanted one empty. No two may share memory, so halves of one product are copied apart."""
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
-    found = _backward(dy, x, gate, up, weights, activation, _Wanted(*wanted))
+    found = rows_backward(dy, x, gate, up, weights, activation, Wanted(*wanted))
     return [x.new_empty(0) if each is None else _alone(each) for each in found]
 
 

@@ -21,8 +21,11 @@ class Weights(NamedTuple):
     down_bias: torch.Tensor | None = None
 
 
-def unreadable(weights: Weights) -> str | None:
-    """Why the kernels cannot read these weights in place, or None."""
+def unreadable(weights: Weights, *, addresses: bool = True) -> str | None:
+    """Why the kernels cannot read these weights in place, or None.
+
+    Without `addresses`, which tensors that a compiler traces do not have, as far as shapes and strides say.
+    """
     for name in ("gate", "up", "down"):
         weight: torch.Tensor = getattr(weights, name)
         if weight.dim() == 2 and (
@@ -32,11 +35,10 @@ def unreadable(weights: Weights) -> str | None:
                 f"{name}_weight must have rows of adjacent elements, apart from each other and at distances that are "
                 f"multiples of 16 bytes, got strides {tuple(weight.stride())}"
             )
-        if weight.data_ptr() % 16:
+        if addresses and weight.data_ptr() % 16:
             return f"{name}_weight must start at a multiple of 16 bytes, not at address {weight.data_ptr():#x}"
-    if weights.gate.data_ptr() == weights.up.data_ptr() and weights.gate.numel():
-        return "gate_weight and up_weight share one memory"
-    return None
+    one = weights.gate is weights.up or (addresses and weights.gate.data_ptr() == weights.up.data_ptr())
+    return "gate_weight and up_weight share one memory" if one and weights.gate.numel() else None
 
 
 def with_adjacent_biases(weights: Weights) -> Weights:

@@ -1,0 +1,192 @@
+"""The operator that stands in a compiled graph: a gated MLP on tensors, by a backend for each number of tokens."""
+
+# Operators are called by position.
+# ruff: noqa: PLR0917
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from mlpfusion_kernels import Weights
+from mlpfusion_kernels.gate_up.autograd import Wanted
+
+from mlpfusion import backend as registry
+from mlpfusion.backends import products
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LOG: Final = logging.getLogger("torch._inductor.mlpfusion")  # TORCH_LOGS="inductor" shows it
+PRODUCTS: Final = registry.OnTensors(products.forward, products.backward, products.unreadable)
+
+
+class Rule(NamedTuple):
+    """A backend and the numbers of tokens that it runs, both ends in it; no `last` means all that are larger."""
+
+    first: int
+    last: int | None
+    backend: str
+
+    def holds(self, tokens: int) -> bool:
+        """Whether it is for this number of tokens; none at all counts as one."""
+        return self.first <= max(tokens, 1) and (self.last is None or tokens <= self.last)
+
+
+def written(rules: Sequence[Rule]) -> str:
+    """Rules as the operator takes them: text, so that a compiled graph says all that it depends on."""
+    return json.dumps(rules)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(rules: str) -> tuple[Rule, ...]:
+    return tuple(Rule(*each) for each in json.loads(rules))
+
+
+@functools.lru_cache(maxsize=64)
+def _of(backend: str) -> registry.OnTensors:
+    made: Any = registry.load(backend)
+    found: registry.OnTensors = made.on_tensors
+    return found
+
+
+def _chosen(rules: str, x: torch.Tensor, weights: Weights) -> registry.OnTensors:
+    """What runs these tensors: the backend of the first rule that is for so many rows, else PyTorch's products."""
+    tokens = x.numel() // max(x.shape[-1], 1)
+    for rule in _read(rules):
+        if rule.holds(tokens):
+            found = _of(rule.backend)
+            reason = found.unreadable(weights, addresses=True)
+            if reason is None:
+                return found
+            _warn_once(rule.backend, reason)
+            break
+    return PRODUCTS
+
+
+@functools.lru_cache(maxsize=64)
+def _warn_once(backend: str, reason: str) -> None:
+    LOG.warning("a gated MLP runs by PyTorch's products and not by %s: %s", backend, reason)
+
+
+@contextlib.contextmanager
+def _without_autocast(kind: str) -> Iterator[None]:
+    """The operands have been cast by the graph; a cast of autocast's own would be a second one."""
+    if kind != "meta" and torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
+            yield
+    else:
+        yield
+
+
+@torch.library.custom_op("mlpfusion::gated_mlp", mutates_args=())
+def _forward(
+    x: torch.Tensor,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    up_bias: torch.Tensor | None,
+    down_bias: torch.Tensor | None,
+    activation: str,
+    keep: bool,
+    rules: str,
+    digest: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(y [..., D], gate and up [M, H]); gate and up are empty unless `keep`: an operator cannot return None."""
+    weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
+    with _without_autocast(x.device.type):
+        y, gate, up = _chosen(rules, x, weights).forward(x, weights, activation, keep)
+    return y, x.new_empty(0) if gate is None else gate, x.new_empty(0) if up is None else up
+
+
+@_forward.register_fake
+def _(
+    x: torch.Tensor, gate_weight: torch.Tensor, up_weight: torch.Tensor, down_weight: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    keep = rest[4]
+    y = x.new_empty((*x.shape[:-1], down_weight.shape[0]))
+    if not keep:
+        return y, x.new_empty(0), x.new_empty(0)
+    tokens = 1
+    for size in x.shape[:-1]:
+        tokens = tokens * size
+    shape = (tokens, gate_weight.shape[0])
+    return y, x.new_empty(shape), x.new_empty(shape)
+
+
+@torch.library.custom_op("mlpfusion::gated_mlp_backward", mutates_args=())
+def _backward(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    up_bias: torch.Tensor | None,
+    down_bias: torch.Tensor | None,
+    activation: str,
+    wanted: list[bool],
+    rules: str,
+    digest: str,
+) -> list[torch.Tensor]:
+    """Seven gradients, an unwanted one empty. No two may share memory, so halves of one product are copied apart."""
+    weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
+    with _without_autocast(x.device.type):
+        chosen = _chosen(rules, x, weights)
+        kept = (gate, up) if gate.dim() == 2 else (None, None)
+        found = chosen.backward(dy, x, *kept, weights, activation, Wanted(*wanted))
+    return [x.new_empty(0) if each is None else _alone(each) for each in found]
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, contiguous, copied if its memory holds more than it."""
+    whole = tensor.nbytes == tensor.untyped_storage().nbytes() and tensor.is_contiguous()
+    return tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
+
+
+@_backward.register_fake
+def _(dy: torch.Tensor, x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *rest: Any) -> list[torch.Tensor]:
+    operands, wanted = (x, *rest[:6]), rest[7]
+    return [
+        x.new_empty(operand.shape) if want and operand is not None else x.new_empty(0)
+        for operand, want in zip(operands, wanted, strict=True)
+    ]
+
+
+def _no_second_derivative(*_: Any) -> Any:
+    raise RuntimeError(
+        "a gated MLP that mlpfusion.inductor put into a graph has no second derivative; compile this without it"
+    )
+
+
+_backward.register_autograd(_no_second_derivative)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
+    *tensors, ctx.activation, _, ctx.rules, ctx.digest = inputs
+    _, gate, up = output
+    ctx.mark_non_differentiable(gate, up)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, gate, up)
+
+
+def _gradients(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
+    if dy is None:
+        return (None,) * 11
+    wanted = list(ctx.needs_input_grad[:7])
+    x, *weights, gate, up = ctx.saved_tensors
+    found = _backward(dy, x, gate, up, *weights, ctx.activation, wanted, ctx.rules, ctx.digest)
+    return *(each if want else None for each, want in zip(found, wanted, strict=True)), None, None, None, None
+
+
+_forward.register_autograd(_gradients, setup_context=_save)
+
+# A node of a graph must be an overload: its name is in the keys of caches.
+OPERATOR: Final = torch.ops.mlpfusion.gated_mlp.default
