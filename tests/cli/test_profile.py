@@ -199,7 +199,7 @@ def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: Simp
     code, out, err = run(capsys, "profile", *args, *more, *files)
     assert code == 0
     spec = MLPSpec(hidden_size=32, intermediate_size=96, activation="silu", dtype="float32", bias=True)
-    asked = {name: value for name, value in api.asked.items() if name != "on_event"}
+    asked = {name: value for name, value in api.asked.items() if name not in ("on_event", "command")}
     assert asked == {
         "workload": Workload(spec=spec, batch=3, seq=5, mode="training"),
         "backends": ["eager", "compile"],
@@ -214,6 +214,22 @@ def test_options_reach_the_profile(capsys: pytest.CaptureFixture[str], api: Simp
     }
     assert "CPU run" in out
     assert "qualify eager: ok in 0.1 s\n" in err
+
+
+def test_the_command_line_is_kept_without_paths(
+    capsys: pytest.CaptureFixture[str], api: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "planted"
+    home.mkdir()
+    (home / "mine.py").write_text("class Mine: name = 'mine'")
+    given = ["--batch", "3", "--bias", "--backends", f"eager,{home}/mine.py:Mine", "--json", f"{home}/r.json"]
+    assert run(capsys, "profile", *given, "--format", "csv")[0] == 0
+    assert api.asked["command"] == (
+        "mlpfusion", "profile", "--batch", "3", "--bias", "--backends", "eager,mine.py:Mine", "--json", "r.json",
+        "--format", "csv",
+    )  # fmt: skip
+    assert run(capsys, "profile", "--rounds", "60")[0] == 0
+    assert api.asked["command"] == ("mlpfusion", "profile", "--rounds", "60")
 
 
 def test_sizes_not_given_are_the_default_workloads(capsys: pytest.CaptureFixture[str], api: SimpleNamespace) -> None:

@@ -37,6 +37,8 @@ def test_no_other_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "0")
     monkeypatch.setenv("MY_SECRET", "hunter2")
     assert machine.collect(detect("cpu"), {}).flags == dict.fromkeys(machine.FLAGS, "0")
+    monkeypatch.setenv(machine.FLAGS[1], "hf_planted-token")
+    assert machine.collect(detect("cpu"), {}).flags[machine.FLAGS[1]] == "another value"
     monkeypatch.delenv(machine.FLAGS[0])
     assert machine.FLAGS[0] not in machine.collect(detect("cpu"), {}).flags
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -50,6 +51,13 @@ Counters = Annotated[
 Full = Annotated[bool, typer.Option("--full", help="Every column, kernel and note, not one table.")]
 
 
+# Parameters of `profile` that `--like` takes from a result.
+_SETTLED: Final = (
+    "batch", "seq", "hidden_size", "intermediate_size", "activation", "dtype", "bias", "mode", "backends", "rounds",
+    "processes", "publish",
+)  # fmt: skip
+
+
 def add_to(app: typer.Typer) -> None:
     """Give the command line these verbs."""
     app.command("profile")(with_old_names(_profile))
@@ -82,6 +90,7 @@ def _profile(
     fmt: Format = "text",
 ) -> int:
     """Measure backends on one workload."""
+    given = locals()
     from mlpfusion import backend as registry
     from mlpfusion import spec
     from mlpfusion.report import grid
@@ -98,22 +107,7 @@ def _profile(
     json_file = None if json is None else results.check_file(path_in("--json", json)) and Path(json)
     out_folder = None if out is None else results.check_directory(path_in("--out", out), overwrite=overwrite)
     saved = [path for path in (json_file, out_folder and out_folder / results.RESULT_NAME) if path is not None]
-    example = _example(
-        like,
-        saved,
-        batch=batch,
-        seq=seq,
-        hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
-        activation=activation,
-        dtype=dtype,
-        bias=bias,
-        mode=mode,
-        backends=backends,
-        rounds=rounds,
-        processes=processes,
-        publish=publish,
-    )
+    example = _example(like, saved, given)
     found = _device(device if example is None or device is not None else example.device)
     from mlpfusion.stages.profile import run
 
@@ -136,13 +130,16 @@ def _profile(
                 processes=races.processes,
                 time_limit_s=limit,
                 counters=counters,
+                command=_typed(_profile, given),
                 on_event=on_event,
             )
     except KeyboardInterrupt:
         raise InterruptedRunError(_what_was_saved(saved, before)) from None
     if saved:
         say(f"saved in {_joined(saved)}", sys.stderr)
-    streams.write_out(table.render(result, fmt, full=full, source=str(saved[0]) if saved else None))
+    from mlpfusion.stages.profile.published import published
+
+    streams.write_out(table.render(published(result), fmt, full=full, source=str(saved[0]) if saved else None))
     return _judge(result)
 
 
@@ -204,6 +201,19 @@ def _table(
 # ---- reading what was typed ------------------------------------------------------------------------------------------
 
 
+def _typed(verb: Callable[..., int], given: dict[str, Any]) -> tuple[str, ...]:
+    """The command line that says what was given, with file names in the place of paths."""
+    from mlpfusion.stages.profile.published import file_name
+
+    found = ["mlpfusion", verb.__name__.lstrip("_")]
+    for name, parameter in inspect.signature(verb).parameters.items():
+        value = given[name]
+        if value not in (None, False, parameter.default):
+            option = f"--{'format' if name == 'fmt' else name.replace('_', '-')}"
+            found += [option] if value is True else [option, file_name(str(value))]
+    return tuple(found)
+
+
 class _Races(NamedTuple):
     """How often the backends are raced."""
 
@@ -225,15 +235,15 @@ def _races(rounds: Text, processes: Text, *, publish: bool) -> _Races:
     )
 
 
-def _example(path: Text, saved: Sequence[Path], **given: str | bool | None) -> settings.Settings | None:
+def _example(path: Text, saved: Sequence[Path], given: dict[str, Any]) -> settings.Settings | None:
     """What `--like` measures, if it is there; nothing that it settles may be given beside it."""
     from mlpfusion.stages.profile import settings
     from mlpfusion.storage import files, results
 
     if path is None:
         return None
-    for name, value in given.items():
-        if value not in (None, False):
+    for name in _SETTLED:
+        if given[name] not in (None, False):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"--like measures what {path!r} did; leave {option} out, or --like")
     for each in saved:

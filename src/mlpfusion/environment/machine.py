@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import re
 import subprocess
 from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
+from mlpfusion.environment import card, checkout
 from mlpfusion.records.environment import Environment
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ FLAGS: Final = (
     "TORCHINDUCTOR_EMULATE_PRECISION_CASTS",
     "TRITON_INTERPRET",
 )
+
+_PLAIN: Final = re.compile(r"\d{0,6}|true|false|on|off|yes|no", re.IGNORECASE | re.ASCII)
 
 NVIDIA_SMI_S: Final = 60.0  # it takes up to 3 s where the driver has to be woken, and longer on a busy machine
 
@@ -46,14 +50,21 @@ def collect(device: Device, distributions: Mapping[str, str | None]) -> Environm
         sm_clock_mhz=sm_clock,
         memory_clock_mhz=memory_clock,
         float32_matmul_precision=torch.get_float32_matmul_precision(),
-        flags={name: os.environ[name] for name in FLAGS if name in os.environ},
+        flags={name: _plain(os.environ[name]) for name in FLAGS if name in os.environ},
         distributions=dict(sorted(distributions.items())),
+        card=card.settings(device),
+        checkout=checkout.checkout(),
     )
 
 
 def now() -> str:
     """The time in UTC, to the second, as a result file stores it."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def _plain(value: str) -> str:
+    """The value of a flag, if it is a number or a word for one: a result has room for no other text of the user's."""
+    return value if _PLAIN.fullmatch(value) else "another value"
 
 
 def _version(distribution: str) -> str | None:

@@ -39,13 +39,15 @@ class Process(Record, frozen=True, kw_only=True):
 class Card(Record, frozen=True, kw_only=True):
     """The settings of a card that change its speed; `reasons` says of each that is None why.
 
-    `digest` is equal for results of one card and one user, and tells nobody else which card that is.
+    `locked_clocks` is told by the readings of a race. `digest` is equal for results of one card and one user, and tells
+    nobody else which card that is.
     """
 
     power_limit_w: Reading | None = None
     ecc: bool | None = None
     mig: bool | None = None
     persistence: bool | None = None
+    highest_sm_clock_mhz: Count | None = None
     locked_clocks: bool | None = None
     digest: str | None = None
     reasons: dict[str, str] = msgspec.field(default_factory=dict)

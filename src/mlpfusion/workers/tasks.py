@@ -9,6 +9,7 @@ import msgspec
 from mlpfusion.device import DeviceKind
 from mlpfusion.records.base import Record
 from mlpfusion.records.clocks import Samples
+from mlpfusion.records.environment import Readings
 from mlpfusion.records.profile import Accuracy, Memory, Setup
 from mlpfusion.records.traffic import Ledger, ScheduledGraph
 from mlpfusion.spec import Dtype, Workload
@@ -110,6 +111,7 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
     """All samples, why some clocks are missing, and backends whose window was disturbed, with what happened there.
 
     `neighbours` is the background load, a share of the host's CPU time. `untraced` says why a backend has no trace.
+    `readings` are those of the card's sensors, `throttled` what kept its clocks down, `unread` why one has none.
     """
 
     samples: tuple[Samples, ...]
@@ -117,6 +119,9 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
     invalid: dict[str, str]
     neighbours: float | None = None
     untraced: dict[str, str] = msgspec.field(default_factory=dict)
+    readings: dict[str, Readings] = msgspec.field(default_factory=dict)
+    throttled: tuple[str, ...] | None = None
+    unread: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Scheduled(Record, frozen=True, kw_only=True, tag="scheduled"):

@@ -142,7 +142,7 @@ def _read(attempt: _Attempt, rows: Sequence[Row], field: Field) -> tuple[tasks.R
     answer = attempt.answer
     samples = list(answer.samples)
     kernels: dict[str, tuple[str, ...]] = {}
-    reasons: dict[str, str] = {}
+    reasons = dict(answer.unread)
     for place, row in enumerate(rows if field.processes > 1 else ()):
         trace = attempt.traces / f"{place}.trace.json"
         try:
@@ -162,5 +162,12 @@ def _read(attempt: _Attempt, rows: Sequence[Row], field: Field) -> tuple[tasks.R
             kernels[row.backend] = names
     if answer.neighbours is None:
         reasons["neighbours"] = "the system does not tell, or the race was too short"
-    process = Process(started=attempt.started, neighbours=answer.neighbours, kernels=kernels, reasons=reasons)
+    process = Process(
+        started=attempt.started,
+        throttle_reasons=answer.throttled,
+        neighbours=answer.neighbours,
+        kernels=kernels,
+        reasons=reasons,
+        **answer.readings,
+    )
     return msgspec.structs.replace(answer, samples=tuple(samples)), process

@@ -13,7 +13,7 @@ import msgspec
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import limits
-from mlpfusion.environment import machine, provenance
+from mlpfusion.environment import card, machine, provenance
 from mlpfusion.errors import MlpfusionError, UsageError, without_paths
 from mlpfusion.records.clocks import Clocks
 from mlpfusion.records.profile import SCHEMA, Profile, Row
@@ -21,6 +21,7 @@ from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import race
 from mlpfusion.stages.profile.plan import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.stages.profile.processes import Field, Finished, race_all
+from mlpfusion.stages.profile.published import published
 from mlpfusion.stages.profile.settings import ROUNDS
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone, scratch
@@ -77,6 +78,7 @@ def profile(
     seed: int = 0,
     counters: bool = False,
     finished: Sequence[Row] = (),
+    command: Sequence[str] | None = None,
     on_event: Callable[[Progress], None] | None = None,
 ) -> Profile:
     """Qualify each backend in a separate process, then race the good ones in one, or in several one after the other.
@@ -84,6 +86,7 @@ def profile(
     On Linux these processes are forks of one that has imported PyTorch and touched no device.
 
     `finished` are rows of an earlier run of this workload here; their backends are raced, not qualified again.
+    `command` is what was typed, for the result; it must hold no path.
 
     Every finished row is written at once to `json` and to `out`/result.json, where also a Chrome trace of each backend
     goes; a folder that holds an earlier run's is refused unless it may `overwrite` that.
@@ -123,6 +126,7 @@ def profile(
             environment=machine.collect(here, {}),
             created=machine.now(),
             processes=processes,
+            command=None if command is None else tuple(command),
             rows={},
             raced=[],
         )
@@ -157,6 +161,7 @@ class _Run(NamedTuple):
     environment: Environment
     created: str
     processes: int
+    command: tuple[str, ...] | None
     rows: dict[str, Row]
     raced: list[Process]
 
@@ -306,6 +311,7 @@ class _Run(NamedTuple):
     def _save(self, *, complete: bool, ceilings: Ceilings | None = None) -> Profile:
         # The clocks of a card at work: read again as soon as the race is over.
         here = machine.collect(self.here, {}) if complete else self.environment
+        behind = provenance.of_rows(self.rows.values())
         result = Profile(
             schema=SCHEMA,
             kind="profile",
@@ -313,16 +319,19 @@ class _Run(NamedTuple):
             created=self.created,
             workload=self.workload,
             device=self.here,
-            environment=msgspec.structs.replace(here, distributions=provenance.of_rows(self.rows.values())),
+            environment=msgspec.structs.replace(
+                here, distributions=behind, card=card.with_clocks(here.card, self.raced)
+            ),
             rows=tuple(self.rows.values()),
             processes=tuple(self.raced),
+            command=self.command,
             complete=complete,
             ceilings=ceilings,
         )
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
         for path in self.files:
-            results.save(result, path)
+            results.save(published(result), path)
         return result
 
 

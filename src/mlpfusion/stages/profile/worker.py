@@ -156,6 +156,7 @@ def race(task: tasks.Race) -> tasks.Raced:
     from mlpfusion import reference
     from mlpfusion.device import detect
     from mlpfusion.measure import clocks, host_load
+    from mlpfusion.measure.sensors import Sensors
     from mlpfusion.traffic.recording.generated_code import graphs_compiled
 
     here = detect(task.device)
@@ -180,8 +181,13 @@ def race(task: tasks.Race) -> tasks.Raced:
     invalid: dict[str, str] = {}
     compiled = graphs_compiled()
 
+    sensors, calls = Sensors(here), 0
+
     def after(name: str) -> None:
-        nonlocal compiled
+        nonlocal compiled, calls
+        calls += 1
+        if calls % len(contenders) == 0:  # after the warm-up, which comes before the race, and after each round
+            sensors.read()
         now = graphs_compiled()
         if now != compiled:
             invalid[name] = f"recompiled inside the measured window ({now - compiled} graphs)"
@@ -192,7 +198,16 @@ def race(task: tasks.Race) -> tasks.Raced:
     others = host_load.share(begun, host_load.read())
     no_graph = {c.name: c.no_graph_reason for c in contenders if c.no_graph_reason is not None}
     untraced = _traced(task, contenders, here, at) if task.traces is not None else {}
-    return tasks.Raced(samples=tuple(samples), no_graph=no_graph, invalid=invalid, neighbours=others, untraced=untraced)
+    return tasks.Raced(
+        samples=tuple(samples),
+        no_graph=no_graph,
+        invalid=invalid,
+        neighbours=others,
+        untraced=untraced,
+        readings=sensors.readings(),
+        throttled=sensors.throttled(),
+        unread=sensors.reasons,
+    )
 
 
 def _traced(
