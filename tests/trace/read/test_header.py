@@ -1,4 +1,4 @@
-"""The parts of a trace around its events: where their list begins, and the GPU's name, of all else nothing."""
+"""The parts of a trace around its events: where their list begins, the GPU's name and the rank, of all else nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.trace.read.header import HeaderScan, gpu, gpu_behind
+from mlpfusion.trace.read.header import Facts, HeaderScan, facts, facts_behind
 
 DOCUMENTS = [
     {"traceEvents": [1]},
@@ -63,12 +63,42 @@ def test_a_document_that_goes_on_is_not_closed() -> None:
 )
 def test_only_what_looks_like_a_gpu_is_shown(name: object, shown: str | None) -> None:
     head = json.dumps({"deviceProperties": [{"id": 0, "name": name}]})[:-1] + ', "traceEvents": '
-    assert gpu(head.encode()) == shown
+    assert facts(head.encode()).gpu == shown
     tail = "]" + f', "deviceProperties": [{json.dumps({"name": name})}]}}'
-    assert gpu_behind(b'{"ph": "X"}' + tail.encode()) == shown
+    assert facts_behind(b'{"ph": "X"}' + tail.encode()).gpu == shown
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"deviceProperties": 3, ', b'{"deviceProperties": [], '])
 def test_without_a_device_there_is_no_name(text: bytes) -> None:
-    assert gpu(text) is None
-    assert gpu_behind(text) is None
+    assert facts(text) == Facts()
+    assert facts_behind(text) == Facts()
+
+
+@pytest.mark.parametrize(
+    ("job", "place"),
+    [
+        ({"backend": "nccl", "rank": 3, "world_size": 8, "pg_count": 2}, (3, 8, "nccl")),
+        ({"backend": "cpu:gloo,cuda:nccl", "rank": "3", "world_size": "8"}, (3, 8, "cpu:gloo,cuda:nccl")),
+        ({"rank": 0}, (0, None, None)),
+        ({"rank": 9, "world_size": 8}, (9, 8, None)),  # said by who reads the job
+        ({"rank": -1, "world_size": 0, "backend": "my secret"}, (None, None, None)),
+        ({"rank": True, "world_size": 2.5, "backend": 1}, (None, None, None)),
+        ({"rank": 10**12, "world_size": 10**12}, (None, None, None)),
+        ([3, 8], (None, None, None)),
+        ("rank 3", (None, None, None)),
+        (None, (None, None, None)),
+    ],
+)
+@pytest.mark.parametrize("gpu", [None, "NVIDIA H200"])
+def test_the_rank_before_the_events_or_behind(job: object, place: tuple[object, ...], gpu: str | None) -> None:
+    document = {"deviceProperties": [{"name": gpu}] if gpu else [], "distributedInfo": job}
+    head = json.dumps(document)[:-1] + ', "traceEvents": '
+    assert facts(head.encode()) == (gpu, *place)
+    assert facts_behind(b'{"ph": "X"}], ' + json.dumps(document)[1:].encode()) == (gpu, *place)
+
+
+def test_what_is_before_the_events_goes_before_what_is_behind() -> None:
+    before, behind = Facts("NVIDIA H200", 3, 8, "nccl"), Facts("NVIDIA A100", 4, 16, "gloo")
+    assert before.or_else(behind) == before
+    assert Facts().or_else(behind) == behind
+    assert Facts("NVIDIA H200").or_else(behind) == behind._replace(gpu="NVIDIA H200")

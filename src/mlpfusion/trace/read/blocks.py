@@ -12,7 +12,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.trace import Damage
 from mlpfusion.trace.read import header
 from mlpfusion.trace.read.entry import Entry, decode_alone, repaired
-from mlpfusion.trace.read.header import END, HeaderScan
+from mlpfusion.trace.read.header import END, Facts, HeaderScan
 from mlpfusion.trace.read.source import BLOCK, CutOffError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _SHOWN: Final = 20
 _TRIED_ENDS: Final = 50
 _LONGEST_HEADER: Final = 64 * 2**20
 _LONGEST_EVENT: Final = 16 * 2**20
-# What follows the events; it is read only for the name of the GPU.
+# What follows the events; it is read only for the name of the GPU and the rank.
 _LONGEST_TAIL: Final = 2**20
 
 
@@ -42,7 +42,7 @@ class Blocks:
     """The entries of one text, a list for each block, and what had to be repaired, dropped or was lost on the way."""
 
     def __init__(self, label: str, chunks: Iterator[bytes]) -> None:
-        self.gpu: str | None = None
+        self.facts = Facts()
         self.dropped = 0
         self.repaired = 0
         self.frames = 0  # of those that could not be read: Python's
@@ -110,14 +110,14 @@ class Blocks:
         return chunk
 
     def _read_tail(self, rest: bytes) -> None:
-        """Look for the GPU behind the events if it is not named before them. Damage there is none of the events."""
-        if self.gpu is not None:
+        """Look behind the events for what is not before them: the GPU, the rank. Damage there is none of the events."""
+        if self.facts.whole:
             return
         cut_off = self.cut_off
         tail = self._tail + rest
         while len(tail) < _LONGEST_TAIL and (chunk := self._next()):
             tail += chunk
-        self.gpu, self.cut_off = header.gpu_behind(tail), cut_off
+        self.facts, self.cut_off = self.facts.or_else(header.facts_behind(tail)), cut_off
 
     def _find_events(self) -> tuple[bytes, bool]:
         """The text after the bracket that opens the events, and whether they are the whole document."""
@@ -142,7 +142,7 @@ class Blocks:
         opening = head[position : position + 1]
         if opening != b"[":
             raise UsageError(f"trace {self._label!r} is not a Chrome trace: its traceEvents are no list")
-        self.gpu = header.gpu(head[:position])
+        self.facts = header.facts(head[:position])
         return head[position + 1 :], False
 
     def _block(

@@ -13,6 +13,7 @@ from mlpfusion.records.trace import Integrity
 from mlpfusion.trace.read.blocks import Blocks
 from mlpfusion.trace.read.chrome import Category
 from mlpfusion.trace.read.columns import Columns, Frames, Kind, Message, Place
+from mlpfusion.trace.read.header import Facts
 from mlpfusion.trace.read.redact import scrub
 from mlpfusion.trace.read.source import MAX_BYTES, TooLargeError, texts
 
@@ -54,9 +55,10 @@ class Trace(NamedTuple):
     `kind` indexes `kinds` (name and category), `place` indexes `places` (process and thread, or device and stream);
     `correlation` is 0 where there is none; a negative `duration` of device work is damage. Events of no use here
     (unknown categories) are left out; `integrity.events` counts all. `damaged_by` says why the text ends early, if it
-    is known. `dims` has by row the dimensions of the inputs of a matrix product, as they are written. `foreign` says
-    what device or profiler a trace has events of that are not read. `frames` are Python's, which are no rows.
-    `messages` has by row the arguments of a collective, of its operator or its kernel, as they are written.
+    is known. `dims` has by row the dimensions of the inputs of a matrix product, as they are written. `facts` are those
+    around the events. `foreign` says what device or profiler a trace has events of that are not read. `frames` are
+    Python's, which are no rows. `messages` has by row the arguments of a collective, of its operator or its kernel, as
+    they are written.
     """
 
     label: str
@@ -69,11 +71,16 @@ class Trace(NamedTuple):
     correlation: NDArray[np.int64]
     integrity: Integrity
     frames: Frames
-    gpu: str | None = None
+    facts: Facts = Facts()
     damaged_by: str | None = None
     dims: Mapping[int, bytes] = MappingProxyType({})
     foreign: str | None = None
     messages: Mapping[int, Message] = MappingProxyType({})
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU's name, if the trace has it."""
+        return self.facts.gpu
 
     @property
     def dropped(self) -> int:
@@ -184,7 +191,7 @@ def read_text(text: Text) -> Trace:
         correlation=table.correlation,
         integrity=integrity,
         frames=table.frames,
-        gpu=blocks.gpu,
+        facts=blocks.facts,
         damaged_by=blocks.cut_off,
         dims=table.dims,
         messages=table.messages,

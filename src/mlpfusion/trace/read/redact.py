@@ -12,7 +12,7 @@ import msgspec
 from mlpfusion.errors import UsageError
 from mlpfusion.storage import files
 from mlpfusion.trace.read.chrome import CATEGORIES, integer, load_json, nanoseconds
-from mlpfusion.trace.read.header import GPU
+from mlpfusion.trace.read.header import BACKEND, GPU
 from mlpfusion.trace.read.placeholders import Placeholders
 from mlpfusion.trace.read.source import whole_text
 
@@ -210,6 +210,6 @@ def _job(facts: object) -> dict[str, Any]:
     if not isinstance(facts, dict):
         return {}
     kept: dict[str, Any] = {key: facts[key] for key in ("rank", "world_size") if isinstance(facts.get(key), int)}
-    if facts.get("backend") in ("nccl", "gloo", "mpi", "ucc", "xccl"):
+    if BACKEND.fullmatch(_text(facts.get("backend"))):
         kept["backend"] = facts["backend"]
     return kept
