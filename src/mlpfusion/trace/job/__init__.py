@@ -1,0 +1,1 @@
+"""The traces of one job: which files they are, whose rank each is, how they compare."""
