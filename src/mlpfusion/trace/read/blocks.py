@@ -13,7 +13,7 @@ from mlpfusion.records.trace import Damage
 from mlpfusion.trace.read import header
 from mlpfusion.trace.read.entry import Entry, decode_alone, repaired
 from mlpfusion.trace.read.header import END, Facts, HeaderScan
-from mlpfusion.trace.read.source import BLOCK, CutOffError
+from mlpfusion.trace.read.source import BLOCK, CutOffError, NoTraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -130,14 +130,17 @@ class Blocks:
         if start[:1] == b"[":
             return start[1:], True
         if start[:1] != b"{":
-            raise UsageError(f"trace {self._label!r} is not {'a Chrome trace' if _is_json(start) else 'valid JSON'}")
+            if _is_json(start):
+                raise NoTraceError(f"trace {self._label!r} is not a Chrome trace")
+            raise UsageError(f"trace {self._label!r} is not valid JSON")
         scan = HeaderScan()
         while (position := scan.find(head)) is None:
             chunk = self._next() if len(head) < _LONGEST_HEADER else b""
             if not chunk:
                 broken = not scan.closed and len(head) < _LONGEST_HEADER
                 reason = "not valid JSON" if broken else "not a Chrome trace: it has no traceEvents"
-                raise UsageError(f"trace {self._label!r} is {reason}" + (f"; {self.cut_off}" if self.cut_off else ""))
+                refusal = UsageError if broken or self.cut_off else NoTraceError
+                raise refusal(f"trace {self._label!r} is {reason}" + (f"; {self.cut_off}" if self.cut_off else ""))
             head += chunk
         opening = head[position : position + 1]
         if opening != b"[":

@@ -15,7 +15,7 @@ from mlpfusion.trace.read.chrome import Category
 from mlpfusion.trace.read.columns import Columns, Frames, Kind, Message, Place
 from mlpfusion.trace.read.header import Facts
 from mlpfusion.trace.read.redact import scrub
-from mlpfusion.trace.read.source import MAX_BYTES, TooLargeError, texts
+from mlpfusion.trace.read.source import MAX_BYTES, NoTraceError, TooLargeError, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -168,7 +168,8 @@ def read_text(text: Text) -> Trace:
             blocks.drop(entries, columns.unread)
     table = columns.table()
     if not len(table.start):
-        raise UsageError(_nothing(text.label, blocks, columns))
+        refusal = UsageError if blocks.lost_bytes is not None else NoTraceError
+        raise refusal(_nothing(text.label, blocks, columns))
     integrity = Integrity(
         events=columns.seen,
         dropped=blocks.dropped + columns.dropped,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import queue
+import re
+import stat
 import tarfile
 import threading
 import zipfile
@@ -32,7 +34,7 @@ _CAREFUL: Final = 256
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = b"PK\x03\x04"
 _LAYERS: Final = 3
-_TRACE_NAMES: Final = (".json", ".json.gz", ".trace", ".trace.gz")
+TRACE_NAMES: Final = (".json", ".json.gz", ".trace", ".trace.gz")
 _SHOWN_MEMBERS: Final = 8
 _READ_ERRORS: Final = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError)
 
@@ -43,6 +45,10 @@ class CutOffError(Exception):
 
 class TooLargeError(UsageError):
     """A text is longer than it may be."""
+
+
+class NoTraceError(UsageError):
+    """A text is whole, and no trace of torch.profiler."""
 
 
 class Text(NamedTuple):
@@ -70,7 +76,7 @@ def texts(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Text]:
         return _opened("stdin", inputs.stdin(), None, max_bytes)
     if not str(source):
         raise UsageError("a trace's name is empty: ''")
-    path, member = _split(str(source))
+    path, member = path_and_member(str(source))
     if path.is_dir():
         raise UsageError(f"trace {str(source)!r} is a directory; name a file in it")
     try:
@@ -102,10 +108,10 @@ def whole_text(source: Source, *, max_bytes: int = MAX_BYTES) -> tuple[str, byte
 
 def file_of(source: str) -> Path:
     """The file in which `source` is: the archive of `archive:member`, else the path itself."""
-    return _split(source)[0]
+    return path_and_member(source)[0]
 
 
-def _split(name: str) -> tuple[Path, str | None]:
+def path_and_member(name: str) -> tuple[Path, str | None]:
     """The file and the member: `a.zip:b.json` is a member of a.zip unless there is a file of that name."""
     position = len(name)
     while not _exists(name[:position]) and (position := name.rfind(":", 0, position)) > 0:
@@ -256,10 +262,13 @@ def _zipped(label: str, file: IO[bytes], member: str | None, max_bytes: int) -> 
     except _READ_ERRORS as error:
         raise UsageError(f"archive {label!r} cannot be read: {_reason(error)}") from error
     with archive:
-        names = [info.filename for info in archive.infolist() if not info.is_dir()]
-        for name in _wanted(label, names, member):
+        files = {info.filename: info for info in archive.infolist() if not info.is_dir() and not _is_link(info)}
+        for name in _wanted(label, list(files), member):
+            if _leaves(name):
+                yield _refused(label, name)
+                continue
             try:
-                opened = archive.open(name)
+                opened = archive.open(files[name])
             except (*_READ_ERRORS, NotImplementedError) as error:
                 raise UsageError(f"archive {label!r}: {name!r} cannot be read: {_reason(error)}") from error
             yield _member(label, name, opened, member, max_bytes)
@@ -275,6 +284,10 @@ def _tarred(label: str, chunks: Iterator[bytes], member: str | None, max_bytes: 
                 if not info.isfile():
                     continue
                 seen.append(info.name)
+                if _is_wanted(info.name, member) and _leaves(info.name):
+                    found = True
+                    yield _refused(label, info.name)
+                    continue
                 opened = archive.extractfile(info) if _is_wanted(info.name, member) else None
                 if opened is not None:
                     found = True
@@ -293,6 +306,26 @@ def _member(label: str, name: str, opened: IO[bytes], member: str | None, max_by
     return Text(full, _capped(full, chunks, max_bytes), listed=member is None)
 
 
+def _is_link(info: zipfile.ZipInfo) -> bool:
+    return stat.S_ISLNK(info.external_attr >> 16)
+
+
+def _leaves(name: str) -> bool:
+    """Whether a member's name is a path out of the archive. None is ever unpacked, and none of ours has such a name."""
+    return name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or re.match(r"[A-Za-z]:", name) is not None
+
+
+def _refused(label: str, name: str) -> Text:
+    return Text(
+        f"{label}:{name}", _refusing(f"archive {label!r}: the member {name!r} is a path out of it"), listed=True
+    )
+
+
+def _refusing(reason: str) -> Iterator[bytes]:
+    yield from ()
+    raise UsageError(reason)
+
+
 def _guarded(opened: IO[bytes]) -> Iterator[bytes]:
     while True:
         try:
@@ -305,7 +338,7 @@ def _guarded(opened: IO[bytes]) -> Iterator[bytes]:
 
 
 def _is_wanted(name: str, member: str | None) -> bool:
-    return name == member if member is not None else name.lower().endswith(_TRACE_NAMES)
+    return name == member if member is not None else name.lower().endswith(TRACE_NAMES)
 
 
 def _wanted(label: str, names: list[str], member: str | None) -> list[str]:
@@ -313,7 +346,7 @@ def _wanted(label: str, names: list[str], member: str | None) -> list[str]:
     if found:
         return found
     shown = ", ".join(repr(name) for name in names[:_SHOWN_MEMBERS]) + ", …" * (len(names) > _SHOWN_MEMBERS)
-    what = f"member {member!r}" if member is not None else "member that ends in " + " or ".join(_TRACE_NAMES)
+    what = f"member {member!r}" if member is not None else "member that ends in " + " or ".join(TRACE_NAMES)
     raise UsageError(f"archive {label!r} has no {what}; it has {shown or 'none at all'}")
 
 
