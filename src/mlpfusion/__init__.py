@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlpfusion.stages.choose.run import choose as choose
     from mlpfusion.stages.profile.run import profile as profile
     from mlpfusion.stages.prove.run import prove as prove
+    from mlpfusion.stages.trace.read import read_job as read_job
     from mlpfusion.stages.trace.run import diff as diff
     from mlpfusion.stages.trace.run import record as record
     from mlpfusion.storage.results import load as load

@@ -43,6 +43,7 @@ ROUNDS_OR_NONE: Final = Whole(0, ROUNDS.most)
 PROCESSES: Final = Whole(1, 30)  # as many as Student's t is known for
 CALLS: Final = Whole(1, 100_000)
 SEED: Final = Whole(0, 2**63 - 1)
+RANK: Final = Whole(0, 10_000_000)
 PORT: Final = Whole(0, 65_535)
 VERSION: Final = Whole(1, 2**31 - 1)
 BYTES: Final = Whole(1, 2**63 - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlpfusion.records.trace import Share, Tally
-from mlpfusion.trace.words import NAME, counted, shared, tallied
+from mlpfusion.trace.words import NAME, counted, numbers, shared, tallied
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,18 @@ def test_four_names_are_listed_and_the_rest_counted(names: int, more: str) -> No
 
 def test_a_long_name_is_cut() -> None:
     assert tallied([tally("x" * 200)]) == f"2x {'x' * NAME}, 900 µs"
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        ([3], "3"),
+        ([0, 1, 2, 5, 7, 8], "0–2, 5, 7–8"),
+        ([8, 7, 5], "5, 7–8"),
+        ([1, "a b.json", 0], "0–1, 'a b.json'"),
+        (list(range(0, 40, 2)), "0, 2, 4, 6, 8, 10, 12, 14 and 12 more"),
+    ],
+)
+def test_numbers_in_a_row_are_one_range(names: list[int | str], text: str) -> None:
+    assert numbers(names) == text

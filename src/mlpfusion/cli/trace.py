@@ -29,6 +29,9 @@ DeviceKind = Annotated[
 Json = Annotated[Text, typer.Option("--json", metavar="FILE|-", help="Everything as JSON; - for stdout, and only it.")]
 MaxBytes = Annotated[Text, typer.Option(metavar="N", help="Most bytes that a decompressed trace may have; 8 GiB.")]
 
+Rank = Annotated[Text, typer.Option(metavar="N", help="Only the trace of this rank, in full.")]
+All = Annotated[bool, typer.Option("--all", help="Every row of every table.")]
+
 
 def add_to(app: typer.Typer) -> None:
     """Give the command line these verbs."""
@@ -43,10 +46,14 @@ def add_to(app: typer.Typer) -> None:
 def _read(
     traces: Annotated[
         list[str],
-        typer.Argument(metavar="TRACE...", help=".json, .json.gz, archive, archive.zip:member, or - (stdin)."),
+        typer.Argument(
+            metavar="TRACE...", help=".json, .json.gz, archive, archive.zip:member, directory, pattern, or - (stdin)."
+        ),
     ],
     *,
     call: Call = None,
+    rank: Rank = None,
+    everything: All = False,
     json: Json = None,
     device: DeviceKind = None,
     max_bytes: MaxBytes = None,
@@ -54,32 +61,46 @@ def _read(
 ) -> int:
     """Report what is in traces of torch.profiler.
 
-    Whoever recorded them; torch is not needed.
+    Whoever recorded them; torch is not needed. Traces of several ranks (a directory, a pattern, an archive, files of
+    different ranks, or one file of several processes) are one job: a summary, and a line for each rank.
     """
+    from mlpfusion.report import job as job_report
     from mlpfusion.report.trace import page
 
     json_file = _checked(json, fmt, "readings", traces)
-    if traces.count(inputs.STDIN) > 1:
-        raise UsageError("stdin can be read only once; give '-' once")
     options = _reading_options(call, device, max_bytes)
-    from mlpfusion.trace.analysis.summary import read_all
+    number = size("--rank", rank, limits.RANK)
+    from mlpfusion.records.job import Job
+    from mlpfusion.stages.trace.read import results
     from mlpfusion.trace.findings.host import findings
+    from mlpfusion.trace.job.ranks import Untold
 
     told: list[Told] = []
+    jobs: list[Job] = []
     code = OK
-    for source in traces:
-        try:
-            found = [(one, findings(one)) for one in read_all(source, **options)]
-        except MlpfusionError as error:  # the others may be good
-            code = complain(_in_options(error), USAGE)
+    for found in results(traces, rank=number, **options):
+        if isinstance(found, Untold):  # the others may be good
+            code = complain(_in_options(found.error), USAGE)
             continue
-        if json != "-" and fmt in ("text", "github"):
-            write_out(("\n\n" if told else "") + page.render(found, fmt))
-        told += found
-    if told and json != "-" and fmt in ("csv", "json"):
-        write_out(page.render(told, fmt))
-    if told and json is not None:
-        _write(json_file, page.render(told, "json"))
+        if isinstance(found, Job):
+            for refused in found.damaged:
+                code = complain(_as_option(refused.reason), USAGE)
+        text = ""
+        if isinstance(found, Job):
+            text = job_report.render(found, fmt, everything=everything) if fmt != "json" and found.ranks else ""
+        else:
+            one = found.reading, findings(found.reading)
+            text = page.render([one], fmt) if fmt in ("text", "github") else ""
+        if json != "-" and text:
+            write_out(("\n\n" if (told or jobs) and fmt != "csv" else "") + text)
+        if isinstance(found, Job):
+            jobs.append(found)
+        else:
+            told.append(one)
+    if (told or jobs) and json != "-" and (fmt == "json" or (fmt == "csv" and told)):
+        write_out(page.render(told, fmt, jobs=jobs))
+    if (told or jobs) and json is not None:
+        _write(json_file, page.render(told, "json", jobs=jobs))
     return code
 
 
@@ -257,7 +278,11 @@ def _in_options(error: MlpfusionError) -> str:
     """The error's text, which names the option instead of the parameter."""
     from mlpfusion.trace.read.source import TooLargeError
 
-    return f"{str(error).removesuffix('max_bytes')}--max-bytes" if isinstance(error, TooLargeError) else str(error)
+    return _as_option(str(error)) if isinstance(error, TooLargeError) else str(error)
+
+
+def _as_option(text: str) -> str:
+    return f"{text.removesuffix('max_bytes')}--max-bytes" if text.endswith("; allow more with max_bytes") else text
 
 
 def _write(file: Path | None, text: str) -> None:

@@ -24,6 +24,11 @@ from mlpfusion.records.environment import Checkout as Checkout
 from mlpfusion.records.environment import Environment as Environment
 from mlpfusion.records.environment import Process as Process
 from mlpfusion.records.environment import Readings as Readings
+from mlpfusion.records.job import Job as Job
+from mlpfusion.records.job import Late as Late
+from mlpfusion.records.job import Rank as Rank
+from mlpfusion.records.job import RankSpread as RankSpread
+from mlpfusion.records.job import Refused as Refused
 from mlpfusion.records.prediction import Efficiency as Efficiency
 from mlpfusion.records.prediction import Foreseen as Foreseen
 from mlpfusion.records.prediction import ForeseenPoint as ForeseenPoint

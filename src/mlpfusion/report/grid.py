@@ -102,8 +102,8 @@ def shorten(name: str, width: int = _NAME_WIDTH) -> str:
 
 
 def middle_out(text: str, width: int = _NAME_WIDTH) -> str:
-    """`text` with what is too long gone from its middle, and no backtick, which would end code in Markdown."""
-    short = text.replace("`", "'")
+    """`text` on one line with what is too long gone from its middle; no backtick, which would end code in Markdown."""
+    short = " ".join(text.split()).replace("`", "'")
     return short if len(short) <= width else f"{short[: width // 2]}…{short[len(short) - (width - width // 2 - 1) :]}"
 
 

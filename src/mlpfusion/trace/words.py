@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # A name longer than this is cut, and more names than this are counted.
 NAME: Final = 60
 _NAMES: Final = 4
+_PARTS: Final = 8
 
 
 def counted(count: int, noun: str) -> str:
@@ -21,6 +22,21 @@ def counted(count: int, noun: str) -> str:
     if noun.endswith("y"):
         return f"{count} {noun[:-1]}ies"
     return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def numbers(names: Sequence[int | str]) -> str:
+    """`0–3, 5, 8–9`; what is no number is quoted, at most eight parts."""
+    parts: list[str] = []
+    run: list[int] = []
+    known = {name for name in names if isinstance(name, int)}
+    for number in sorted(known):
+        run.append(number)
+        if number + 1 not in known:
+            parts.append(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]))
+            run = []
+    parts += [repr(name) for name in names if isinstance(name, str)]
+    left = len(parts) - _PARTS
+    return ", ".join(parts[:_PARTS]) + (f" and {left} more" if left > 0 else "")
 
 
 def tallied(tallies: Sequence[Tally]) -> str:

@@ -91,6 +91,15 @@ def test_a_process_that_launches_nothing_is_no_rank() -> None:
     assert [part.process for part in split(document)] == [100, 101]
 
 
+def test_each_process_has_its_own_python_frames() -> None:
+    document = merged([[0], [1]])
+    for number, count in enumerate((2, 5)):
+        for at in range(count):
+            frame = {"cat": "python_function", "name": f"f{at}", "tid": 1, "ts": 1010 + at, "dur": 3}
+            document["traceEvents"].append({"ph": "X", "pid": 100 + number, **frame})
+    assert [len(part.trace.frames.start) for part in split(document)] == [2, 5]
+
+
 @pytest.mark.parametrize("name", ["h200_eager", "h200_compile_cudagraphs", "cpu_eager"])
 def test_a_recorded_trace_is_of_one_process(name: str) -> None:
     trace = kineto.read(DATA / f"{name}.json.gz")

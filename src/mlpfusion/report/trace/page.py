@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, TypeAlias
 
+    from mlpfusion.records.job import Job
     from mlpfusion.records.trace import Finding, Reading
 
     Told: TypeAlias = tuple[Reading, Sequence[Finding]]
@@ -28,25 +29,26 @@ if TYPE_CHECKING:
 SCHEMA: Final = 1
 
 
-def render(told: Sequence[Told], fmt: str = "text") -> str:
-    """Readings with their findings in one of `grid.FORMATS`; ends with a newline.
+def render(told: Sequence[Told], fmt: str = "text", *, jobs: Sequence[Job] = ()) -> str:
+    """Readings with their findings in one of `grid.FORMATS`; ends with a newline. `jobs` are in JSON alone.
 
     Raises:
         UsageError: no such format.
     """
     one_of("format", fmt, FORMATS)
     if fmt == "json":
-        return json.dumps(document(told), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(document(told, jobs), indent=1, ensure_ascii=False) + "\n"
     if fmt == "csv":
         return csv_text([line for reading, _ in told for line in kernel_lines(reading)])
     pages = [_page(reading, findings, github=fmt == "github") for reading, findings in told]
     return printable("\n\n\n".join(pages) + "\n")
 
 
-def document(told: Sequence[Told]) -> dict[str, Any]:
-    """Everything, as plain values."""
+def document(told: Sequence[Told], jobs: Sequence[Job] = ()) -> dict[str, Any]:
+    """Everything, as plain values: traces by themselves, and jobs where there are any."""
     traces = [{**msgspec.to_builtins(reading), "findings": msgspec.to_builtins(findings)} for reading, findings in told]
-    return {"schema": SCHEMA, "kind": "readings", "traces": traces}
+    found: dict[str, Any] = {"schema": SCHEMA, "kind": "readings", "traces": traces}
+    return {**found, "jobs": msgspec.to_builtins(jobs)} if jobs else found
 
 
 def _page(reading: Reading, findings: Sequence[Finding], *, github: bool) -> str:

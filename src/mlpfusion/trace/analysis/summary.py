@@ -64,7 +64,14 @@ def read_all(
 
 
 def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None = None) -> Reading:
-    """The calls of a trace.
+    """The calls of a trace; raises as `with_calls`."""
+    return with_calls(trace, call=call, device=device)[0]
+
+
+def with_calls(
+    trace: Trace, *, call: str | None = None, device: DeviceKind | None = None
+) -> tuple[Reading, Calls, tuple[int, ...]]:
+    """The reading of a trace, its calls, and which of them the figures are of.
 
     Raises:
         UsageError: it has no such call, or was cut off before the end of its first one.
@@ -84,7 +91,7 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
     on_device = device == "cuda"
     waited = waits(calls)
     use = device_use(calls, used, waited) if on_device else None
-    return Reading(
+    told = Reading(
         source=trace.label,
         device=device,
         gpu=trace.gpu,
@@ -118,6 +125,7 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
         between_calls=facts.tallies(trace, calls.between, most=_SHOWN_BETWEEN),
         notes=(*analysis.notes, *_of_choice(choice, process), *_notes(trace, calls, device, damage)),
     )
+    return told, calls, used
 
 
 def _modules(calls: Calls, found: Analysed) -> tuple[tuple[str, ...], ...]:

@@ -9,6 +9,7 @@ import msgspec
 from mlpfusion.trace.calls.call import is_launch
 from mlpfusion.trace.calls.link import rows_of
 from mlpfusion.trace.read.chrome import DEVICE_WORK
+from mlpfusion.trace.read.columns import Frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,14 +119,18 @@ def _part(trace: Trace, process: NDArray[np.object_], host: Id, owners: Mapping[
     mine = np.array([one not in others for one in process.tolist()], dtype=np.bool_)
     rows = np.flatnonzero(mine[trace.place])
     places = np.cumsum(mine[trace.place]) - 1
-    dims = {int(places[row]): text for row, text in trace.dims.items() if mine[trace.place[row]]}
+    moved = {int(row): int(places[row]) for row in {*trace.dims, *trace.messages} if mine[trace.place[row]]}
+    frames = trace.frames
+    framed = mine[frames.place]
     part = trace._replace(
         start=trace.start[rows],
         duration=trace.duration[rows],
         kind=trace.kind[rows],
         place=trace.place[rows],
         correlation=trace.correlation[rows],
-        dims=dims,
+        frames=Frames(frames.start[framed], frames.duration[framed], frames.kind[framed], frames.place[framed]),
+        dims={moved[row]: text for row, text in trace.dims.items() if row in moved},
+        messages={moved[row]: message for row, message in trace.messages.items() if row in moved},
         integrity=msgspec.structs.replace(trace.integrity, events=len(rows)),
     )
     return Part(part, host, devices, assumed)

@@ -85,6 +85,15 @@ class Blocks:
         if not ended:
             yield from self._last(waiting, offset, is_list=is_list)
 
+    def head(self) -> Facts:
+        """The facts before the events; nothing can be read afterwards.
+
+        Raises:
+            UsageError: the text is empty or no Chrome trace.
+        """
+        self._find_events()
+        return self.facts
+
     def drop(self, entries: Sequence[Entry], unread: Sequence[tuple[Entry, str]]) -> None:
         """Place entries of the last block, all of which are `entries`, that turned out to be of no use, with reasons.
 

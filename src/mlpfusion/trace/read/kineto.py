@@ -154,6 +154,15 @@ def traces(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Trace]:
         raise none
 
 
+def head(source: Source) -> Facts:
+    """What is known before the events of the first trace in `source`; nothing if that cannot be read."""
+    try:
+        first = next(texts(source), None)
+        return Facts() if first is None else Blocks(first.label, first.chunks).head()
+    except UsageError:
+        return Facts()
+
+
 def read_text(text: Text) -> Trace:
     """The trace in one text.
 

@@ -32,7 +32,7 @@ _INFLATED: Final = 4 * BLOCK
 # How much compressed data is lost where they are damaged.
 _CAREFUL: Final = 256
 _GZIP: Final = b"\x1f\x8b"
-_ZIP: Final = b"PK\x03\x04"
+_ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the latter of an empty one
 _LAYERS: Final = 3
 TRACE_NAMES: Final = (".json", ".json.gz", ".trace", ".trace.gz")
 _SHOWN_MEMBERS: Final = 8
@@ -136,7 +136,7 @@ def _opened(label: str, file: IO[bytes], member: str | None, max_bytes: int) -> 
         chunks = _plain(label, file)
         for _ in range(_LAYERS):
             first, chunks = _peeked(chunks)
-            if first[:4] == _ZIP:
+            if first[:4] in _ZIP:
                 yield from _zipped(
                     label, file if file.seekable() else _whole(label, chunks, max_bytes), member, max_bytes
                 )
