@@ -5,7 +5,9 @@ from mlpfusion.records.breakdown import Breakdown as Breakdown
 from mlpfusion.records.breakdown import CategoryTime as CategoryTime
 from mlpfusion.records.breakdown import Collective as Collective
 from mlpfusion.records.breakdown import CollectiveRun as CollectiveRun
+from mlpfusion.records.breakdown import IdleCauses as IdleCauses
 from mlpfusion.records.breakdown import MLPShare as MLPShare
+from mlpfusion.records.breakdown import Queue as Queue
 from mlpfusion.records.breakdown import Split as Split
 from mlpfusion.records.choice import Choice as Choice
 from mlpfusion.records.choice import Conditions as Conditions

@@ -41,6 +41,37 @@ class Split(Record, frozen=True, kw_only=True):
     idle_us: float
 
 
+class IdleCauses(Record, frozen=True, kw_only=True):
+    """Why the device idled in the call of `DeviceUse`; the five causes add up to `idle_us`.
+
+    `short_us` is in gaps below 5 µs, whatever made them. Else the next work was launched too late (`host_late_us`), or
+    the host waited for the device meanwhile (`host_waits_us`), or the work had been launched before and waited for an
+    event of the stream that ran last (`stream_us`). What is not certain is `unknown_us`.
+    """
+
+    idle_us: float
+    host_waits_us: float
+    host_late_us: float
+    stream_us: float
+    short_us: float
+    unknown_us: float
+
+
+class Queue(Record, frozen=True, kw_only=True):
+    """How long launches of the calls used waited to start, from the launch's begin, and how many waited.
+
+    `launches` have work with a start after their own, of which a graph's first counts. `queued` counts at each launch
+    those that have not started, itself included.
+    """
+
+    launches: int
+    delay_us: float
+    worst_us: float
+    worst: str
+    queued: float
+    most_queued: int
+
+
 class Collective(Record, frozen=True, kw_only=True):
     """The collectives of one operation, type and group in a call: how many, and medians of their time over the calls.
 
@@ -100,14 +131,17 @@ class Breakdown(Record, frozen=True, kw_only=True):
 
     `categories` holds those that occur, the longest first; their times are sums of kernel time, `kernel_us` in all,
     which is more than the time in which the device worked where streams overlap (`overlapping`). On a CPU, operators
-    take the place of kernels, and there is no `split`. `mlp` is None where no gated MLP is recognised.
-    `collectives` are those with the most time first, `collective_runs` the first 2000 of the calls used.
+    take the place of kernels, and there is no `split`, `idle` or `queue`, which needs API calls. `mlp` is None where no
+    gated MLP is recognised. `collectives` are those with the most time first, `collective_runs` the first 2000 of the
+    calls used.
     """
 
     kernel_us: float
     categories: tuple[CategoryTime, ...]
     overlapping: bool = False
     split: Split | None = None
+    idle: IdleCauses | None = None
+    queue: Queue | None = None
     mlp: MLPShare | None = None
     collectives: tuple[Collective, ...] = ()
     collective_runs: tuple[CollectiveRun, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mlpfusion.records.breakdown import Breakdown, CategoryTime, MLPShare, Split
+from mlpfusion.records.breakdown import Breakdown, CategoryTime, IdleCauses, MLPShare, Queue, Split
 from mlpfusion.report.trace.breakdown import breakdown_lines
 
 GEMMS = CategoryTime(category="gemm", count=3, us=72.0, share=0.72)
@@ -61,3 +61,17 @@ def test_where_the_device_idles_faster_kernels_gain_less() -> None:
     assert "the device idles 15%, and kernels hidden behind the host gain nothing" in mlp(SPLIT)
     busy = msgspec.structs.replace(SPLIT, compute_us=79, idle_us=1)
     assert "idles" not in mlp(busy)
+
+
+def test_the_causes_that_occur_are_shares_of_the_call() -> None:
+    idle = IdleCauses(idle_us=30, host_waits_us=0, host_late_us=20, stream_us=0, short_us=0.5, unknown_us=9.5)
+    lines = dict(breakdown_lines(Breakdown(kernel_us=0, categories=(), split=SPLIT, idle=idle)))
+    assert lines["idle"] == "10% next work launched late, below 0.5% gaps below 5 µs, 5% unknown"
+
+
+def test_the_queue_names_the_work_that_waited_longest() -> None:
+    queue = Queue(launches=9, delay_us=7.2, worst_us=80.1, worst="Memset (Device)", queued=1.5, most_queued=6)
+    lines = dict(breakdown_lines(Breakdown(kernel_us=0, categories=(), queue=queue)))
+    assert lines["queue"] == (
+        "7.20 µs from launch to start, at worst 80.1 (Memset (Device)); 1.5 queued at a launch, at most 6"
+    )

@@ -25,6 +25,8 @@ def test_texts_begin_at_one_place(eager: Reading) -> None:
         "figures",
         "MLP",
         "time",
+        "idle",
+        "queue",
         "host",
         "device",
         "occupied",

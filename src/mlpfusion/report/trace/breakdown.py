@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
+from mlpfusion.report.grid import middle_out
+from mlpfusion.trace.names.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mlpfusion.records.breakdown import Breakdown, Category, MLPShare, Split
+    from mlpfusion.records.breakdown import Breakdown, Category, IdleCauses, MLPShare, Queue, Split
 
 SHOWN: Final[dict[Category, str]] = {"gemm": "GEMM"}
 FASTER: Final = 1.2  # times: the example that a share of the MLPs is shown by
@@ -25,6 +27,10 @@ def breakdown_lines(breakdown: Breakdown, what: str = "call") -> Iterable[tuple[
         yield "time", _categories(breakdown)
     if breakdown.split is not None and breakdown.split.communication_us + breakdown.split.both_us > 0:
         yield "step", _split(breakdown.split)
+    if breakdown.idle is not None and breakdown.split is not None and breakdown.idle.idle_us > 0:
+        yield "idle", _idle(breakdown.idle, breakdown.split.length_us)
+    if breakdown.queue is not None:
+        yield "queue", _queue(breakdown.queue)
 
 
 def _mlp(mlp: MLPShare, split: Split | None, what: str) -> str:
@@ -66,6 +72,26 @@ def _split(split: Split) -> str:
         (split.idle_us, "idle"),
     )
     return ", ".join(f"{_percent(us / of)} {what}" for us, what in parts) + f" of {units.plain(of)} µs"
+
+
+def _idle(idle: IdleCauses, length_us: float) -> str:
+    """`50% next work launched late, 2% gaps below 5 µs, 1% unknown`."""
+    parts = (
+        (idle.host_late_us, "next work launched late"),
+        (idle.host_waits_us, "host waiting for the device"),
+        (idle.stream_us, "waiting for another stream"),
+        (idle.short_us, "gaps below 5 µs"),
+        (idle.unknown_us, "unknown"),
+    )
+    return ", ".join(f"{_percent(us / length_us)} {what}" for us, what in parts if us)
+
+
+def _queue(queue: Queue) -> str:
+    """`7.2 µs from launch to start, at worst 80.1 (Memset (Device)); 2 queued at a launch, at most 6`."""
+    return (
+        f"{units.plain(queue.delay_us)} µs from launch to start, at worst {units.plain(queue.worst_us)} "
+        f"({middle_out(shown(queue.worst))}); {queue.queued:g} queued at a launch, at most {queue.most_queued}"
+    )
 
 
 def _percent(share: float) -> str:

@@ -93,17 +93,11 @@ def _times(reading: Reading) -> Iterable[tuple[str, str]]:
 
 
 def _occupied(use: DeviceUse) -> str:
-    """`51% by its own work, 0% by other work, 0% by work without a launch; idle 49% (42% …) of 900 µs`."""
+    """`51% by its own work, 0% by other work, 0% by work without a launch; idle 49% of 900 µs`."""
     of = use.length_us or 1.0
-    causes = (
-        (use.working_us, "while the host works"),
-        (use.waiting_us + use.final_wait_us, "while it waits"),
-        (use.launched_us, "until launched work starts"),
-    )
-    idle = ", ".join(f"{us / of:.0%} {what}" for us, what in causes if us)
     return (
         f"{use.own_us / of:.0%} by its own work, {use.others_us / of:.0%} by other work, {use.orphans_us / of:.0%} by "
-        f"work without a launch; idle {use.idle_us / of:.0%}{f' ({idle})' if idle else ''} of {units.plain(of)} µs"
+        f"work without a launch; idle {use.idle_us / of:.0%} of {units.plain(of)} µs"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.records.trace import DeviceUse
 from mlpfusion.trace.analysis.frames import by_name, shares
@@ -15,13 +15,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.records.trace import Share
-    from mlpfusion.trace.calls.busy import Occupancy
     from mlpfusion.trace.calls.call import Calls, Rows
     from mlpfusion.trace.calls.waits import Waits
     from mlpfusion.trace.read.kineto import Trace
 
 NO_EVENT: Final = "no event"
 _MOST: Final = 8  # of what the host did
+
+
+class Meanwhile(NamedTuple):
+    """When the main device idled in a call, and what the host did then.
+
+    `following` has for each gap the row of the work that ended it, or -1. `working` are the times in which the host
+    worked, by thread, `waiting` those in which it waited for the device, `launched` the ns after the launch of what
+    comes next, and `last` is when the call's last launch began.
+    """
+
+    gaps: Spans
+    following: Rows
+    working: list[tuple[int, Spans]]
+    launched: int
+    waiting: Spans
+    last: int
 
 
 def device_use(calls: Calls, used: Sequence[int], waited: Waits) -> DeviceUse:
@@ -34,9 +49,10 @@ def device_use(calls: Calls, used: Sequence[int], waited: Waits) -> DeviceUse:
     index = sorted(used, key=lambda call: (found.idle[call] / (found.ends[call] - found.begins[call]), call))[
         (len(used) - 1) // 2
     ]
-    working, launched, waiting, last = _host(calls, found, index, waited)
-    tail = sum(int((one.end - one.start)[one.start >= last].sum()) for _, one in working)
-    late = waiting.start >= last
+    host = meanwhile(calls, int(found.begins[index]), int(found.ends[index]), index, waited)
+    working, waiting = host.working, host.waiting
+    tail = sum(int((one.end - one.start)[one.start >= host.last].sum()) for _, one in working)
+    late = waiting.start >= host.last
     final = int((waiting.end - waiting.start)[late].sum())
     return DeviceUse(
         call=index,
@@ -49,20 +65,16 @@ def device_use(calls: Calls, used: Sequence[int], waited: Waits) -> DeviceUse:
         tail_us=tail / 1000,
         waiting_us=(waiting.total - final) / 1000,
         final_wait_us=final / 1000,
-        launched_us=launched / 1000,
+        launched_us=host.launched / 1000,
         did=_did(calls, index, working),
     )
 
 
-def _host(calls: Calls, found: Occupancy, index: int, waits: Waits) -> tuple[list[tuple[int, Spans]], int, Spans, int]:
-    """The idle time in which the host worked, by thread; in ns that after the launch of what comes next; in waits.
-
-    The last item is the time of the call's last launch.
-    """
+def meanwhile(calls: Calls, begin: int, end: int, index: int, waits: Waits) -> Meanwhile:
+    """What the host did while the main device idled in a call, which lasts from `begin` to `end`, in ns."""
     import numpy as np
 
     trace = calls.trace
-    begin, end = int(found.begins[index]), int(found.ends[index])
     gaps, following = _gaps(calls, begin, end)
     launches = np.full(len(trace.start), -1)
     launches[calls.work.of(index)] = calls.launched_by[calls.work.bounds[index] : calls.work.bounds[index + 1]]
@@ -90,7 +102,7 @@ def _host(calls: Calls, found: Occupancy, index: int, waits: Waits) -> tuple[lis
     waiting = Spans(np.concatenate([one.start for one in waited]), np.concatenate([one.end for one in waited]))
     launches_here = calls.launches.of(index)
     last = int(trace.start[launches_here].max()) if len(launches_here) and len(api) else begin
-    return working, launched, waiting, last
+    return Meanwhile(gaps, following, working, launched, waiting, last)
 
 
 def _gaps(calls: Calls, begin: int, end: int) -> tuple[Spans, Rows]:

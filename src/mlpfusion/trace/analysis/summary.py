@@ -107,7 +107,7 @@ def with_calls(
         idle_share=use.idle_us / use.length_us if use else None,
         device_use=use,
         host_use=facts.host_use(calls, used, compiling, waited) if on_device else None,
-        breakdown=breakdown_of(calls, found, use),
+        breakdown=breakdown_of(calls, found, use, waited),
         python=python_use(calls, used, split_launches=on_device),
         modules=_modules(calls, found),
         graphs=facts.graphs(one),

@@ -28,6 +28,7 @@ _LAUNCH: Final = re.compile(
 )
 _COPY: Final = re.compile(r"(cuda|cu|hip)(Memcpy|Memset)|(ur|pi)\w*Enqueue(USM|Mem)|zeCommandListAppendMemory")
 _SYNC: Final = re.compile(r"((cuda|cu|hip|ze)\w*Synchronize|urEventWait|urQueueFinish)(_ptsz)?$")
+_STREAM_WAIT: Final = re.compile(r"(cuda|cu|hip)StreamWaitEvent")
 # A copy that is not asynchronous returns when it is done, and so when all work before it is.
 _BLOCKING_COPY: Final = re.compile(r"(cuda|cu|hip)Memcpy(?!\w*Async)")
 # Memory of the device or pinned memory of the host. Stream-ordered allocation (cudaMallocAsync) is from a pool.
@@ -155,6 +156,11 @@ def is_copy(api: str) -> bool:
 def is_sync(api: str) -> bool:
     """Whether an API call waits for the device."""
     return _SYNC.match(api) is not None
+
+
+def is_stream_wait(api: str) -> bool:
+    """Whether an API call makes a stream wait for an event of another."""
+    return _STREAM_WAIT.match(api) is not None
 
 
 def is_blocking_copy(api: str) -> bool:
