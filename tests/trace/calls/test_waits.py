@@ -147,3 +147,13 @@ def test_a_device_that_never_idles_is_not_kept_waiting_by_a_slow_host() -> None:
     assert reading.idle_share == 0
     assert "overhead_bound" not in told
     assert "gpu_bound" in told
+
+
+def test_a_long_launch_without_any_work_is_no_wait() -> None:
+    """Its calls ran nothing: work is elsewhere in the trace, and launched nowhere."""
+    made = [step(index, 10_000 * index, 9000) for index in range(1, 4)]
+    made += [api("cudaLaunchKernel", 10_000 * index + 100, 4000, 0) for index in range(1, 4)]
+    made.append(kernel("k", 90_000, 10, 7))
+    found = read(text(made)).host_use
+    assert found is not None
+    assert (found.blocked, found.waiting_us) == (0, 0)

@@ -7,8 +7,10 @@ import math
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import trace_mutants
 from support.raw import api, event, kernel, launched, step, text
 
 from mlpfusion.errors import MlpfusionError
@@ -80,3 +82,14 @@ def test_no_finding_without_its_numbers(damage: list[tuple[int, str, Any]], aske
             assert math.isclose(causes, use.idle_us, abs_tol=0.01)
             assert min(use.own_us, use.others_us, use.orphans_us, use.idle_us, use.waiting_us, use.launched_us) >= 0
         assert render([(reading, found)])
+
+
+@pytest.mark.full
+def test_damaged_traces_of_every_kind() -> None:
+    """300 of the 10,000 that were tried: recorded traces and the one above, with events and bytes changed."""
+    sources = [*trace_mutants.recorded(), training()]
+    assert trace_mutants.attack(sources, range(300), seed=17) > 200
+
+
+def test_a_few_damaged_traces() -> None:
+    assert trace_mutants.attack([training()], range(8), seed=3) > 0

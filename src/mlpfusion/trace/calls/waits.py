@@ -61,9 +61,10 @@ def _blocked(calls: Calls) -> NDArray[np.bool_]:
         middle = trace.start[rows[long]] + trace.duration[rows[long]] // 2
         work = np.concatenate((calls.work.rows, calls.between))
         order = np.argsort(trace.start[work], kind="stable")
-        reached = np.maximum.accumulate((trace.start[work] + trace.duration[work])[order])
+        ends = (trace.start[work] + trace.duration[work])[order]
+        reached = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], ends)))
         before = np.searchsorted(trace.start[work][order], middle, side="right")
-        long[long] = (before > 0) & (reached[np.maximum(before - 1, 0)] > middle)
+        long[long] = reached[before] > middle
     return long
 
 
