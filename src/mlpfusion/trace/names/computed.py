@@ -51,7 +51,7 @@ _RULES: Final = (
     _rule(r"finalize_?moe\w*", "reduction", "moe_combine"),
     _rule(r"moe_align\w*|count_and_sort_expert\w*|moe_sort\w*|expert_prefix_sum\w*|expert_offsets?|expert_map\w*"
           r"|\w{0,20}routing\w*|topk_?gating\w*|topk_softmax|topk_sigmoid|grouped_topk\w*|moe_topk\w*|moe_fused_gate"
-          r"|topk_transform\w*|bitmatrix\w*|sum_bitmatrix\w*|compute_problem_sizes|compute_expert\w*",
+          r"|topk_transform\w*|deepseek_\w*topk\w*|bitmatrix\w*|sum_bitmatrix\w*|compute_problem_sizes|compute_expert\w*",
           "other", "moe_routing"),
     _rule(r"moe_sum\w*|finalize_(?:moe|kernel)\w*|moe_reduction\w*|moe_combine|unpermute\w*"
           r"|moe_unpermute\w*|moe_reduce", "reduction", "moe_combine"),
@@ -67,10 +67,17 @@ _RULES: Final = (
     _rule(r"send_?recv", "communication", "send_recv"),
     _rule(r"(?:\w{0,30}_)?dispatch", "communication", "dispatch", plain=True),
     _rule(r"(?:\w{0,30}_)?combine", "communication", "combine", plain=True),
+    _rule(r"userbuffers_\w*sum_\w*rr_rs\w*", "communication", "reduce_scatter"),
+    _rule(r"userbuffers_\w*rr_ag\w*", "communication", "all_gather"),
+    _rule(r"userbuffers_\w*sum_\w*", "communication", "all_reduce"),
+    _rule(r"userbuffers_\w*(?:send|recv)\w*", "communication", "send_recv"),
     _rule(r"multimem\w*|userbuffers\w*|nvshmem\w*|barrier_all\w*|signal_wait", "communication", "synchronise"),
     _rule(r"igemm_(?:fwd|bwd|wrw)\w*", "other", "convolution"),
-    _rule(r"rms_?norm\w*|t5_?layer_?norm|rms_?n(?:orm)?2d\w*|qk_?norm\w*|rmsn", "reduction", "rms_norm"),
-    _rule(r"layer_?norm\w*|ln_(?:fwd|bwd|parallel)|layernorm2d\w*|cu_apply_layer_norm", "reduction", "layer_norm"),
+    _rule(r"(?:silu|gelu|relu)_(?:and_)?mul_\w*quant\w*", "elementwise", "act_mul"),
+    _rule(r"rms_?(?:layer_?)?norm\w*|qk_?rms_?norm\w*|fused_rms_\w*"
+          r"|t5_?layer_?norm|rms_?n(?:orm)?2d\w*|qk_?norm\w*|rmsn", "reduction", "rms_norm"),
+    _rule(r"layer_?norm\w*|ln_(?:fwd|bwd|parallel)|layernorm2d\w*|cu_apply_layer_norm"
+          r"|cu_compute_(?:part_)?grad_(?:input|gamma_beta)\w*", "reduction", "layer_norm"),
     _rule(r"group_?norm\w*", "reduction", "group_norm"),
     _rule(r"batch_?norm\w*|bn_(?:fw|bw|fwd|bwd)\w*|batch_?norm(?:fwd|bwd)\w*", "reduction", "batch_norm"),
     _rule(r"l2_?norm\w*|multi_tensor_l2norm", "reduction", "l2_norm"),
@@ -84,23 +91,28 @@ _RULES: Final = (
           r"|retention\w*|parallel_scan", "other", "scan"),
     _rule(r"rotary\w*|m?rope\w*|\w{0,20}_rope\w*|apply_rope\w*", "elementwise", "rope"),
     _rule(r"(?:\w{0,20}_)?attention\w*|attn|attn_(?:fwd|bwd)\w*|\w{0,12}fmha\w*|mha|mqa|mla|sdpa|xqa|flash_(?:fwd|bwd)\w*"
-          r"|flash_attn\w*|flash_mla\w*|(?:batch|single|paged|ragged)_?(?:prefill|decode)\w*|prefill_with\w*"
+          r"|flash_attn\w*|flash_mla\w*|(?:batch|single|paged|ragged)_?(?:prefill|decode|pod)\w*|prefill_with\w*"
           r"|decode_with\w*|pa|bwd_kernel_(?:dk_dv|dq|fuse)|kernel_mha|mha_\w*|mla_\w*|mqa_\w*|pa_\w*"
           r"|fwd_(?:grouped_)?kernel_stage1|flashattn\w*|extend_attn\w*", "attention", "attention"),
+    _rule(r"k?dequant_mm_int\w*", "elementwise", "dequantize"),
     _rule(r"fused_?moe\w*|fmoe\w*|\w{0,12}mfma_moe\w*|moe_?gemm\w*|moe_wna16\w*|grouped_?(?:gemm|mm|matmul)\w*|group_?(?:gemm|mm)\w*"
           r"|marlin\w*|machete\w*|moe_kernel\w*|moe_mlp\w*|moe_fused\w*|batched_moe\w*|fused_experts\w*",
           "gemm", "moe"),
     _rule(r"\w{0,40}gemm\w*|\w{0,30}gemv\w*|\w{0,30}matmul\w*|bmm|mm|mmq|mmvq|wv_?split_?k\w*|\w{0,20}skinny\w*"
-          r"|scaled_mm\w*|linear_kernel\w*|mul_mat\w*|ll_?mm\d?\w*|mm_\w*", "gemm", "gemm"),
+          r"|scaled_mm\w*|linear_kernel\w*|mul_mat\w*|ll_?mm\d?\w*|mm_\w*"
+          r"|lora_(?:shrink|expand)\w*|[bs]gmv\w*", "gemm", "gemm"),
     _rule(r"act_?and_?mul\w*|act_?mul\w*|silu_?and_?mul\w*|gelu_?(?:tanh_)?and_?mul\w*|silu_mul\w*|mul_and_silu"
           r"|gelu_mul\w*|swi_?glu\w*|ge_?glu\w*|re_?glu\w*|d?gated_?act\w*|glu_(?:fwd|bwd|forward|backward)|glu"
           r"|swiglu_?oai\w*|gated_?gelu|gated_?silu", "elementwise", "act_mul"),
     _rule(r"log_?softmax\w*", "reduction", "log_softmax"),
     _rule(r"soft_?max\w*", "reduction", "softmax"),
-    _rule(r"\w{0,30}sampling\w*|top_?k\w*|top_?p\w*|min_?p\w*|argmax\w*|rejection_\w*|apply_\w*penalt\w*",
-          "reduction", "sampling"),
+    _rule(r"\w{0,30}sampl(?:e|er|ing)\w*|top_?k_?(?:top_?p|mask|renorm)\w*|radix_?top_?k_?(?:mask|renorm)\w*|top_?p\w*|min_?p\w*"
+          r"|rejection_\w*|apply_\w*penalt\w*", "reduction", "sampling"),
+    _rule(r"\w{0,20}top_?k\w*", "reduction", "topk"),
+    _rule(r"argmax\w*", "reduction", "argmax"),
     _rule(r"dequant\w*|\w{0,8}dequantize\w*", "elementwise", "dequantize"),
-    _rule(r"cast_transpose\w*|cast_\w*fp8\w*|\w{0,8}quantize\w*|\w{0,30}quant|quant_\w*|mxfp\d\w*|nvfp4\w*|\w{0,20}_quant\w*",
+    _rule(r"cast_transpose\w*|cast_\w*fp8\w*|\w{0,8}quantize\w*|\w{0,30}quant|quant_\w*|mxfp\d\w*|nvfp4\w*|\w{0,20}_quant\w*"
+          r"|cvt_\w*to_(?:fp|int)\d\w*|convert_fp8\w*",
           "elementwise", "quantize"),
     _rule(r"\w{0,20}adam\w*|lamb\w*|lion|adagrad\w*|sgd\w*|rmsprop\w*|muon\w*|optimizer\w*", "other", "optimizer"),
     _rule(r"\w{0,20}conv(?:olution)?(?:\d?d)?(?:_\w*)?|im2col|im2d2col|winograd\w*", "other", "convolution"),
@@ -220,16 +232,26 @@ def _activation(words: str, text: str) -> Computed | None:
 def operand_type(function: str, arguments: Iterable[str]) -> tuple[str, str] | None:
     """The type of a kernel's first operand as it is spelled, and what it is: the first type of its template that is
     none of an index, else a word of its function's name."""
-    for argument in arguments:
-        if argument.startswith("&"):  # a function, such as the activation, which may compute in another type
-            continue
-        for found in _TYPE.finditer(argument[:400]):
-            dtype = DTYPES.get(found[0])
-            if dtype and dtype not in _INDICES:
-                return found[0], dtype
+    plain = list(arguments)
+    functions = [place for place, argument in enumerate(plain) if argument.startswith("&") or "(*)" in argument]
+    found = _first_type(one for place, one in enumerate(plain) if place not in functions)
+    if functions and (found is None or found[1] == "float32"):
+        # Before a function, such as the activation, stands the type that it computes in.
+        found = _first_type(plain[functions[-1] + 1 :]) or found
+    if found:
+        return found
     word = _NVIDIA.search(function) or _WORDS.search(snake(function))
     if word:
         dtype = _WORD_TYPES.get(word[1].lower(), DTYPES.get(word[1].lower()))
         if dtype:
             return word[1], dtype
+    return None
+
+
+def _first_type(arguments: Iterable[str]) -> tuple[str, str] | None:
+    for argument in arguments:
+        for found in _TYPE.finditer(argument[:400]):
+            dtype = DTYPES.get(found[0])
+            if dtype and dtype not in _INDICES:
+                return found[0], dtype
     return None

@@ -129,9 +129,12 @@ def _function(name: str) -> Parsed:
     """Any other function: of a maker whose namespace or name it has, of PyTorch, or of nobody known."""
     cpp = split(name)
     if aten.is_own(name, cpp):
-        return aten.aten(name, cpp)
+        found = aten.aten(name, cpp)
+        by_words = described(name, cpp, "aten")
+        vague = found.decoded.kind == "other" and not found.decoded.fused_ops
+        return by_words if vague and by_words.decoded.kind != "other" else found
     library = library_of(cpp)
-    if library == "apex" and cpp.function == "multi_tensor_apply_kernel":
+    if library is not None and cpp.function == "multi_tensor_apply_kernel":
         return aten.foreach(name, cpp, library)
     return described(name, cpp, library)
 
@@ -169,6 +172,7 @@ _FAMILIES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = tuple(
         (r"^(?:void )?cutlass::(?:Kernel2?|device_kernel)<", cutlass.template),
         (collectives.NAME, collectives.collective),
         (trtllm_gen.NAME, trtllm_gen.generated),
+        (r"^(?:Custom_)?Cijk_[A-Z0-9]{1,8}_\w{0,80}PostGSU\d", amd.partial_sums),
         (r"^(?:Custom_)?Cijk_(A\w{3})_(B\w{3})_([A-Z0-9]{1,8})", amd.tensile),
         (r"^(?:void )?(ck|ck_tile)::", amd.composable),
         (r"^triton_(poi|red|per|tem|for|spl|mix|unk)_fused(?:_(\w*?))?_?(\d{1,4})(?:_(?:\d{1,2}[dce]{1,2})+\d{0,2})?$",

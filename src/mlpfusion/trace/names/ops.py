@@ -90,7 +90,9 @@ _OTHERS: Final = frozenset(
      "auto_functionalized", "_foreach_add", "_foreach_mul", "_foreach_copy", "_to_sparse", "meshgrid"}
 )  # fmt: skip
 
-_KNOWN: Final = GEMMS | VIEWS | FACTORIES | COMPOSITES | ELEMENTWISE | REDUCTIONS | _OTHERS
+_FOREACH: Final = frozenset(f"_foreach_{operator.rstrip('_')}" for operator in ELEMENTWISE | {"norm"})
+
+_KNOWN: Final = GEMMS | VIEWS | FACTORIES | COMPOSITES | ELEMENTWISE | REDUCTIONS | _FOREACH | _OTHERS
 
 
 # Beyond this a name is not read; Inductor cuts its own long before.

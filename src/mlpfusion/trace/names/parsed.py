@@ -47,6 +47,7 @@ DTYPES: Final = {
     "cutlass::float_e4m3_t": "float8_e4m3fn",
     "cutlass::float_e5m2_t": "float8_e5m2",
     "s8": "int8",
+    "i8": "int8",
     "u8": "uint8",
     "s32": "int32",
     "signed char": "int8",

@@ -86,6 +86,15 @@ def tensile(name: str, match: re.Match[str]) -> Parsed:
     )
 
 
+def partial_sums(name: str, match: re.Match[str]) -> Parsed:
+    """`Cijk_BBS_BH_Bias_HAS_SAV_PostGSU8_VW4`: adds what a product split along K left, and ends its epilogue."""
+    tokens = (
+        established("Cijk", "a Tensile kernel (hipBLASLt or rocBLAS)"),
+        established("PostGSU", "splitk_reduce: adds the partial sums of a product that is split along K"),
+    )
+    return Parsed(Decoded(library="tensile", kind="reduction", fused_ops=("splitk_reduce",)), tokens)
+
+
 def _stem(word: str) -> str:
     return re.match(r"[A-Za-z]*", word)[0]  # type: ignore[index]  # an empty match is one, too
 

@@ -34,6 +34,8 @@ _WALKS: Final = {
     "UnrolledElementwiseKernel": "an elementwise kernel, unrolled without vector accesses (XPU)",
     "ElementwiseKernel": "an elementwise kernel for strided or broadcast tensors (XPU)",
     "ReduceKernel": "a reduction (XPU)",
+    "ReduceKernelEmitter": "a reduction (XPU)",
+    "UnrolledElementwiseKernelFunctor": "an elementwise kernel, unrolled without vector accesses (XPU)",
 }
 # PyTorch's functions in a namespace without a name, or in none, that nobody else has under this name.
 _ALONE: Final = frozenset({"softmax_warp_forward", "softmax_warp_backward", "elementwise_kernel_with_index",
@@ -59,6 +61,8 @@ _NAMED: Final[tuple[tuple[str, str, WorkKind], ...]] = (
     ("FusedAdam", "adam", "other"),
     ("indexSelect", "index_select", "other"),
     ("embedding_backward", "embedding_backward", "other"),
+    ("compute_grad_weight", "embedding_backward", "other"),
+    ("vectorized_gather", "gather", "other"),
     ("nll_loss_backward", "nll_loss_backward", "reduction"),
     ("nll_loss_forward", "nll_loss", "reduction"),
     ("fused_dropout", "dropout", "elementwise"),
@@ -118,18 +122,29 @@ _FUNCTOR: Final = re.compile(
     r"|CUDAFunctor_(?P<cuda>\w+)"
     r"|(?P<kernel>(?!gpu_|vectorized_|unrolled_|elementwise_|reduce_)[a-z]\w{0,60}?)_kernel(?:_cuda|_impl)?(?=[(<])"
     r"|(?P<reduce>[a-z]\w{0,60})_functor\b"
-    r"|(?P<camel>[A-Z][A-Za-z]{0,60}?)(?:Functor|Ops)(?=[<(,>]))"
+    r"|(?P<camel>[A-Z][A-Za-z\d]{0,60}?)(?:Functor|Ops)(?:Master\w{0,20}|Capturable\w{0,20})?(?=[<(,>]))"
 )
 _CAMEL: Final = {
     "arg_max": "argmax", "arg_min": "argmin", "norm_two": "norm", "norm_one": "norm", "max_nan": "max",
     "min_nan": "min", "fused_adam_math": "adam", "lamb_stage1": "lamb",
     "lamb_stage2": "lamb", "fused_sgd_math": "fused_sgd", "fused_adagrad_math": "fused_adagrad",
+    "l2norm": "l2_norm",
     "compare_eq": "eq", "compare": "compare", "welford": "var", "gelu_tanh": "gelu", "gelu_erf": "gelu",
     "gelu_tanh_backward": "gelu_backward", "gelu_erf_backward": "gelu_backward",
 }  # fmt: skip
 _WRAPPERS: Final = frozenset(
     {"AUnary", "BUnary", "Binary", "Unary", "Reduce", "UnaryOp", "BinaryOp", "PointwiseOp", "BinaryOpScalar"}
 )
+_GIVEN: Final = re.compile(
+    r"(?<![A-Za-z])(Pointwise|Binary)Op\w{0,40}Functor<.{0,200}?std::(plus|minus|multiplies|divides)<"
+)
+_OF_LISTS: Final = {
+    ("Pointwise", "divides"): "addcdiv", ("Pointwise", "multiplies"): "addcmul", ("Pointwise", "plus"): "add",
+    ("Pointwise", "minus"): "sub", ("Binary", "plus"): "add", ("Binary", "minus"): "sub",
+    ("Binary", "multiplies"): "mul", ("Binary", "divides"): "div",
+}  # fmt: skip
+# What a kernel that draws numbers draws.
+_RANDOM: Final = re.compile(r"(?<![a-z])(uniform|normal|bernoulli|exponential|geometric|cauchy|log_normal|random)(?=_)")
 _NUMERIC_CAST: Final = re.compile(r"\((?:unsigned )?(?:int|long|bool|short|char)\)(?=\d)")
 
 
@@ -152,11 +167,11 @@ def aten(name: str, cpp: Cpp) -> Parsed:
     kind: WorkKind = "other"
     if "elementwise" in walk.lower():
         kind = "elementwise"
-    elif walk in ("reduce_kernel", "ReduceKernel"):
+    elif walk in ("reduce_kernel", "ReduceKernel", "ReduceKernelEmitter"):
         kind = "reduction"
     elif named:
         kind = named[1]
-    argument = _by_argument(walk, body)
+    argument = _by_argument(walk, body) or _drawn(walk, body) or _listed(walk, body)
     functor = None if named and walk not in _WALKS else _functor(body)
     spelled, operator = argument or functor or (walk, named[0] if named else None)
     dtype = _dtype(body, indexed="int" if walk not in _BY_VALUE else None)
@@ -164,8 +179,8 @@ def aten(name: str, cpp: Cpp) -> Parsed:
         dtype = _listed_type(walk, body, cpp)
     lead = re.match(r"(\d{1,4})(?:, ?(\d{1,4}))?", body)
     vector = int(lead[1]) if lead and walk in ("vectorized_elementwise_kernel", "VectorizedElementwiseKernel") else None
-    if kind == "other" and walk == "multi_tensor_apply_kernel" and operator in ops.ELEMENTWISE | {"copy"}:
-        kind = "elementwise"
+    if kind == "other" and walk == "multi_tensor_apply_kernel" and operator:
+        kind = "elementwise" if operator in ops.ELEMENTWISE else "reduction" if operator.endswith("norm") else "other"
     tokens = [established("at::native", "PyTorch's own kernel")] if "at::" in name else []
     if argument:
         named = (argument[1], kind) if argument[1] else None
@@ -248,6 +263,18 @@ def _by_argument(walk: str, body: str) -> tuple[str, str | None] | None:
             operator = meanings.get(word)
             return word, f"{operator}_backward" if operator and "backward" in walk else operator
     return None
+
+
+def _drawn(walk: str, body: str) -> tuple[str, str | None] | None:
+    """What a kernel that draws numbers draws."""
+    found = _RANDOM.search(body) if walk.startswith("distribution_") else None
+    return (found[0], found[1]) if found else None
+
+
+def _listed(walk: str, body: str) -> tuple[str, str | None] | None:
+    """The operator of a list's functor that is given another: `PointwiseOpScalarFunctor<…>, std::divides<float>`."""
+    found = _GIVEN.search(body) if walk == "multi_tensor_apply_kernel" else None
+    return (found[0], _OF_LISTS[found[1], found[2]]) if found else None
 
 
 def _named_token(walk: str, named: tuple[str, WorkKind] | None) -> Token:

@@ -190,7 +190,11 @@ def template(name: str, match: re.Match[str]) -> Parsed:
     shapes = _SHAPE.findall(name[loop.end() :] if loop else name)
     element = _ELEMENT.search(name)
     tokens = [established(match[0].split("<")[0].strip(), "a kernel built from CUTLASS or one of its parts")]
-    is_gemm = "gemm" in name.lower() or "Mma" in name
+    attention = re.search(r"[Ff]mha\w*", name)
+    is_gemm = attention is None and ("gemm" in name.lower() or "Mma" in name)
+    operator = f"attention{'_backward' if attention and re.search(r'Bwd|backward', name) else ''}"
+    if attention:
+        tokens.append(likely(attention[0], operator.replace("_", ", ")))
     tile = cluster = None
     if loop:
         tokens.append(established(loop[1] + loop[2], f"the loop over K written for {loop[1].lower()}"))
@@ -207,7 +211,8 @@ def template(name: str, match: re.Match[str]) -> Parsed:
     return Parsed(
         Decoded(
             library="cutlass",
-            kind="gemm" if is_gemm else "other",
+            kind="gemm" if is_gemm else "attention" if attention else "other",
+            fused_ops=(operator,) if attention else (),
             arch=loop[1].lower() if loop else None,
             dtype=DTYPES[element[0]] if element else None,
             tile=tile,

@@ -33,6 +33,8 @@ def inductor(name: str, match: re.Match[str]) -> Parsed:
     words = ops.read_fused(joined)
     if template == "tem" and ops.GEMMS.intersection(word for word, known in words if known):
         kind = "gemm"
+    if template == "tem" and any(word.startswith("flex_attention") for word in fused):
+        kind = "attention"
     tokens = [established("triton", "a Triton kernel that torch.compile (Inductor) generated")]
     tokens.append(established(template, meaning))
     if "fused" in name:
