@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from support.bypassed import Doubled, Tripled
 from torch import Tensor, nn
 from torch.nn.modules import module as hooking
 from torch.nn.utils import parametrize
@@ -90,20 +91,6 @@ def test_binding_is_refused_too_and_later_done(backend: str, kind: str) -> None:
         with pytest.raises(BackendUnavailableError, match=f"has a global {kind}"):
             twin(X)
     assert torch.equal(twin(X), mlp(X))
-
-
-class Tripled(nn.Linear):
-    """Stands for whatever gives a layer another class: adapters, quantisation, sharding."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return 3 * super().forward(input)
-
-
-class Doubled(nn.Module):
-    """A parametrization."""
-
-    def forward(self, weight: Tensor) -> Tensor:
-        return 2 * weight
 
 
 def reclass(layer: nn.Module) -> None:

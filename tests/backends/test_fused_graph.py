@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from support.bypassed import CHANGES, Doubled, Tripled, change_a_layer
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.flop_counter import FlopCounterMode
@@ -257,30 +258,15 @@ def test_a_replay_that_would_bypass_a_global_hook_is_refused(recorder: Recorder,
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("change", ["hook", "pre_hook", "forward"])
+@pytest.mark.parametrize("change", CHANGES)
 def test_what_a_replay_would_bypass_is_refused(recorder: Recorder, change: str) -> None:
     mlp, x = GatedMLP(SPEC), torch.randn(2, 16)
     call = bound(mlp)
     call(x)
-    if change == "forward":
-        mlp.up_proj.forward = lambda x: x
-    elif change == "hook":
-        mlp.gate_proj.register_forward_hook(lambda *_: None)
-    else:
-        mlp.down_proj.register_forward_pre_hook(lambda *_: None)
+    change_a_layer(mlp, change)
     with pytest.raises(BackendUnavailableError, match=r"'fused-graph'.*would bypass"):
         call(x)
     assert recorder.replays == 1
-
-
-class Tripled(nn.Linear):
-    def forward(self, input: Tensor) -> Tensor:
-        return 3 * super().forward(input)
-
-
-class Doubled(nn.Module):
-    def forward(self, weight: Tensor) -> Tensor:
-        return 2 * weight
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.bypassed import CHANGES, change_a_layer
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
@@ -161,14 +162,9 @@ def test_frozen_weights_get_no_gradient(wanted):
 
 def test_hooks_that_come_after_binding_are_refused_not_bypassed():
     for grad in (True, False):
-        for change in ("hook", "pre_hook", "forward"):
+        for change in CHANGES:
             mlp = GatedMLP(SPEC, backend="packed")
-            if change == "forward":
-                mlp.up_proj.forward = lambda x: x
-            elif change == "hook":
-                mlp.gate_proj.register_forward_hook(lambda *_: None)
-            else:
-                mlp.down_proj.register_forward_pre_hook(lambda *_: None)
+            change_a_layer(mlp, change)
             with torch.set_grad_enabled(grad), pytest.raises(BackendUnavailableError, match="would bypass"):
                 mlp(torch.randn(2, 16))
 

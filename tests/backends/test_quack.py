@@ -10,17 +10,16 @@ import pytest
 import torch
 from support import fake_quack
 from support.fake_quack import Kernels
+from support.quack_cases import case
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from mlpfusion.backends import quack as adapter
 from mlpfusion.backends.eager import Eager, activation_function
 from mlpfusion.backends.quack import ACTIVATIONS, Quack
-from mlpfusion.device import Device
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.measure.memory import saved_bytes
-from mlpfusion.reference import Case, judge, make_case, oracle, step
-from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.reference import Case, judge, oracle, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,18 +27,6 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Activation
 
 kernels = fake_quack.kernels  # a fixture
-CPU = torch.device("cpu")
-H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", runtime="cuda", capability=(9, 0))
-V100 = Device(kind="cuda", name="Tesla V100", runtime="cuda", capability=(7, 0))
-MI300 = Device(kind="cuda", name="AMD Instinct MI300X", runtime="rocm", capability=(9, 4))
-
-
-def spec(**changes: Any) -> MLPSpec:
-    return MLPSpec(**{"hidden_size": 32, "intermediate_size": 48, **changes})
-
-
-def case(mode: str = "training", **changes: Any) -> Case:
-    return make_case(Workload(spec=spec(**changes), batch=2, seq=3, mode=mode), CPU, seed=0)
 
 
 def ratio(given: Case, call: Callable[[Tensor], Tensor]) -> float:

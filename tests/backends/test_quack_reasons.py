@@ -7,32 +7,18 @@ from importlib import metadata, util
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from support import fake_quack
+from support.quack_cases import H100, MI300, V100, case, spec
 
 from mlpfusion.backends import quack as adapter
 from mlpfusion.backends.quack import ACTIVATIONS, Quack
 from mlpfusion.device import Device
 from mlpfusion.errors import BackendUnavailableError
-from mlpfusion.reference import Case, make_case
-from mlpfusion.spec import MLPSpec, Workload
 
 if TYPE_CHECKING:
     from support.fake_quack import Kernels
 
 kernels = fake_quack.kernels  # a fixture
-CPU = torch.device("cpu")
-H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", runtime="cuda", capability=(9, 0))
-V100 = Device(kind="cuda", name="Tesla V100", runtime="cuda", capability=(7, 0))
-MI300 = Device(kind="cuda", name="AMD Instinct MI300X", runtime="rocm", capability=(9, 4))
-
-
-def spec(**changes: Any) -> MLPSpec:
-    return MLPSpec(**{"hidden_size": 32, "intermediate_size": 48, **changes})
-
-
-def case(mode: str = "training", **changes: Any) -> Case:
-    return make_case(Workload(spec=spec(**changes), batch=2, seq=3, mode=mode), CPU, seed=0)
 
 
 @pytest.fixture

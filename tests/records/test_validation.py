@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from support.checks_made import checked
-from support.profiles_made import profile
+from support.checks_made import checked, self_test
 
-from mlpfusion.records.validation import Control, Judged, SelfTest, Verdict
+from mlpfusion.records.validation import Control, Judged, Verdict
 
 FOUND = Verdict(
     target="a.py:f",
@@ -60,16 +59,4 @@ SKIPPED = Judged(control=CONTROL, skipped="needs a GPU")
     ],
 )
 def test_a_self_test_passes_where_all_that_ran_was_right(judged: tuple[Judged, ...], passed: bool) -> None:
-    where = profile()
-    found = SelfTest(
-        schema=1,
-        kind="self-test",
-        mlpfusion="0.1.0",
-        created="now",
-        seed=0,
-        seconds=1.0,
-        device=where.device,
-        environment=where.environment,
-        judged=judged,
-    )
-    assert found.passed is passed
+    assert self_test(*judged).passed is passed

@@ -7,7 +7,7 @@ import io
 
 import msgspec
 import pytest
-from support.profiles_made import profile
+from support.checks_made import self_test
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Control, Judged, SelfTest, Verdict
@@ -30,21 +30,6 @@ LET_THROUGH = Judged(
     control=control("let through", rejected_by="tails"), verdict=verdict("let through", "valid"), wrong="is valid"
 )
 ABSENT = Judged(control=control("absent", needs="liger_kernel"), skipped="liger_kernel is not installed")
-
-
-def self_test(*judged: Judged) -> SelfTest:
-    where = profile()
-    return SelfTest(
-        schema=1,
-        kind="self-test",
-        mlpfusion="0.1.0",
-        created="now",
-        seed=7,
-        seconds=61.4,
-        device=where.device,
-        environment=where.environment,
-        judged=judged,
-    )
 
 
 def rows(*judged: Judged) -> dict[str, dict[str, str]]:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from support import rings
+from support.checks_made import self_test
 from support.paths import DATA, RESULTS
 
 from mlpfusion.cli import main
@@ -21,7 +22,7 @@ from mlpfusion.device import detect
 from mlpfusion.errors import MeasurementError, MlpfusionError, UnsavedError
 from mlpfusion.measure import tracer
 from mlpfusion.records.proof import Proof
-from mlpfusion.records.validation import SelfTest, Validation, Verdict
+from mlpfusion.records.validation import Validation, Verdict
 from mlpfusion.report.profile import table
 from mlpfusion.stages.validate import run
 from mlpfusion.storage import files, results
@@ -169,17 +170,7 @@ def test_a_judgement_that_cannot_be_saved_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     found = a_validation()
-    kept = SelfTest(
-        schema=1,
-        kind="self-test",
-        mlpfusion="0.1.0",
-        created="2026-01-01T00:00:00+00:00",
-        seed=1,
-        seconds=1.0,
-        device=found.device,
-        environment=found.environment,
-        judged=(),
-    )
+    kept = self_test(seed=1, seconds=1.0)
 
     def unsaved(*_: object, **__: object) -> None:
         raise UnsavedError(

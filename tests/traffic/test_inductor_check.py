@@ -9,12 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import torch
-from support import ledgers_made, rings
+from support import inductor_caches, ledgers_made, rings
 from support.in_this_process import run as in_this_process
 from support.ledgers_made import SIZE, D, H, M
-from torch._inductor import config
-from torch._inductor.utils import fresh_cache
 
 from mlpfusion import backend, reference
 from mlpfusion.backends.compiled import _code_for
@@ -30,6 +27,7 @@ from mlpfusion.traffic.recording import collect, host_memory, inductor_kernels, 
 from mlpfusion.traffic.round_trips import flow
 from mlpfusion.workers import supervise, tasks
 
+own_cache = inductor_caches.own_cache  # a fixture
 HIDDEN, INPUT = M * H * SIZE, M * D * SIZE
 CPU = Device(kind="cpu", name="a CPU")
 
@@ -40,14 +38,6 @@ def workload(mode, *, bias):
 
 
 WORK = workload("training", bias=True)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_cache():
-    torch.compiler.reset()
-    with fresh_cache(), config.patch({"cpp.enable_kernel_profile": True}):
-        yield
-    torch.compiler.reset()
 
 
 @pytest.fixture(scope="module", params=rings.LONG)  # C++ of thirteen kernels

@@ -11,25 +11,11 @@ from mlpfusion_kernels.elementwise import autograd
 from mlpfusion_kernels.elementwise.autograd import _is_plain_cuda
 from mlpfusion_kernels.launching import cached as cached_launching
 from mlpfusion_kernels.launching.cached import CACHE_LIMIT, CachedKernel
+from support.launched import Pointer, streams
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 from triton import knobs
 from triton.compiler import CompiledKernel
-
-
-class Pointer:
-    """What the launcher asks of a CUDA tensor."""
-
-    is_cuda = True
-
-    def __init__(self, address: int, device: int = 0) -> None:
-        self.address, self.device = address, device
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def get_device(self) -> int:
-        return self.device
 
 
 class Kernel:
@@ -62,8 +48,7 @@ class Kernel:
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 700 + index, raising=False)
+    streams(monkeypatch)
     monkeypatch.setattr(cached_launching, "DIRECT_LAUNCH", True)
     return Kernel()
 

@@ -13,6 +13,7 @@ import torch
 from mlpfusion_kernels.launching import cached
 from mlpfusion_kernels.launching.cached import CACHE_LIMIT
 from mlpfusion_kernels.launching.described import Box, Described, DescribedKernel, box_of
+from support.launched import Pointer, streams
 from triton import knobs
 from triton.backends.nvidia import driver
 from triton.compiler import CompiledKernel
@@ -23,21 +24,6 @@ ENCODES_ALONE = len(inspect.signature(driver.make_tensordesc_arg).parameters) ==
 direct = pytest.mark.skipif(not ENCODES_ALONE, reason="in this Triton every launch is its own")
 
 METAS = ["meta of x", "meta of y"]
-
-
-class Pointer:
-    """What the launcher asks of a CUDA tensor."""
-
-    is_cuda = True
-
-    def __init__(self, address: int, device: int = 0) -> None:
-        self.address, self.device = address, device
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def get_device(self) -> int:
-        return self.device
 
 
 class Kernel:
@@ -108,8 +94,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch, encoded: list[Any]) -> Kernel:
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 700 + index, raising=False)
+    streams(monkeypatch)
     monkeypatch.setattr(cached, "DIRECT_LAUNCH", ENCODES_ALONE)
     monkeypatch.setattr(drivers, "_active", object())  # looked up at each launch since Triton 3.8, not used
     return Kernel()

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from support.paths import DATA
+from support import pages
 
 from mlpfusion.records.trace import CallAlternative, Reading
 from mlpfusion.report.trace.header import header
-from mlpfusion.trace.analysis.summary import read
 
-
-@pytest.fixture(scope="module")
-def eager() -> Reading:
-    return read(DATA / "h200_eager.json.gz")
+eager = pages.eager  # a fixture
 
 
 def test_texts_begin_at_one_place(eager: Reading) -> None:

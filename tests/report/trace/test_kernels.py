@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
-from support.paths import DATA
+from support import pages
+from support.pages import page
 
 from mlpfusion.records.trace import Reading, Spread
-from mlpfusion.report.trace.page import render
-from mlpfusion.trace.analysis.summary import read
 
 replace = msgspec.structs.replace
-
-
-@pytest.fixture(scope="module")
-def eager() -> Reading:
-    return read(DATA / "h200_eager.json.gz")
-
-
-def page(reading: Reading, fmt: str = "text") -> str:
-    return render([(reading, ())], fmt)
+eager = pages.eager  # a fixture
 
 
 def test_an_incomplete_trace_shows_no_averages(eager: Reading) -> None:

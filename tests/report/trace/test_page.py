@@ -6,23 +6,15 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from support.paths import DATA
+from support import pages
+from support.pages import page
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.trace.page import render
-from mlpfusion.trace.analysis.summary import read
 
 if TYPE_CHECKING:
     from mlpfusion.records.trace import Reading
 
-
-@pytest.fixture(scope="module")
-def eager() -> Reading:
-    return read(DATA / "h200_eager.json.gz")
-
-
-def page(reading: Reading, fmt: str = "text") -> str:
-    return render([(reading, ())], fmt)
+eager = pages.eager  # a fixture
 
 
 def test_a_format_that_is_none(eager: Reading) -> None:

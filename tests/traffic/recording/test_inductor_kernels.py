@@ -7,11 +7,9 @@ from types import ModuleType
 
 import pytest
 import torch
-from support import rings
+from support import inductor_caches, rings
 from support.ledgers_made import D, H, M, case, elements, ops, trips
 from torch._dynamo.utils import counters
-from torch._inductor import config
-from torch._inductor.utils import fresh_cache
 
 from mlpfusion import backend, reference
 from mlpfusion.backends.eager import forward_of
@@ -23,16 +21,9 @@ from mlpfusion.traffic.recording import collect, inductor_kernels, operators
 from mlpfusion.traffic.recording.ledger import Ledgers
 from mlpfusion.traffic.round_trips import flow
 
+own_cache = inductor_caches.own_cache  # a fixture
 GEMMS = 3 * D * H + 3 * M * D
 FUSED = "cpp_fused__unsafe_view_gelu_mul_0"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_cache():
-    torch.compiler.reset()
-    with fresh_cache(), config.patch({"cpp.enable_kernel_profile": True}):
-        yield
-    torch.compiler.reset()
 
 
 def bound(name, mode="inference", *, bias=False):
