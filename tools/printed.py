@@ -50,6 +50,7 @@ def commands() -> dict[str, list[str]]:
     kernels = (ROOT / TRACES / "kernel_names.tsv").read_text(encoding="utf-8").splitlines()
     names = [line.split("\t")[0] for line in kernels]
     traces = sorted(path.name.removesuffix(".json.gz") for path in (ROOT / TRACES).glob("*.json.gz"))
+    two = (f"{RESULTS}/h200-article.json", f"{RESULTS}/h200-choose-article/inference-8192.json")
     forecast = ["choose", "article", "--device", "NVIDIA H100 PCIe", "--out", f"{RESULTS}/h200-choose-article"]
     return {
         **{f"read-{name}-text": ["read", f"{TRACES}/{name}.json.gz"] for name in traces},
@@ -70,6 +71,12 @@ def commands() -> dict[str, list[str]]:
         **{f"predict-{fmt}": ["predict", ran, "--format", fmt] for fmt in FORMATS[:2]},
         "predict-card": ["predict", ran, "--card", "NVIDIA H100 PCIe"],
         **_in_formats("choose-forecast", forecast),
+        **{f"compare-{fmt}": ["compare", *two, "--format", fmt] for fmt in ("text", "github", "json")},
+        "compare-rows": ["compare", f"{ran}:triton", f"{ran}:fused", "--full"],
+        "compare-proofs": [
+            "compare",
+            *(f"{RESULTS}/h200-prove-gemma-2b-{name}.json:{name}" for name in ("fused", "triton")),
+        ],
     }
 
 
@@ -91,6 +98,11 @@ WRONG: Final = (
     ["table", f"{TRACES}/h200_eager.json.gz"],
     ["table", f"{RESULTS}/h200-choose-article/choice.json"],
     ["table", f"{RESULTS}/h200-profile.json", "--columns", "nonsense"],
+    ["compare", f"{RESULTS}/h200-profile.json", f"{RESULTS}/h200-profile.json"],
+    ["compare", f"{RESULTS}/h200-profile.json", f"{RESULTS}/h200-article-training.json"],
+    ["compare", f"{RESULTS}/h200-profile.json", f"{RESULTS}/h200-choose-article/plan.json"],
+    ["compare", f"{RESULTS}/h200-profile.json", f"{RESULTS}/h200-article.json", "--control", "nothing"],
+    ["compare", "--self", f"{RESULTS}/h200-profile.json"],
     ["diff", f"{RESULTS}/h200-profile.json", f"{RESULTS}/h200-profile.json:eager"],
     ["diff", f"{RESULTS}/h200-profile.json:eager", f"{RESULTS}/h200-profile.json:none"],
     ["diff", f"{TRACES}/h200_eager.json.gz", "nowhere.json"],

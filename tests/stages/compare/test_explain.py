@@ -56,3 +56,5 @@ def test_a_row_with_other_versions_or_kernels() -> None:
         explain.of_row(row("liger", "same", OTHER_KERNELS), a, b).note == "liger-kernel 0.8 → 0.9; its kernels changed"
     )
     assert explain.of_row(row("liger"), a, a).note is None
+    said = "other kernels in 2 of the candidate's processes: its spread is that of two choices"
+    assert explain.of_row(row("liger"), a, a._replace(others=2)).note == said

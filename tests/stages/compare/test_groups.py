@@ -58,6 +58,15 @@ def test_the_busiest_process_counts_and_an_unknown_one_is_unknown() -> None:
         assert group.rows["triton"].clocks["event_us"].load == expected
 
 
+def test_processes_that_ran_other_kernels_are_counted() -> None:
+    made = raced({"triton": 0.9, "fused": 0.7})
+    other = msgspec.structs.replace(made.processes[1], kernels={"triton": ("another_kernel",)})
+    (group,) = groups.of_record(
+        msgspec.structs.replace(made, processes=(*made.processes[:1], other, *made.processes[2:])), "a"
+    )
+    assert {name: row.others for name, row in group.rows.items()} == {"eager": 0, "triton": 1, "fused": 0}
+
+
 def test_the_points_of_a_choice() -> None:
     found = groups.of_record(results.load_choice(RESULTS / "h200-choose-article" / "choice.json"), "c.json")
     assert [group.tokens for group in found] == [1, 16, 256, 2048, 8192]

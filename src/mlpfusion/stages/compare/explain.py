@@ -30,6 +30,9 @@ def of_row(found: RowChange, a: Subject, b: Subject) -> RowChange:
         parts.append(
             "its kernels changed: another choice of a tuner or a library" if not versions else "its kernels changed"
         )
+    for side, who in ((a, "baseline"), (b, "candidate")):
+        if side.others:
+            parts.append(f"other kernels in {side.others} of the {who}'s processes: its spread is that of two choices")
     return msgspec.structs.replace(found, note="; ".join(parts)) if parts else found
 
 

@@ -94,6 +94,7 @@ def _subject(profile: Profile, row: Row) -> Subject:
         tokens=row.tokens,
         versions=row.distributions,
         ran=row.status == "ok",
+        others=sum(row.backend in process.kernels for process in profile.processes),
     )
 
 

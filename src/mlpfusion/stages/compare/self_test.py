@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import statistics
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
@@ -116,7 +115,7 @@ def _of_group(
             backend=name,
             clock=clock,
             processes=len(found),
-            spread=statistics.stdev(each.log for each in found),
+            spread=difference.deviation([each.log for each in found]),
             splits=len(splits),
             alarms=alarms[name, clock],
             largest=largest[name, clock],

@@ -38,7 +38,8 @@ class Fact(NamedTuple):
 class Subject(NamedTuple):
     """One row: its backend or target, its clocks and its facts by name.
 
-    `tokens` are those that ran, `versions` the distributions behind it.
+    `tokens` are those that ran, `versions` the distributions behind it, `others` how many of its processes ran other
+    kernels than the row names.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Subject(NamedTuple):
     tokens: int | None = None
     versions: Mapping[str, str | None] = {}
     ran: bool = True
+    others: int = 0
 
 
 class Setting(NamedTuple):
