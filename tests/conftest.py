@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -21,8 +22,8 @@ settings.register_profile(
     "mlpfusion", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 settings.load_profile("mlpfusion")
-# Of a property whose own number is not given, the first ring tries a third of the examples that the second does.
-settings.register_profile("first ring", settings.get_profile("mlpfusion"), max_examples=33)
+# What the first ring tries of the examples of a property; `rings.examples` takes as much of a number of its own.
+settings.register_profile("first ring", settings.get_profile("mlpfusion"), max_examples=rings.PERCENT)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,3 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in rings.beyond(items):
         item.add_marker(rings.FULL)
+
+
+def pytest_collection_finish() -> None:
+    # Modules and tests stay to the end: the collector need not look through these millions of objects again and again.
+    gc.freeze()

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.bench import bench
 
 from mlpfusion.device import detect
@@ -77,7 +78,7 @@ def test_a_point_without_fused_has_no_ratio(grid: ModuleType, rows: ModuleType) 
     assert grid.against_best(measured(grid, rows, 0, fused=20.0)) is None
 
 
-@settings(max_examples=20)
+@settings(max_examples=rings.examples(20))
 @given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=40))
 def test_the_geometric_mean_lies_in_its_interval(grid: ModuleType, ratios: list[float]) -> None:
     mean, low, high = grid.geometric_mean(ratios)

@@ -109,6 +109,7 @@ def test_each_part_stays_in_its_mode() -> None:
     assert [module.training for module in model] == [True, False]
 
 
+@pytest.mark.full  # it proves a module with its traces, in a minute on a busy machine
 def test_a_choice_of_eager_may_run_the_same_kernels() -> None:
     spec = MLPSpec(hidden_size=32, intermediate_size=48, activation="silu", dtype="float32")
     ranges = part("eager"), part("eager", mode="training")

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
+from support import in_this_process
 from support.command import run
 
 from mlpfusion import spec
 from mlpfusion.cli import main
 from mlpfusion.cli.renamed import LAST, OLD_LIMIT, OLD_SIZES
+from mlpfusion.workers import supervise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +139,10 @@ def test_help_shows_no_old_name(capsys: pytest.CaptureFixture[str], verb: str) -
     assert ("--hidden-size" in words) == (verb in WITH_SIZES)
 
 
-def test_an_old_name_leaves_stdout_to_the_result(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+def test_an_old_name_leaves_stdout_to_the_result(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "run", in_this_process.run)
     args = ("--dim", "16", "--hidden", "32", "--backends", "eager", "--device", "cpu", "--rounds", "1")
     code, out, err = run(capsys, "profile", *args, "--batch", "1", "--seq", "4", "--format", "json")
     assert code == 0, err

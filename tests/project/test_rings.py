@@ -111,4 +111,4 @@ def test_the_first_ring_tries_fewer_examples(tmp_path: Path) -> None:
     for ring in (["-m", rings.FIRST], []):
         done = subprocess.run([*command, *ring], capture_output=True, text=True, check=True, cwd=tmp_path)
         tried.append(int(done.stdout.rpartition("tried ")[2].split()[0].rstrip(".")))
-    assert tried == [33, 100]
+    assert tried == [rings.PERCENT, 100]

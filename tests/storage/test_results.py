@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.paths import RESULTS
 
 from mlpfusion.device import Device
@@ -297,7 +298,7 @@ def clocked(**clock: object) -> Profile:
 
 
 @given(profiles())
-@settings(max_examples=60)
+@settings(max_examples=rings.examples(60))
 def test_a_profile_comes_back_as_it_was(tmp_path: Path, profile: Profile) -> None:
     path = tmp_path / "result.json"
     for named in (path, str(path)):

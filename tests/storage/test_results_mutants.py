@@ -60,15 +60,15 @@ def test_every_recorded_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", rings.only_first(range(4)))
 def test_a_damaged_profile(tmp_path: Path, part: int) -> None:
-    assert mutants.attack_profiles(tmp_path, 25, part) > 1
+    assert mutants.attack_profiles(tmp_path, rings.examples(25), part) > 1
 
 
 def test_a_damaged_choice(tmp_path: Path) -> None:
-    assert mutants.attack_choices(tmp_path, 60, 1) > 3
+    assert mutants.attack_choices(tmp_path, rings.examples(60), 1) > 3
 
 
 def test_a_damaged_folder_of_choose(tmp_path: Path) -> None:
-    assert mutants.attack_folders(tmp_path, 15, 1) > 0
+    assert mutants.attack_folders(tmp_path, rings.examples(15), 1) > 0
 
 
 def first(document: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ CHANGES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 def test_what_nothing_could_have_measured_is_refused_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], Any], says: str
 ) -> None:
-    document = next(found for name, found in mutants.profiles() if name == "h200-choose-article/inference-8192.json")
+    document = json.loads((mutants.RESULTS / "h200-choose-article" / "inference-8192.json").read_text())
     path = tmp_path / "result.json"
     path.write_text(json.dumps(document))
     assert results.load(path).rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 FULL = pytest.mark.full
 # How `make test` selects the first ring.
 FIRST = "not full"
+# How many of a property's hundred examples the first ring tries.
+PERCENT = 20
 # Parameters of a fixture that takes long: whatever uses it is the second ring's.
 LONG = [pytest.param(None, id="long", marks=FULL)]
 
@@ -34,6 +37,11 @@ def first_of_each(values: Iterable[Any], key: Callable[[Any], Hashable]) -> list
 def only_first(values: Iterable[Any]) -> list[Any]:
     """Values to parametrise by where each takes seconds; the first ring has one."""
     return first_of_each(values, lambda _: "one")
+
+
+def examples(number: int) -> int:
+    """How many examples of a property, or damaged files of one kind, this run tries where all rings try `number`."""
+    return -(-number * settings().max_examples // 100)
 
 
 def covering(cases: Sequence[frozenset[Hashable]]) -> list[int]:

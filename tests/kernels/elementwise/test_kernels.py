@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from mlpfusion_kernels import ACTIVATIONS, act_mul, act_mul_reference
 from mlpfusion_kernels.activations import activate_reference
 from mlpfusion_kernels.elementwise.launch import Tile, act_mul_backward, act_mul_forward
+from support import rings
 
 from mlpfusion import reference
 from mlpfusion.measure.interpreter import round_to_nearest_even
@@ -199,7 +200,7 @@ def strided(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
     return view(), view()
 
 
-@settings(max_examples=60)
+@settings(max_examples=rings.examples(60))
 @given(strided(), st.booleans())
 def test_any_strides(pair: tuple[torch.Tensor, torch.Tensor], swap: bool) -> None:
     gate, up = reversed(pair) if swap else pair
@@ -215,7 +216,7 @@ def test_any_strides(pair: tuple[torch.Tensor, torch.Tensor], swap: bool) -> Non
 
 
 @pytest.mark.full  # ten seconds in an interpreter; the bits of any strides are tested above
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(
     st.integers(1, 40), st.integers(1, 70), st.integers(0, 9), st.sampled_from([16, 64, 256]), st.sampled_from(DTYPES)
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mlpfusion_kernels import ACTIVATIONS, Weights, act_mul, gated_mlp
 from mlpfusion_kernels.gate_up import autograd
 from mlpfusion_kernels.gate_up.autograd import _mlp_backward_op, _mlp_op
+from support import rings
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
@@ -114,7 +115,7 @@ def strided(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     return view(), view()
 
 
-@settings(max_examples=20)
+@settings(max_examples=rings.examples(20))
 @given(strided())
 def test_any_strides_of_x_and_of_the_gradient(pair: tuple[Tensor, Tensor]) -> None:
     """What lies anyhow gives the bits of its contiguous copy, and stays as it is."""

@@ -14,6 +14,7 @@ from mlpfusion_kernels.gate_up.backward_kernels import (
     gate_up_backward_pointer_kernel,
     gate_up_backward_tma_kernel,
 )
+from support import rings
 from support.tiled_operands import (
     BLOCK_K,
     BLOCK_M,
@@ -97,7 +98,7 @@ def test_backward_gives_both_gradients_and_the_product_of_the_forward(
     check_backward(64, 64, 64, dtype, activation, form)
 
 
-@settings(max_examples=25)
+@settings(max_examples=rings.examples(25))
 @given(
     m=st.integers(1, 100),
     d=st.integers(1, 80),
@@ -111,7 +112,7 @@ def test_backward_by_pointers_takes_any_size(m: int, d: int, h: int, gap: int, p
     check_backward(m, d, h, torch.float32, "gelu", "pointer", gap=gap, parts=parts, seed=seed)
 
 
-@settings(max_examples=25)
+@settings(max_examples=rings.examples(25))
 @given(
     m=st.integers(1, 100),
     d=st.integers(1, 10),

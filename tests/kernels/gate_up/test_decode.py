@@ -18,6 +18,7 @@ from mlpfusion_kernels.gate_up.decode import (
     down_decode,
     gate_up_decode,
 )
+from support import rings
 from support.paths import RESULTS
 
 WIDE = StreamTile(32, 64, 2, 4)
@@ -72,7 +73,7 @@ def test_biases_activations_and_tails(activation: str) -> None:
     close(y, product.double() @ down.double().T + down_bias, torch.float32)
 
 
-@settings(max_examples=15)
+@settings(max_examples=rings.examples(15))
 @given(
     m=st.integers(1, 16),
     d=st.integers(1, 7).map(lambda n: 16 * n),

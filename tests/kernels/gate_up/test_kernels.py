@@ -15,6 +15,7 @@ from mlpfusion_kernels.gate_up.backward_kernels import (
     gate_up_backward_cost,
 )
 from mlpfusion_kernels.gate_up.kernels import gate_up_cost, gate_up_pointer_kernel, gate_up_wide_kernel
+from support import rings
 from support.tiled_operands import (
     BLOCK_K,
     BLOCK_M,
@@ -133,13 +134,13 @@ def test_forward_is_act_mul_of_the_rounded_preactivations(activation: str, dtype
     check_forward(operands(64, 64, 64, dtype), activation, form)
 
 
-@settings(max_examples=25)
+@settings(max_examples=rings.examples(25))
 @given(m=st.integers(1, 100), k=st.integers(1, 80), h=st.integers(1, 80), gap=st.integers(0, 9), seed=st.integers(0, 9))
 def test_pointers_take_any_size_and_row_stride(m: int, k: int, h: int, gap: int, seed: int) -> None:
     check_forward(operands(m, k, h, torch.float32, gap=gap, bias=bool(seed % 2), seed=seed), "gelu_tanh", "pointer")
 
 
-@settings(max_examples=25)
+@settings(max_examples=rings.examples(25))
 @given(m=st.integers(1, 100), k=st.integers(1, 10), h=st.integers(1, 10), gap=st.integers(0, 2), seed=st.integers(0, 9))
 def test_descriptors_take_rows_of_16_bytes(m: int, k: int, h: int, gap: int, seed: int) -> None:
     check_forward(operands(m, 8 * k, 8 * h, torch.float16, gap=8 * gap, bias=bool(seed % 2), seed=seed), "silu", "wide")

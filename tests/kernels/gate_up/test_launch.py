@@ -21,6 +21,7 @@ from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.kernels import gate_up_pointer_kernel, gate_up_wide_kernel
 from mlpfusion_kernels.gate_up.launch import _unit, gate_up_backward, gate_up_forward
 from mlpfusion_kernels.gate_up.operands import aligned_rows, distance
+from support import rings
 from support.flat_weights import DTYPES, flat_weights
 from torch import Tensor
 from torch.nn import functional
@@ -45,7 +46,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-@settings(max_examples=300)
+@settings(max_examples=rings.examples(300))
 @given(flat_weights())
 def test_weights_are_readable_where_16_byte_copies_can_reach_each_row(found: tuple[Tensor, Tensor, Tensor]) -> None:
     gate, up, down = found
@@ -72,7 +73,7 @@ def test_the_unit_is_the_largest_power_of_two_up_to_16_that_divides_all(lengths:
     assert _unit(*lengths) == max(unit for unit in (1, 2, 4, 8, 16) if all(n % unit == 0 for n in lengths))
 
 
-@settings(max_examples=200)
+@settings(max_examples=rings.examples(200))
 @given(
     st.sampled_from(DTYPES),
     st.integers(1, 4),

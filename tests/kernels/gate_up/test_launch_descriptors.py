@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mlpfusion_kernels import Weights
 from mlpfusion_kernels.gate_up import launch as launch_gate_up
 from mlpfusion_kernels.gate_up.configs import Card, Config
+from support import rings
 
 DESCRIBED = [("wide", "forward"), ("wide", "backward"), ("hopper", "forward"), ("hopper", "backward")]
 
@@ -72,7 +73,7 @@ SIZES = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize(("form", "direction"), DESCRIBED)
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(first=SIZES, second=SIZES)
 def test_what_a_launch_is_found_again_by_decides_all_its_descriptors(
     form: str, direction: str, first: dict[str, Any], second: dict[str, Any]

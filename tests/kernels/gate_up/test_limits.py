@@ -13,7 +13,7 @@ from mlpfusion_kernels.gate_up import search, tuned
 from mlpfusion_kernels.gate_up.configs import Card, Config
 from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
 from mlpfusion_kernels.gate_up.limits import DIRECTIONS, decode_refusal, refusal, shipped
-from support import tunings_made
+from support import rings, tunings_made
 from support.tunings_made import BF16, SHAPE, entry, forward, warned, write
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def is_sound(config: Config, card: Card, dtype: torch.dtype, direction: str, hid
     return counts and described and config in alike and ends(config.stages, steps, config.parts, 2)
 
 
-@settings(max_examples=600)
+@settings(max_examples=rings.examples(600))
 @given(
     data=st.data(),
     card=st.sampled_from(sorted(CARDS)),
@@ -147,7 +147,7 @@ tiles = st.builds(StreamTile, sizes | wild, sizes | wild, st.sampled_from([2, 3,
 streams = st.builds(DecodeConfig, st.sampled_from([16, 32, 64]) | wild, tiles, st.none() | tiles, st.booleans())
 
 
-@settings(max_examples=600)
+@settings(max_examples=rings.examples(600))
 @given(
     config=streams,
     card=st.sampled_from(sorted(CARDS)),

@@ -9,11 +9,12 @@ import torch
 from hypothesis import given, settings
 from mlpfusion_kernels import Weights, unreadable
 from mlpfusion_kernels.gate_up.operands import aligned, distance
+from support import rings
 from support.flat_weights import flat_weights
 from torch import Tensor
 
 
-@settings(max_examples=200)
+@settings(max_examples=rings.examples(200))
 @given(flat_weights())
 def test_the_distance_leads_from_one_weight_to_the_other_whichever_is_first(
     found: tuple[Tensor, Tensor, Tensor],

@@ -21,7 +21,7 @@ from mlpfusion_kernels.gate_up.configs import Config
 from mlpfusion_kernels.gate_up.decode import DecodeConfig, StreamTile
 from mlpfusion_kernels.gate_up.limits import decode_refusal, refusal
 from mlpfusion_kernels.gate_up.tuned import Entry, Key, kernels_version
-from support import tunings_made
+from support import rings, tunings_made
 from support.tunings_made import BF16, CARDS, HERE, OTHER, SHAPE, STREAM, entry, forward, warned, write
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-DAMAGE = settings(max_examples=60)
+DAMAGE = settings(max_examples=rings.examples(60))
 
 
 def whole_or_not_at_all(file: Path, content: bytes) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 
 from mlpfusion.errors import MeasurementError
 from mlpfusion.stages.prove import compare
@@ -15,7 +16,7 @@ from mlpfusion.stages.prove import compare
 pytest.importorskip("transformers")
 
 
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(st.integers(1, 400), st.integers(1, 500), st.integers(0, 2**16))
 def test_slices_make_no_difference(elements: int, piece: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlpfusion_kernels import reload_tuned
 from mlpfusion_kernels.gate_up import tuned
-from support import tunings_made
+from support import rings, tunings_made
 from support.tunings_made import (
     EVEN,
     FAST,
@@ -90,7 +90,7 @@ def test_what_other_kernels_wrote_stays_whatever_it_is_and_what_is_damaged_goes(
     assert mine["found"]["time_ratio"] == pytest.approx([0.9] * 3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(found=st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from([256, 8192]), st.booleans()), max_size=20))
 def test_of_each_question_the_newest_kernels_stay(file: Path, found: list[tuple[str, int, bool]]) -> None:
     file.unlink(missing_ok=True)

@@ -6,13 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 
 from mlpfusion.stages.validate import channel
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool]
 
 
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(
     shape=st.lists(st.integers(0, 5), max_size=4),
     dtype=st.sampled_from(DTYPES),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.paths import DATA
 from support.raw import api, kernel, launched, step, text
 
@@ -100,7 +101,7 @@ HOST = st.lists(
 ).filter(lambda host: any(behind is not None for behind, *_ in host))
 
 
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(HOST)
 def test_the_causes_add_up(host: list[tuple[int | None, int, int]]) -> None:
     def add(start: int, first: int) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.raw import api, event, kernel, launched, step, text
 from support.timeline import GEMM
 
@@ -103,7 +104,7 @@ def test_a_call_without_communication_has_none() -> None:
 SPANS = st.lists(st.integers(1, 900), min_size=1, max_size=6)
 
 
-@settings(max_examples=30)
+@settings(max_examples=rings.examples(30))
 @given(SPANS, st.integers(100, 6000), st.integers(1, 2500))
 def test_the_exposed_part_is_what_no_computing_microsecond_covers(lengths: list[int], at: int, runs: int) -> None:
     placed = [(500 + 1000 * number, length) for number, length in enumerate(lengths)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.raw import api, event, launched, step, text
 
 from mlpfusion.trace.analysis.idle import NO_EVENT
@@ -69,7 +70,7 @@ HOST = st.lists(st.tuples(st.none() | st.integers(1, 900), st.integers(1, 380)),
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(HOST)
 def test_every_part_of_a_call_is_counted_once(host: list[tuple[int | None, int]]) -> None:
     def add(start: int, number: int) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.timeline import EAGER, GELU, GEMM, MUL, SPLIT_K, WARMUP, Timeline
 
 from mlpfusion.errors import MeasurementError, MlpfusionError
@@ -365,7 +366,7 @@ def test_leaf_operators_take_the_place_of_kernels_on_a_cpu(tmp_path: Path) -> No
 ODD = st.sampled_from([None, -1, 0, 1.5, "x", "", "12", [], {}, True, 2**70, 1e-9])
 
 
-@settings(max_examples=150)
+@settings(max_examples=rings.examples(150))
 @given(st.lists(st.tuples(st.integers(0, 47), st.sampled_from(["ts", "dur", "name", "cat", "tid", "args", "-"]), ODD)))
 def test_damaged_entries_are_analysed_or_refused(damage: list[tuple[int, str, Any]]) -> None:
     made = many()

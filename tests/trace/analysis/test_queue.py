@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.raw import api, kernel, launched, step, text
 
 from mlpfusion.trace.analysis.summary import read
@@ -25,7 +26,7 @@ def queue(made: list[Any]) -> Queue | None:
 DELAYS = st.lists(st.integers(5, 3000), min_size=1, max_size=12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(DELAYS)
 def test_delays_and_lengths_by_hand(delays: list[int]) -> None:
     made, free, pairs = [], 0, []

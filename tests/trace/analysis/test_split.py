@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.raw import kernel, launched, step, text
 from support.timeline import GEMM
 
@@ -73,7 +74,7 @@ def apart(work: list[tuple[str, int, int, int]]) -> bool:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=rings.examples(40))
 @given(WORK.filter(apart))
 def test_every_microsecond_is_in_one_part(work: list[tuple[str, int, int, int]]) -> None:
     found = split(calls(*work))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.findings_made import COPY, FUSED, LOOKUP, every, said
 from support.timeline import GELU, GEMM, MUL, Timeline
 
@@ -105,7 +106,7 @@ HOST = st.sampled_from([LOOKUP, "Torch-Compiled Region: 0/0", "Torch-Compiled Re
                         "aten::mm", "cudaStreamSynchronize", OCCUPANCY])  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=rings.examples(60))
 @given(
     st.lists(st.tuples(KERNELS, st.integers(0, 990), st.integers(0, 900)), min_size=1, max_size=12),
     st.lists(st.tuples(HOST, st.integers(0, 990), st.integers(0, 500)), max_size=8),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import trace_mutants
+from support import rings, trace_mutants
 from support.raw import api, event, kernel, launched, step, text
 
 from mlpfusion.errors import MlpfusionError
@@ -45,7 +45,7 @@ def training() -> list[Any]:
 SIZE = len(training())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rings.examples(150), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, SIZE - 1), st.sampled_from(KEYS), st.sampled_from((*ODD, *NAMES))), max_size=12),
     st.sampled_from((None, "compile", "cudagraphs")),

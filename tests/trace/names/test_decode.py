@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.mangled_names import MANGLED
 from support.paths import DATA
 
@@ -164,7 +165,7 @@ def test_any_pieces_of_real_names_are_decoded(name: str, pieces: list[str], data
     assert decode(name[:cut] + "".join(pieces) + name[cut:]).kind
 
 
-@settings(max_examples=60)
+@settings(max_examples=rings.examples(60))
 @given(st.sampled_from([name for name, _ in NAMES] + list(DECODED)), st.integers(1, 30), st.data())
 def test_a_long_name_takes_bounded_time(name: str, times: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(name)))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 
 from mlpfusion.trace.names.decode import decode, parse
 from mlpfusion.trace.names.explain import explain
@@ -103,7 +104,7 @@ def test_a_return_type_changes_nothing(prefix: str) -> None:
     assert decode(prefix + name) == decode(name)
 
 
-@settings(max_examples=300)
+@settings(max_examples=rings.examples(300))
 @given(st.text(LETTERS, max_size=60), st.integers(1, 200), st.sampled_from([row[0] for row in NAMES]), st.data())
 def test_a_name_of_ten_thousand_letters_takes_little_time(
     piece: str, times: int, name: str, data: st.DataObject

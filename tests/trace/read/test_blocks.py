@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.timeline import Timeline
 
 from mlpfusion.errors import MlpfusionError, UsageError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 # MLPFUSION_FUZZ=10000 mutates that many traces in each fuzz test.
 EXAMPLES = int(os.environ.get("MLPFUSION_FUZZ", "250"))
-fuzz = settings(max_examples=EXAMPLES)
+fuzz = settings(max_examples=rings.examples(EXAMPLES))
 
 
 def made(calls: int = 3, base: int = 0) -> Any:
@@ -171,7 +172,7 @@ def test_every_event_broken_takes_no_longer_than_a_moment() -> None:
 
 
 @given(st.integers(1, 700))
-@settings(max_examples=60)
+@settings(max_examples=rings.examples(60))
 def test_the_size_of_blocks_does_not_matter(size: int) -> None:
     nested = [{"name": "x", "ph": 1}, {"a": [{"ph": "q"}, {}]}]
     entries = made(1)

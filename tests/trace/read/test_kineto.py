@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.timeline import Timeline
 from support.trace_files import write
 
@@ -106,7 +107,7 @@ def test_refuses_a_missing_file(tmp_path: Path) -> None:
         kineto.read(tmp_path / "none.json")
 
 
-@settings(max_examples=300)
+@settings(max_examples=rings.examples(300))
 @given(data=st.data())
 def test_damaged_traces_are_read_or_refused(data: st.DataObject) -> None:
     text = bytearray(Timeline().mlp(10.5).text().encode())

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.paths import DATA
 from support.timeline import Timeline
 
@@ -50,7 +51,7 @@ def test_a_recorded_trace_reads_the_same(path: Path, tmp_path: Path) -> None:
     assert told(tmp_path / "out.json") == told(path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rings.examples(60), deadline=None)
 @given(
     st.lists(
         st.sampled_from(["secret", "secret_{}", "secret fp16 {}", "step{}", "x_{}({})", "ProfilerStep#{}"]),

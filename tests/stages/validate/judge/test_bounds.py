@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 
 from mlpfusion.backends.eager import FUNCTIONS as EAGER
 from mlpfusion.spec import ACTIVATIONS, DTYPES
@@ -40,7 +41,7 @@ COMPOSED = {"quick_gelu"}
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@settings(max_examples=10)
+@settings(max_examples=rings.examples(10))
 @given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.01, 1.0, 10.0]))
 def test_eager_is_inside_every_bound(dtype: Dtype, activation: Activation, seed: int, scale: float) -> None:
     gate, up, dy = operands(dtype, scale, seed)
@@ -114,7 +115,7 @@ ODD = st.sampled_from([math.nan, math.inf, -math.inf])
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@settings(max_examples=10)
+@settings(max_examples=rings.examples(10))
 @given(data=st.data())
 def test_nan_and_infinity_are_near_no_finite_value(dtype: Dtype, activation: Activation, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
@@ -127,7 +128,7 @@ def test_nan_and_infinity_are_near_no_finite_value(dtype: Dtype, activation: Act
     assert not bounds.is_near(y, gate, up, activation, dtype)
 
 
-@settings(max_examples=200)
+@settings(max_examples=rings.examples(200))
 @given(
     values=st.lists(st.one_of(FINITE, ODD), min_size=1, max_size=8),
     other=st.one_of(FINITE, ODD),

@@ -38,7 +38,7 @@ INF, NAN = math.inf, math.nan
 VALUE = st.sampled_from([0.0, 1.0, 1.5, 7.0, INF, -INF, NAN])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rings.examples(200), deadline=None)
 @given(pairs=st.lists(st.tuples(VALUE, VALUE), min_size=1, max_size=12))
 def test_only_what_eager_gives_as_wrongly_is_excused(pairs: list[tuple[float, float]]) -> None:
     mine, theirs = (torch.tensor(values) for values in zip(*pairs, strict=True))

@@ -9,6 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from support import rings
 from support.targets_made import verdict_of
 
 from mlpfusion.stages.validate.worker import autotuners
@@ -81,7 +82,7 @@ def test_one_that_is_first_seen_when_it_runs_is_judged_in_every_configuration(be
     assert "1 of 2 configurations fail: number 1 (BLOCK: 1024, SHIFT: 1" in found(verdict, "configurations").sentence
 
 
-@pytest.mark.parametrize("blocks", [(512, 2048, 131072), (2048, 512, 131072), (131072, 512, 2048)])
+@pytest.mark.parametrize("blocks", rings.only_first([[512, 2048, 131072], [2048, 512, 131072], [131072, 512, 2048]]))
 def test_what_its_own_pruning_leaves_out_is_not_run(bench, tmp_path, blocks):
     pruned = ', prune_configs_by={"early_config_prune": wide_enough}'
     only = ("configurations", "elementwise", "written")
@@ -91,7 +92,7 @@ def test_what_its_own_pruning_leaves_out_is_not_run(bench, tmp_path, blocks):
     assert found(verdict, "configurations").sentence == said
 
 
-@pytest.mark.parametrize("blocks", [(1024, 2048), (2048, 1024)])
+@pytest.mark.parametrize("blocks", rings.only_first([[1024, 2048], [2048, 1024]]))
 def test_what_tuning_would_find_too_large_is_left_out(bench, tmp_path, blocks):
     configs = listed(*blocks, hooks={2048: "too_large"})
     verdict = examine(bench, tmp_path, configs, only=("configurations", "elementwise"))
