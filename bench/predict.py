@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from msgspec.structs import replace
 
+from mlpfusion import units
 from mlpfusion.device import KNOWN_CARDS
 from mlpfusion.report.grid import tabulated
 from mlpfusion.stages.predict import run, scaled, sources
@@ -35,6 +36,7 @@ SMALLEST: Final = 512  # of n and k; smaller ones are reported apart
 HELD_OUT: Final = 60  # pairs of n and k that are left out of the whole rule, by card
 MLP_BACKENDS: Final = ("eager", "compile", "liger", "triton", "packed")
 LEAST_TOKENS: Final = 256
+REFERENCE_HEADS: Final = ["backend", "predicted µs", "80% interval"]
 HEADS: Final = [f"{low} ≤ M ≤ {high}" for low, high in RANGES]
 
 # Published with the GeGLU tutorial for an NVIDIA A100-SXM4-80GB, in µs.
@@ -59,7 +61,7 @@ def held_out(card: str, table: Table) -> list[list[str]]:
             rows = (products.knots >= low) & (products.knots <= high)
             found = wrong[np.ix_(rows, columns)]
             found = found[~np.isnan(found)]
-            cells.append(f"{np.median(found):.1%} / {np.quantile(found, 0.9):.0%}")
+            cells.append(f"{np.median(found):.1%} / {np.quantile(found, 0.9):.0%}" if len(found) else "–")
         lines.append([card.removeprefix("NVIDIA "), name, *cells])
     return lines
 
@@ -151,6 +153,16 @@ def without_times(row: Row) -> Row:
     )
 
 
+def reference() -> list[list[str]]:
+    """The calls of the reference workload on the reference card, from the rows recorded on an H200."""
+    rows = run.predict(results.load(RESULTS / "h200-profile.json"), run.card(run.REFERENCE_CARD))
+    return [
+        [each.backend, units.plain(each.predicted_us), f"{units.plain(each.low_us)}–{units.plain(each.high_us)}"]
+        for each in sorted(rows, key=lambda each: each.predicted_us)
+        if each.low_us is not None and each.high_us is not None
+    ]
+
+
 def article() -> list[list[str]]:
     """The tutorial's MLP on an A100, part by part, from the rows recorded on an H200."""
     there = run.card(run.REFERENCE_CARD)
@@ -184,7 +196,7 @@ def machine() -> list[str]:
     there = run.card("NVIDIA H200")
     assert there.products is not None
     wrong: list[tuple[int, float]] = []
-    for _, profile in recorded()[0]:
+    for profile in [results.load(RESULTS / "h200-profile.json"), *(profile for _, profile in recorded()[0])]:
         for row in profile.rows:
             for step in steps(row):
                 if step.time_us and is_library_product(step, row):
@@ -235,6 +247,8 @@ def text(found: dict[str, list[list[str]]], calls: list[dict[str, object]]) -> s
                 "Published figures against predictions from the rows that were recorded on an H200 "
                 "(`bench/results/h200-profile.json`).",
                 table(found["article"], ["backend", "kernel", "published", "predicted", "error"], 2),
+                "All calls, predicted:",
+                table(found["reference"], REFERENCE_HEADS, 1),
                 f"## Whole MLPs on an H200, from {LEAST_TOKENS} tokens",
                 "Recorded calls (`kernel_us`), predicted from the table of their card without their own times. "
                 "Elementwise kernels take the share of the datasheet that those of the other MLP reach.",
@@ -271,6 +285,7 @@ def main() -> None:
         "covered": [covered(card, table) for card, table in tables.items()],
         "scaled": [scaled_from(a, b) for a in tables.values() for b in tables.values() if a is not b],
         "article": article(),
+        "reference": reference(),
         "machine": [machine()],
     }
     page = text(found, calls)
