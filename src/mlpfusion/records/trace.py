@@ -150,8 +150,8 @@ class HostUse(Record, frozen=True, kw_only=True):
 class PythonUse(Record, frozen=True, kw_only=True):
     """In which of Python's frames and modules the host was while it was in no operator and no API call; µs, most first.
 
-    That is what pre-ops call unattributed, of the same call: before the first launch, and between launches. A frame is
-    a file without its path, a line and a function.
+    That is what pre-ops call unattributed, of the same call: before the first launch, and between launches; nothing
+    where there are no pre-ops. A frame is a file without its path, a line and a function.
     """
 
     before_first: tuple[Share, ...] = ()

@@ -74,6 +74,40 @@ def rocm() -> list[Any]:
     return made
 
 
+def intel() -> list[Any]:
+    """XPU: four products by oneDNN of 500, and an item() at the end by a copy and a wait for its event."""
+    made = []
+    for index in range(4):
+        start, number = 10_000 * (index + 1), 100 * index
+        made.append(step(index, start, 2150))
+        for one in range(4):
+            made.append(xpu("urEnqueueKernelLaunch", start + 20 * one + 10, 8, number + one + 1))
+            made.append(kernel("gemm_kernel", start + 30 + 500 * one, 500, number + one + 1))
+        made.append(event("cpu_op", "aten::item", start + 100, 2000))
+        made.append(xpu("urEnqueueUSMMemcpy", start + 105, 10, number + 9))
+        made.append(event("gpu_memcpy", "Memcpy D2M (Device -> Memory)", start + 2032, 4, pid=0, tid=7,
+                          correlation=number + 9))  # fmt: skip
+        made += [xpu("urEventWait", start + 120, 1920, 0), xpu("urEnqueueKernelLaunch", start + 2110, 8, number + 10)]
+        made.append(kernel("at::native::xpu::FillFunctor<float>", start + 2122, 5, number + 10))
+    return made
+
+
+def xpu(name: str, start: float, length: float, correlation: int) -> Any:
+    return event("xpu_runtime", name, start, length, correlation=correlation)
+
+
+def sampling() -> list[Any]:
+    """One token of 900, recorded with stacks: the sampler takes 700 in Python, and the device waits for it."""
+    made = []
+    for index in range(4):
+        start = 10_000 * (index + 1)
+        made.append(step(index, start, 900))
+        made.append(event("python_function", "/home/me/serve/sampler.py(88): sample", start + 150, 700))
+        for one in range(2):
+            made += launched(GEMM, start + 20 + 840 * one, start + 30 + 840 * one, 25, 10 * index + one + 1)
+    return made
+
+
 def starting() -> list[Any]:
     """A profiler around the first step: modules are loaded for 3000 of 5000."""
     made = [step(0, 10_000, 5000)]
@@ -110,6 +144,8 @@ def small() -> list[Any]:
         (serving, "NVIDIA H100 80GB HBM3", "bound_unclear", "51% while the host works", None),
         (exposed, "NVIDIA H100 80GB HBM3", "gpu_bound", "the device idles", 1000 / 1100),
         (rocm, "AMD Instinct MI300X", "gpu_bound", "µs of waits", 4020 / 4300),
+        (intel, "Intel(R) Data Center GPU Max 1550", "gpu_bound", "µs of waits", 2009 / 2150),
+        (sampling, "NVIDIA H100 80GB HBM3", "overhead_bound", "was in: sampler.py(88): sample 700 µs", 0.93),
         (starting, "NVIDIA H100 80GB HBM3", "initialisation", "5x cuModuleLoadData, 3000 µs", 0.6),
         (small, "NVIDIA A100-SXM4-80GB", "overhead_bound", "host/device 1", None),
     ],
@@ -131,6 +167,12 @@ def test_a_step_that_waits_for_an_all_reduce_is_not_told_to_make_kernels_faster(
         "hide or shrink communication first: 600 of 1000 µs of the device it runs alone; "
         "faster kernels shorten none of it"
     )
+
+
+def test_a_wait_for_an_event_of_intels_is_no_work_of_the_host() -> None:
+    found = {one.id: one for one in findings(read(text(intel(), gpu="Intel(R) Data Center GPU Max 1550")))}
+    assert "urEventWait" not in found["gpu_bound"].seen
+    assert "1 synchronisation between the launches of a call, 1920 µs in all" in found["wait_inside_call"].seen
 
 
 def test_graphs_are_not_advised_where_graphs_run() -> None:

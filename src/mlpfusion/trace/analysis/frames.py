@@ -70,10 +70,12 @@ def shares(times: Mapping[str, int], most: int) -> tuple[Share, ...]:
 
 
 def python_use(calls: Calls, used: Sequence[int], *, split_launches: bool, most: int = 5) -> PythonUse | None:
-    """The frames of what pre-ops leave unattributed in their call; None in a trace without frames or pre-ops."""
-    index = median_call(calls, used)
-    if not len(calls.trace.frames.start) or index is None or without(calls.trace) is not None:
+    """The frames of what pre-ops, if known, leave unattributed in their call; None in a trace without frames."""
+    if not len(calls.trace.frames.start):
         return None
+    index = median_call(calls, used)
+    if index is None or without(calls.trace) is not None:
+        return PythonUse()
     first, between = unowned(calls.call(index))
     pid = calls.windows[index].pid
     return PythonUse(
