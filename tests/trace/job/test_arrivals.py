@@ -16,8 +16,15 @@ from mlpfusion.trace.read import kineto
 
 
 def of(*args: Any, **options: Any) -> Any:
-    _, calls, used = with_calls(kineto.read(json.dumps(rank_trace(*args, **options)).encode()))
-    return arrivals(calls, used)
+    group = options.pop("group", None)
+    document = rank_trace(*args, **options)
+    for number, entry in enumerate(document["traceEvents"]):
+        if group is not None and entry["name"].startswith("nccl"):
+            told = {"Collective name": "allreduce", "Process Group Name": group, "Group size": 2, "Seq": number}
+            entry["args"].update(told, dtype="BFloat16", **{"In msg nelems": 64, "Out msg nelems": 64})
+    reading, calls = with_calls(kineto.read(json.dumps(document).encode()))
+    assert reading.breakdown is not None
+    return arrivals(reading.breakdown.collective_runs, calls)
 
 
 def test_the_durations_are_those_of_the_file() -> None:
@@ -51,8 +58,8 @@ def test_the_shortest_arrived_last(durations: list[list[int]], clocks: list[int]
 
 
 def test_ranks_that_ran_other_collectives_are_not_compared() -> None:
-    reduce = "ncclDevKernel_Reduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-    found, other = lateness([of([40, 60]), of([20, 60]), of([40]), of([40, 60], collective=reduce)])
+    gather = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    found, other = lateness([of([40, 60]), of([20, 60]), of([40]), of([40, 60], collective=gather)])
     assert [late is not None for late in found] == [True, True, False, False]
     assert other == [2]
 
@@ -69,5 +76,13 @@ def test_one_rank_or_none_is_not_late() -> None:
     assert lateness([{}, {}]) == ([None, None], [])
 
 
-def test_sends_and_receives_are_no_collectives() -> None:
-    assert of([40], collective="ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)") == {}
+@pytest.mark.parametrize("name", ["SendRecv", "Broadcast_RING_LL", "Reduce_Sum_f32_RING_LL"])
+def test_what_does_not_end_for_all_at_once_is_left_out(name: str) -> None:
+    assert of([40], collective=f"ncclDevKernel_{name}(ncclDevKernelArgsStorage<4096ul>)") == {}
+
+
+def test_groups_are_compared_within_themselves() -> None:
+    """Two pairs of ranks: the second pair is slower, but neither rank of it is late for the other."""
+    found, other = lateness([of([us], group=name) for us, name in ((40, "1"), (30, "1"), (90, "2"), (90, "2"))])
+    assert other == []
+    assert [late.us for late in found if late] == [0, 10, 0, 0]

@@ -70,8 +70,8 @@ def reading(trace: Trace, *, call: str | None = None, device: DeviceKind | None 
 
 def with_calls(
     trace: Trace, *, call: str | None = None, device: DeviceKind | None = None
-) -> tuple[Reading, Calls, tuple[int, ...]]:
-    """The reading of a trace, its calls, and which of them the figures are of.
+) -> tuple[Reading, tuple[Event, ...]]:
+    """The reading of a trace, and the events that delimit its calls.
 
     Raises:
         UsageError: it has no such call, or was cut off before the end of its first one.
@@ -125,7 +125,7 @@ def with_calls(
         between_calls=facts.tallies(trace, calls.between, most=_SHOWN_BETWEEN),
         notes=(*analysis.notes, *_of_choice(choice, process), *_notes(trace, calls, device, damage)),
     )
-    return told, calls, used
+    return told, calls.windows
 
 
 def _modules(calls: Calls, found: Analysed) -> tuple[tuple[str, ...], ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mlpfusion.records.job import Late
-from mlpfusion.trace.analysis.split import communicates
-from mlpfusion.trace.names.decode import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,48 +13,41 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from mlpfusion.trace.calls.call import Calls
+    from mlpfusion.records.breakdown import CollectiveRun
+    from mlpfusion.trace.read.kineto import Event
 
 # Ranks whose times in a collective are this close arrive together: launches and links are not more even.
 _TOGETHER_US: Final = 5.0
-# One side of these waits for the other, and not both for the last.
-_PAIRWISE: Final = frozenset({"send_recv"})
+# These do not end for all at once: one side waits for the other, or a root leaves early.
+_UNEVEN: Final = frozenset({"send", "recv", "send_recv", "broadcast", "reduce", "gather", "scatter"})
 
-# By call and name, in which the order of a rank's collectives tells them apart, their durations in µs.
+# By call, and group with operation, in which the order of a rank's collectives tells them apart: durations in µs.
 Arrivals: TypeAlias = "dict[tuple[str, str], NDArray[np.float64]]"
 
 
-def arrivals(calls: Calls, used: Sequence[int]) -> Arrivals:
-    """The durations of the collectives in the calls that are used, in the order in which they ran.
+def arrivals(runs: Sequence[CollectiveRun], calls: Sequence[Event]) -> Arrivals:
+    """The durations of the collectives of a trace, in the order of their launches.
 
-    A call is known by its name (`ProfilerStep#5`) where those differ, else by its number.
+    `calls` delimit the calls of the trace, each known by its name (`ProfilerStep#5`) where those differ, else by its
+    number.
     """
     import numpy as np
 
-    trace = calls.trace
-    talks = communicates(trace)
-    names = [window.name for window in calls.windows]
+    names = [call.name for call in calls]
     named = len(set(names)) == len(names)
-    found: Arrivals = {}
-    for index in used:
-        rows = np.sort(calls.work.of(index))
-        rows = rows[talks[trace.kind[rows]]]
-        kinds = trace.kind[rows]
-        for kind in np.unique(kinds).tolist():
-            decoded = decode(trace.kinds[kind].name)
-            what = " ".join((*decoded.fused_ops, decoded.dtype or "")) or trace.kinds[kind].name
-            if not _PAIRWISE.isdisjoint(decoded.fused_ops):
-                continue
-            key = names[index] if named else str(index), what
-            times = trace.duration[rows[kinds == kind]] / 1000
-            found[key] = np.concatenate((found[key], times)) if key in found else times
-    return found
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run in runs:
+        if run.operation not in _UNEVEN:
+            group, told, _ = run.key.rpartition(":")
+            what = f"{group}:{run.operation}" if told else run.operation
+            found[names[run.call] if named else str(run.call), what].append(run.us)
+    return {key: np.array(times) for key, times in found.items()}
 
 
 def lateness(ranks: Sequence[Arrivals]) -> tuple[list[Late | None], list[int]]:
     """For each rank how late it arrives, None where nothing of it can be matched, and those that ran other collectives.
 
-    Collectives are matched by call, name and order, among the ranks that ran as many as most did.
+    Collectives are matched by call, group, operation and order, among the ranks that ran as many as most did.
     """
     import numpy as np
 

@@ -96,7 +96,7 @@ def _of_text(
         if rank is not None and where.rank != rank:
             continue
         try:
-            reading, calls, used = summary.with_calls(part.trace, call=call, device=device)
+            reading, calls = summary.with_calls(part.trace, call=call, device=device)
         except MlpfusionError as error:
             yield Untold(text.label, where.rank, error)
             continue
@@ -104,8 +104,8 @@ def _of_text(
             reading = msgspec.structs.replace(
                 reading, source=f"{text.label}, process {part.process}", notes=(*reading.notes, *_of_part(part))
             )
-        lasting = {} if reading.incomplete else arrivals(calls, used)
-        yield Told(where, reading, lasting, part if part.process is not None else None)
+        runs = reading.breakdown.collective_runs if reading.breakdown and not reading.incomplete else ()
+        yield Told(where, reading, arrivals(runs, calls), part if part.process is not None else None)
 
 
 def _of_part(part: Part) -> Iterator[str]:
