@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.profiles_made import GELU
 
-from mlpfusion.report.grid import printable
+from mlpfusion.report.grid import fitted, folded, printable, tabulated
 from mlpfusion.report.profile.table import shorten
 
 
@@ -26,3 +28,25 @@ def test_printable_leaves_lines_alone() -> None:
 )
 def test_kernel_names_fit_a_line(name: str, short: str) -> None:
     assert shorten(name) == short
+
+
+@given(st.lists(st.lists(st.text(max_size=150), min_size=4, max_size=4), min_size=1, max_size=4))
+def test_a_table_fits_whatever_is_in_it(cells: list[list[str]]) -> None:
+    cells = [[" ".join(printable(cell).split()) for cell in line] for line in cells]
+    heads, right = ["name", "role", "what it is", "µs"], [False] * 4
+    made = fitted(cells, heads, right)
+    assert max(map(len, tabulated(made, heads, right, github=False).splitlines())) <= 200
+    lengths = [
+        sum(max(map(len, (head + "  ", *column))) for head, column in zip(heads, zip(*cells, strict=True), strict=True))
+    ]
+    if lengths[0] <= 200 - 6:
+        assert made == cells
+
+
+@given(st.text(max_size=2000), st.integers(0, 20))
+def test_a_folded_line_loses_no_word(text: str, indent: int) -> None:
+    line = " ".join(printable(text).split())
+    lines = folded(line, indent).split("\n")
+    assert max(map(len, lines)) <= 200
+    assert "".join("".join(lines).split()) == "".join(line.split())
+    assert all(each.startswith(" " * indent) for each in lines[1:])

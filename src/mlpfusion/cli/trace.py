@@ -90,7 +90,7 @@ def _read(
             text = job_report.render(found, fmt, everything=everything) if fmt != "json" and found.ranks else ""
         else:
             one = found.reading, findings(found.reading)
-            text = page.render([one], fmt) if fmt in ("text", "github") else ""
+            text = page.render([one], fmt, everything=everything) if fmt in ("text", "github") else ""
         if json != "-" and text:
             write_out(("\n\n" if (told or jobs) and fmt != "csv" else "") + text)
         if isinstance(found, Job):
@@ -134,6 +134,7 @@ def _diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The same, to be compared with it.")],
     *,
     call: Call = None,
+    everything: All = False,
     json: Json = None,
     device: DeviceKind = None,
     max_bytes: MaxBytes = None,
@@ -160,7 +161,7 @@ def _diff(
             _write(json_file, diff.render(found, "json"))
     finally:
         if json != "-":
-            write_out(diff.render(found, fmt))
+            write_out(diff.render(found, fmt, everything=everything))
     return OK
 
 

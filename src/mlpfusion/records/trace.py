@@ -375,7 +375,7 @@ class PartChange(Record, frozen=True, kw_only=True):
 
 
 class Difference(Record, frozen=True, kw_only=True):
-    """How two calls differ. `summary` says the most important in sentences.
+    """How two calls differ. `summary` says the most important in sentences; the devices' names are None if not known.
 
     `ops` are single operators, `chains` an outermost operator with all inside it, both where their number changed;
     they are empty where a side has no timeline, which `reasons` says.
@@ -384,6 +384,8 @@ class Difference(Record, frozen=True, kw_only=True):
     a: str
     b: str
     kernels: tuple[KernelPair, ...]
+    a_device: str | None = None
+    b_device: str | None = None
     ops: tuple[CountChange, ...] = ()
     chains: tuple[CountChange, ...] = ()
     launches: tuple[CountChange, ...] = ()

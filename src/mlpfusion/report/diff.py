@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, markdown, printable, shorten, tabulated, titled
+from mlpfusion.report.grid import (
+    FORMATS,
+    clipped,
+    csv_text,
+    decoded_text,
+    fitted,
+    folded,
+    markdown,
+    printable,
+    shorten,
+    tabulated,
+    titled,
+)
 from mlpfusion.report.trace.spreads import spread_text
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
@@ -19,6 +31,11 @@ if TYPE_CHECKING:
     from mlpfusion.records.profile import Kernel
     from mlpfusion.records.trace import CountChange, Difference, FieldChange, KernelPair, Spread, TimeChange
 
+# More kernels than this are shown by role and name. Two whole models are less than 80 lines.
+_LISTED: Final = 40
+_ROWS: Final = 20
+_FEW: Final = 4
+_SENTENCE: Final = 400  # characters of a sentence of the summary
 _CLOCKS: Final = {
     "host_us": "host, profiler on",
     "kernel_us": "device, from the traces",
@@ -28,8 +45,11 @@ _CLOCKS: Final = {
 }
 
 
-def render(difference: Difference, fmt: str = "text") -> str:
+def render(difference: Difference, fmt: str = "text", *, everything: bool = False) -> str:
     """A difference in one of `grid.FORMATS`; ends with a newline.
+
+    Text and Markdown of more kernels than `_LISTED` have them by what they are, with counts; with `everything` they
+    have each kernel and each operator.
 
     Raises:
         UsageError: no such format.
@@ -40,38 +60,111 @@ def render(difference: Difference, fmt: str = "text") -> str:
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     if fmt == "csv":
         return csv_text([_line(difference, pair) for pair in difference.kernels])
-    return printable(_page(difference, github=fmt == "github") + "\n")
+    return printable(_page(difference, github=fmt == "github", everything=everything) + "\n")
 
 
-def _page(found: Difference, *, github: bool) -> str:
-    sides = [("a", found.a), ("b", found.b)]
-    blocks = ["\n".join(f"- **{name}**: {markdown(side)}" if github else f"{name}  {side}" for name, side in sides)]
-    blocks.append("\n".join(f"- {markdown(line)}" if github else line for line in found.summary))
-    blocks += [titled(title, table, github=github) for title, table in _tables(found, github=github)]
+def _page(found: Difference, *, github: bool, everything: bool) -> str:
+    devices = f"a {found.a_device or 'not known'}, b {found.b_device or 'not known'}"
+    sides = [("devices", devices), ("a", found.a), ("b", found.b)]
+    blocks = [_lines([f"- **{name}**: {markdown(side)}" if github else f"{name}  {side}" for name, side in sides])]
+    said = [*found.summary, *(_by_role(found.kernels) if len(found.kernels) > _LISTED else ())]
     left = [reason for reason in found.reasons if reason not in found.summary]
-    blocks.append("\n".join(f"- {markdown(reason)}" if github else reason for reason in left))
+    tables = _tables(found, github=github, everything=everything)
+    if github:
+        blocks.append(_lines([f"- {markdown(line)}" for line in said]))
+    else:
+        blocks.append(_lines([line if everything else clipped(line, _SENTENCE) for line in said]))
+    blocks += [titled(title, table, github=github) for title, table in tables]
+    blocks.append(_lines([f"- {markdown(reason)}" if github else reason for reason in left]))
     return "\n\n".join(block for block in blocks if block)
 
 
-def _tables(found: Difference, *, github: bool) -> Iterable[tuple[str, str]]:
-    if found.kernels:
+def _lines(lines: Sequence[str]) -> str:
+    return "\n".join(folded(line, 2) for line in lines)
+
+
+def _by_role(pairs: Sequence[KernelPair]) -> Iterable[str]:
+    """`roles: gate_gemm 32 and 32, 1801 → 1700 µs (-101); …`, those that differ most first."""
+    found = []
+    for role in dict.fromkeys(pair.role for pair in pairs):
+        sides = [[pair.a for pair in pairs if pair.role == role], [pair.b for pair in pairs if pair.role == role]]
+        counts = [sum(one is not None for one in side) for side in sides]
+        a, b = (sum(one.time_us or 0.0 for one in side if one is not None) for side in sides)
+        text = f"{role} {counts[0]} and {counts[1]}, {units.plain(a)} → {units.plain(b)} µs ({b - a:+.1f})"
+        found.append((abs(b - a), text))
+    yield "roles: " + "; ".join(text for _, text in sorted(found, key=lambda one: -one[0]))
+
+
+def _tables(found: Difference, *, github: bool, everything: bool) -> Iterable[tuple[str, str]]:
+    many = len(found.kernels) > _LISTED and not everything
+    if many:
+        heads = ["", "", "role", "kernel", "what it is, or what changed", "a µs", "b µs", "b − a"]
+        title = f"Kernels by role and name ({len(found.kernels)} pairs), sums of medians"
+        yield (
+            title,
+            _table(_grouped(found.kernels, github=github), heads, [True, *[False] * 4, *[True] * 3], github=github),
+        )
+    elif found.kernels:
         cells = [_cells(pair, github=github) for pair in found.kernels]
         heads = ["", "role", "kernel", "what it is, or what changed", "a µs", "b µs", "b − a"]
-        yield "Kernels", tabulated(cells, heads, [False] * 4 + [True] * 3, github=github)
+        yield "Kernels", _table(cells, heads, [False] * 4 + [True] * 3, github=github)
     for title, changes in (
         ("Operators gone or added", found.chains),
         ("Launches of one call", found.launches),
     ):
         if changes:
-            yield title, _counts(changes, github=github)
+            yield title, _counts(changes, _FEW if many else len(changes) if everything else _LISTED, github=github)
     if found.times:
         cells = [_time(change) for change in found.times]
         heads = ["clock", "n", "a µs", "b µs", "b − a", "between", ""]
-        yield "Times", tabulated(cells, heads, [False] + [True] * 5 + [False], github=github)
+        yield "Times", _table(cells, heads, [False] + [True] * 5 + [False], github=github)
     if found.pre_ops:
         cells = [[one.part, _us(one.a_us), _us(one.b_us)] for one in found.pre_ops]
         title = "Host µs before the first launch, in the median call of each"
-        yield title, tabulated(cells, ["part", "a", "b"], [False, True, True], github=github)
+        yield title, _table(cells, ["part", "a", "b"], [False, True, True], github=github)
+
+
+def _table(cells: list[list[str]], heads: list[str], right: list[bool], *, github: bool) -> str:
+    return tabulated(cells if github else fitted(cells, heads, right), heads, right, github=github)
+
+
+class _Alike(NamedTuple):
+    """Pairs that are the same but for their layer: the first, how many, and the sums of both sides' medians in µs."""
+
+    first: KernelPair
+    number: int
+    a_us: float
+    b_us: float
+
+
+def _grouped(pairs: Sequence[KernelPair], *, github: bool) -> list[list[str]]:
+    """A row for the pairs of one role and one kernel on each side, those whose time differs most first."""
+    groups: dict[tuple[object, ...], list[KernelPair]] = {}
+    for pair in pairs:
+        names = (pair.a.name if pair.a else None, pair.b.name if pair.b else None)
+        groups.setdefault((pair.change, pair.role, *names), []).append(pair)
+    rows = [
+        _Alike(
+            group[0],
+            len(group),
+            sum(pair.a.time_us or 0.0 for pair in group if pair.a),
+            sum(pair.b.time_us or 0.0 for pair in group if pair.b),
+        )
+        for group in groups.values()
+    ]
+    rows.sort(key=lambda one: (-abs(one.b_us - one.a_us), -one.a_us - one.b_us))
+    cells = []
+    for one in rows[:_ROWS]:
+        change, role, name, what, *_ = _cells(one.first, github=github)
+        a, b = (units.plain(us) if side else ABSENT for us, side in ((one.a_us, one.first.a), (one.b_us, one.first.b)))
+        cells.append([f"{one.number}x", change, role, name, what, a, b, f"{one.b_us - one.a_us:+.1f}"])
+    left = rows[_ROWS:]
+    if left:
+        a_us, b_us = sum(one.a_us for one in left), sum(one.b_us for one in left)
+        more = f"{len(left)} more rows; --all shows every kernel"
+        number = f"{sum(one.number for one in left)}x"
+        cells.append([number, "", "", more, "", units.plain(a_us), units.plain(b_us), f"{b_us - a_us:+.1f}"])
+    return cells
 
 
 def _cells(pair: KernelPair, *, github: bool) -> list[str]:
@@ -102,9 +195,13 @@ def _kernel_us(kernel: Kernel | None, spread: Spread | None) -> str:
     return units.with_spread(kernel.time_us, kernel.p20_us, kernel.p80_us)
 
 
-def _counts(changes: Sequence[CountChange], *, github: bool) -> str:
-    cells = [[one.name, str(one.a), str(one.b)] for one in changes]
-    return tabulated(cells, ["", "a", "b"], [False, True, True], github=github)
+def _counts(changes: Sequence[CountChange], most: int, *, github: bool) -> str:
+    cells = [[one.name, str(one.a), str(one.b)] for one in changes[:most]]
+    if len(changes) > most:
+        left = changes[most:]
+        more = f"{len(left)} more; --all shows them"
+        cells.append([more, str(sum(one.a for one in left)), str(sum(one.b for one in left))])
+    return _table(cells, ["", "a", "b"], [False, True, True], github=github)
 
 
 def _time(change: TimeChange) -> list[str]:

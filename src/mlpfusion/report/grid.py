@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from tabulate import tabulate
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("text", "github", "csv", "json")
 _NAME_WIDTH: Final = 64
+WIDTH: Final = 200  # characters that a line of a trace's page may have
+_LEAST: Final = 12  # of a column that is made narrower
+_PADDING: Final = 2  # which tabulate adds to heads, and between columns
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
@@ -54,6 +58,33 @@ def tabulated(cells: list[list[str]], heads: list[str], right: list[bool], *, gi
         disable_numparse=True,  # "1e3" in a name is no number
     )
     return text
+
+
+def fitted(cells: list[list[str]], heads: list[str], right: list[bool]) -> list[list[str]]:
+    """The cells with the middle of long texts gone, so that no line of their table is longer than `WIDTH`."""
+    lengths = [
+        [len(head) + _PADDING, *map(len, column)] for head, column in zip(heads, zip(*cells, strict=True), strict=True)
+    ]
+    widths = [max(column) for column in lengths]
+    spare = WIDTH - _PADDING * (len(heads) - 1) - sum(widths)
+    while spare < 0:
+        able = [at for at, flag in enumerate(right) if not flag and widths[at] > max(_LEAST, lengths[at][0])]
+        if not able:
+            break
+        widest = max(able, key=lambda at: widths[at])
+        widths[widest] -= 1
+        spare += 1
+    return [
+        [middle_out(cell, width) if len(cell) > width else cell for cell, width in zip(line, widths, strict=True)]
+        for line in cells
+    ]
+
+
+def folded(line: str, indent: int) -> str:
+    """A line, and where it is longer than `WIDTH`, more that begin `indent` characters further in."""
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False))
 
 
 def markdown(text: str) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
-from mlpfusion.report.grid import markdown, titled
+from mlpfusion.report.grid import folded, markdown, titled
 from mlpfusion.report.trace.header import LABEL
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def findings_text(findings: Sequence[Finding], *, github: bool) -> str:
     if small:
         listed = ", ".join(f"{one.id} ({units.microseconds(one.cost_us)})" for one in small)
         text = f"below {_SMALL:.0%} of a call each: {listed}"
-        told.append(f"- {markdown(text)}" if github else text)
+        told.append(f"- {markdown(text)}" if github else folded(text, 2))
     return titled("Findings", "\n".join(told), github=github)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.report.grid import decoded_text, kernel_time, middle_out, tabulated
+from mlpfusion.report.grid import decoded_text, fitted, kernel_time, middle_out, tabulated
 from mlpfusion.report.trace.spreads import spread_text
 from mlpfusion.trace.names.frames import module_class
 from mlpfusion.trace.names.shown import told_apart
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from mlpfusion.records.profile import Kernel
     from mlpfusion.records.trace import Reading
 
-# More kernels than this are shown by name, with their number.
+# More kernels than this are shown by name, with their number; so many rows are shown.
 _LISTED: Final = 40
 
 
-def kernel_table(reading: Reading, *, github: bool) -> tuple[str, str] | None:
-    """The title and the table of a call's kernels, or None where it has none."""
+def kernel_table(reading: Reading, *, github: bool, everything: bool = False) -> tuple[str, str] | None:
+    """The title and the table of a call's kernels, or None where it has none.
+
+    More than `_LISTED` are by what they are, in rows with a count; so many rows are shown, with `everything` all.
+    """
     kernels = reading.analysis.kernels
     if len(kernels) > _LISTED:
-        return f"Kernels by name ({len(kernels)} a call)", _by_name(reading, github=github)
+        return f"Kernels by name ({len(kernels)} a call)", _by_name(reading, github=github, everything=everything)
     return ("Kernels", _in_order(reading, github=github)) if kernels else None
 
 
@@ -82,35 +85,59 @@ def _in_order(reading: Reading, *, github: bool) -> str:
         for index, (kernel, time) in enumerate(zip(reading.analysis.kernels, _kernel_times(reading), strict=True), 1)
     ]
     heads = ["#", "role", "kernel", "decoded", "operator", *(["module"] if launching else []), "launched by", "µs"]
-    return tabulated(cells, heads, [head in ("#", "µs") for head in heads], github=github)
+    right = [head in ("#", "µs") for head in heads]
+    return tabulated(cells if github else fitted(cells, heads, right), heads, right, github=github)
 
 
-def _by_name(reading: Reading, *, github: bool) -> str:
-    kernels = reading.analysis.kernels
-    counts = Counter(kernel.name for kernel in kernels)
-    totals: Counter[str] = Counter()
-    first: dict[str, Kernel] = {}
+class _Alike(NamedTuple):
+    """Kernels of a call that are the same but for their layer: how many, and the sum of their medians in µs."""
+
+    first: Kernel
+    number: int
+    us: float
+
+
+def _alike(kernels: Sequence[Kernel]) -> list[_Alike]:
+    """The kernels by name, role and operator, those with the most time first."""
+    groups: dict[tuple[str, str, str | None], list[Kernel]] = {}
     for kernel in kernels:
-        totals[kernel.name] += kernel.time_us or 0.0  # type: ignore[assignment]
-        first.setdefault(kernel.name, kernel)
-    shown = sorted(counts, key=lambda name: -totals[name])[:_LISTED]
-    names = _names([first[name] for name in shown])
+        groups.setdefault((kernel.name, kernel.role, kernel.op), []).append(kernel)
+    found = [_Alike(group[0], len(group), sum(one.time_us or 0.0 for one in group)) for group in groups.values()]
+    return sorted(found, key=lambda one: -one.us)
+
+
+def _by_name(reading: Reading, *, github: bool, everything: bool) -> str:
+    rows = _alike(reading.analysis.kernels)
+    whole = sum(one.us for one in rows) or 1.0
+    shown = rows if everything else rows[:_LISTED]
+    names = _names([one.first for one in rows])
     launching = _classes(reading)
     cells = [
         [
-            str(counts[name]),
-            _code(names[name], github=github),
-            decoded_text(first[name].decoded),
-            *([launching[name]] if launching else []),
-            ABSENT if reading.incomplete else units.plain(totals[name]),
+            str(one.number),
+            one.first.role,
+            _code(names[one.first.name], github=github),
+            decoded_text(one.first.decoded),
+            one.first.op or ABSENT,
+            *([launching[one.first.name]] if launching else []),
+            ABSENT if reading.incomplete else units.plain(one.us),
+            ABSENT if reading.incomplete else f"{one.us / whole:.1%}",
         ]
-        for name in shown
+        for one in shown
     ]
-    left = len(counts) - len(shown)
+    left = rows[len(shown) :]
     if left:
-        cells.append(["", f"and {left} more names; --json has them all", "", "", *([""] if launching else [])])
-    heads = ["number", "kernel", "decoded", *(["modules"] if launching else []), "µs in all, of medians"]
-    return tabulated(cells, heads, [head in (heads[0], heads[-1]) for head in heads], github=github)
+        told = (
+            [ABSENT] * 2
+            if reading.incomplete
+            else [units.plain(us := sum(one.us for one in left)), f"{us / whole:.1%}"]
+        )
+        more = f"{len(left)} more rows; --all shows them"
+        cells.append([str(sum(one.number for one in left)), "", more, "", "", *([""] if launching else []), *told])
+    modules = ["modules"] if launching else []
+    heads = ["number", "role", "kernel", "decoded", "operator", *modules, "µs in all, of medians", "share"]
+    right = [head in (heads[0], *heads[-2:]) for head in heads]
+    return tabulated(cells if github else fitted(cells, heads, right), heads, right, github=github)
 
 
 def _innermost(chain: Sequence[str]) -> str:

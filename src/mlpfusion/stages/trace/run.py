@@ -161,6 +161,8 @@ def diff(
         if isinstance(sides[-1], Reading):
             facts[-1] = {"GPU": sides[-1].gpu}
     found = _diff(sides[0], sides[1], labels=(labels[0], labels[1]))
+    devices = [str(known["GPU"]) if known.get("GPU") is not None else None for known in facts]
+    found = msgspec.structs.replace(found, a_device=found.a_device or devices[0], b_device=found.b_device or devices[1])
     if labels[0] == labels[1]:
         return found
     return msgspec.structs.replace(found, reasons=(*found.reasons, _RUNS, *_apart(*facts)))

@@ -46,6 +46,7 @@ class _Side(NamedTuple):
     device: DeviceKind
     spreads: Mapping[int, Spread]  # by the kernel's id
     incomplete: str | None = None
+    gpu: str | None = None  # or the CPU
 
 
 def diff(a: Side, b: Side, *, labels: tuple[str, str] | None = None) -> Difference:
@@ -85,6 +86,8 @@ def diff(a: Side, b: Side, *, labels: tuple[str, str] | None = None) -> Differen
     return Difference(
         a=first.label,
         b=second.label,
+        a_device=first.gpu,
+        b_device=second.gpu,
         kernels=kernels,
         ops=ops,
         chains=chains,
@@ -134,6 +137,7 @@ def _read_side(side: Reading, label: str) -> _Side:
         side.device,
         spreads,
         side.incomplete,
+        side.gpu or ("CPU" if side.device == "cpu" else None),
     )
 
 
