@@ -308,7 +308,7 @@ def main() -> None:
     cuda = options.device == "cuda"
     torch.manual_seed(0)
     random.seed(0)
-    result: dict[str, Any] = {"environment": environment(cuda=cuda)}
+    result: dict[str, Any] = {"schema": 1, "kind": "act-mul", "environment": environment(cuda=cuda)}
     for rows, columns in SHAPES if cuda else ((64, 256),):
         gate, up, dy = (torch.randn(rows, columns, device=options.device).bfloat16() for _ in range(3))
         candidates = {"forward": forward_candidates(gate, up), "backward": backward_candidates(gate, up, dy)}

@@ -175,6 +175,7 @@ def main() -> None:
     if args.out is not None:
         facts = {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine()}
         document = {
+            "schema": 1,
             "kind": "false-alarms",
             "environment": facts,
             "seeds": args.seeds,

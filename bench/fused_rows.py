@@ -106,6 +106,7 @@ class Row(Record, frozen=True, kw_only=True):
 class Result(Record, frozen=True, kw_only=True):
     """A result file of bench/fused.py."""
 
+    schema: int = 1
     kind: Literal["fused"] = "fused"
     device: Device
     environment: Environment

@@ -83,6 +83,7 @@ class Share(Record, frozen=True, kw_only=True):
 class Grid(Record, frozen=True, kw_only=True):
     """A result file of this script."""
 
+    schema: int = 1
     kind: Literal["grid"] = "grid"
     device: Device
     environment: Environment

@@ -233,7 +233,7 @@ def main() -> None:
         timed(*options.timed)
         return
     figures = measure(options.recorded, int(options.megabytes * 1e6), options.rounds)
-    text = json.dumps(figures, indent=2)
+    text = json.dumps({"schema": 1, "kind": "reading", **figures}, indent=2)
     if options.json:
         options.json.write_text(text + "\n", encoding="utf-8")
     print(text)

@@ -64,6 +64,7 @@ class Tiles(Record, frozen=True, kw_only=True):
         intermediate_size: int
         times_us: dict[str, float]
 
+    schema: int = 1
     kind: Literal["tiles"] = "tiles"
     device: Device
     environment: Environment

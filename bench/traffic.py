@@ -23,6 +23,7 @@ from mlpfusion.report.profile import table
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.predict import run as predict
 from mlpfusion.stages.profile import run
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
@@ -111,7 +112,7 @@ def main() -> None:
     backends = options.backends.split(",") if options.backends else backend.names()
     profiles: dict[str, Profile] = {}
     if out.exists():
-        profiles = msgspec.json.decode(out.read_bytes(), type=Recorded).profiles
+        profiles = results.load_any(out).profiles
     started = time.perf_counter()
 
     def tell(event: Any) -> None:

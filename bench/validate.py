@@ -83,7 +83,7 @@ class Set:
         self.here = here
         self.seed = seed
         self.code = code()
-        self.document: dict[str, Any] = {"judged": {}, "verdicts": {}}
+        self.document: dict[str, Any] = {"schema": 1, "kind": "validation-set", "judged": {}, "verdicts": {}}
         if path.is_file():
             self.document |= json.loads(path.read_text(encoding="utf-8"))
             self.seed = self.document["seed"]
@@ -98,7 +98,6 @@ class Set:
         self.document[part][name] = msgspec.to_builtins(found)
         self.by[part][name] = self.code
         self.document |= {
-            "kind": "validation-set",
             "seed": self.seed,
             "device": msgspec.to_builtins(self.here),
             "environment": msgspec.to_builtins(

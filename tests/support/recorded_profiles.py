@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from mlpfusion.records.profile import Profile
 from mlpfusion.storage import results
 from support.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mlpfusion.records.profile import Profile
 
 RECORDED = sorted(ROOT.glob("bench/results/**/*.json"))
 
@@ -23,5 +22,5 @@ def profiles_in(path: Path) -> list[Profile]:
     if document.get("kind") == "profile":
         return [results.load(path)]
     if document.get("kind") == "traffic":
-        return [msgspec.convert(each, Profile, strict=False) for each in document["profiles"].values()]
+        return list(results.load_any(path).profiles.values())
     return []

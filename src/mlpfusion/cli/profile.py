@@ -179,14 +179,15 @@ def _backends(
 
 
 def _table(
-    result: Annotated[str, typer.Argument(metavar="RESULT", help="Result file of `mlpfusion profile`; - for stdin.")],
+    result: Annotated[str, typer.Argument(metavar="RESULT", help="File that a verb wrote, or a folder; - for stdin.")],
     fmt: Format = "text",
     columns: Annotated[Text, typer.Option(metavar="A,B", help="Columns to show; those that fit.")] = None,
     full: Full = False,
 ) -> int:
-    """Print a result file as a table."""
+    """Print what a verb has written: profiles, choices, proofs, verdicts, tunings, and folders of them."""
     from mlpfusion import spec
     from mlpfusion.report import grid
+    from mlpfusion.report import result as report
     from mlpfusion.report.profile import table
     from mlpfusion.storage import results
 
@@ -194,7 +195,11 @@ def _table(
     names = None if columns is None else names_in("--columns", columns)
     if names is not None:
         table.check_columns(names, full=full)
-    streams.write_out(table.render(results.load(result), fmt, names, full=full, source=result))
+    if result and Path(result).is_dir():
+        found = results.load_folder(result)
+        streams.write_out(report.render_all(found, fmt, names, full=full))
+    else:
+        streams.write_out(report.render(results.load_any(result), fmt, names, full=full, source=result))
     return OK
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.records import choice, invariants, profile, proof, tuning, validation
+from mlpfusion.records import bench, choice, invariants, profile, proof, tuning, validation
+from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice, Plan
 from mlpfusion.records.profile import Profile
 from mlpfusion.records.proof import Proof
@@ -36,7 +37,8 @@ _VERSION: Final = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(
 _SHOWN: Final = 40  # characters of a value that a message quotes
 _START: Final = 4096  # bytes in which a file says what it is
 _KIND: Final = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\w+\s*,\s*"kind"\s*:\s*"([\w -]+)"')
-Result = Profile | Choice | Plan | Proof | Validation | SelfTest | Tuning
+_TRAFFIC: Final = "traffic"
+Result = Profile | Choice | Plan | Proof | Validation | SelfTest | Tuning | Profiles | Bench
 
 
 class _Kind(NamedTuple):
@@ -54,6 +56,8 @@ _KINDS: Final = {
     "validation": _Kind(Validation, validation.SCHEMA),
     "self-test": _Kind(SelfTest, validation.SCHEMA),
     "tuning": _Kind(Tuning, tuning.SCHEMA),
+    _TRAFFIC: _Kind(Profiles, bench.SCHEMA),
+    **dict.fromkeys(bench.KINDS, _Kind(Bench, bench.SCHEMA)),
 }
 
 
@@ -130,7 +134,13 @@ def _load(what: str, path: str | os.PathLike[str], kinds: Sequence[str]) -> Resu
 def _decoded(data: bytes, head: _Head, wrong: str) -> Result:
     kind = _KINDS[head.kind]
     try:
-        if head.schema < kind.newest:
+        if kind.record is Bench:
+            content = msgspec.json.decode(data, type=dict[str, Any])
+            del content["schema"], content["kind"]
+            found: Result = Bench(schema=head.schema, kind=head.kind, content=content)
+        elif kind.record is Profiles:
+            found = msgspec.convert(_with_profiles(msgspec.json.decode(data), wrong), Profiles)
+        elif head.schema < kind.newest:
             found = msgspec.convert(schema_1.upgraded(msgspec.json.decode(data)), kind.record)
         else:
             found = msgspec.json.decode(data, type=kind.record)
@@ -139,6 +149,37 @@ def _decoded(data: bytes, head: _Head, wrong: str) -> Result:
     for broken in invariants.broken(found):
         raise UsageError(_placed(f"{wrong}: {broken}", head))
     return found
+
+
+def _with_profiles(document: dict[str, Any], wrong: str) -> dict[str, Any]:
+    """The document of a file of several profiles, each of which may be of any schema that is read."""
+    profiles = document.get("profiles")
+    if not isinstance(profiles, dict):
+        return document
+    found = {}
+    for name, each in profiles.items():
+        shown = f"{wrong}: profile {name!r} in it"
+        head = _head(msgspec.json.encode(each), shown)
+        _check_head(head, shown, ("profile",))
+        found[name] = schema_1.upgraded(each) if head.schema < profile.SCHEMA else each
+    return {**document, "profiles": found}
+
+
+def load_folder(path: str | os.PathLike[str]) -> list[tuple[str, Result]]:
+    """Every file of ours in a folder, by its path in it: the choice first, and the shortest paths; others are left out.
+
+    Raises:
+        UsageError: there is none, or one is damaged.
+    """
+    folder = Path(path)
+    found = [each for each in folder.rglob("*.json") if kind_of(each) in _KINDS]
+    if not found:
+        raise UsageError(
+            f"folder {str(folder)!r} holds no file of mlpfusion; name a result file, or a folder with some"
+        )
+    names = {each: str(each.relative_to(folder)) for each in found}
+    order = sorted(found, key=lambda each: (kind_of(each) != "choice", len(each.parts), names[each]))
+    return [(names[each], load_any(each)) for each in order]
 
 
 def _placed(message: str, head: _Head) -> str:
