@@ -112,7 +112,7 @@ def main() -> None:
     backends = options.backends.split(",") if options.backends else backend.names()
     profiles: dict[str, Profile] = {}
     if out.exists():
-        profiles = results.load_any(out).profiles
+        profiles = results.load_profiles(out)
     started = time.perf_counter()
 
     def tell(event: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,6 +63,50 @@ def test_every_recorded_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", rings.only_first(range(4)))
 def test_a_damaged_profile(tmp_path: Path, part: int) -> None:
     assert mutants.attack_profiles(tmp_path, rings.examples(25), part) > 1
+
+
+def test_a_profile_in_several_processes_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    name, document = next(mutants.profiles())
+    path.write_text(json.dumps(mutants.in_processes(document, 3)))
+    found = results.load(path)
+    assert (name, len(found.processes)) == ("h200-article-training.json", 3)
+    assert mutants.read_profile(path, path, [row["backend"] for row in document["rows"]]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda clock: clock.update(n=clock["n"] - 1), "times - at `$.rows[0].clocks.event_us`"),
+        (lambda clock: clock.update(median=clock["median"] * 1.01), "where that of its rounds is"),
+        (lambda clock: clock.update(p20=1e-3), "p20 0.001 where its rounds are from "),
+        (lambda clock: clock.update(p80=1e9), "p80 1000000000.0 where its rounds are from "),
+        (lambda clock: clock.update(dropped=1, rounds=[[*each, None] for each in clock["rounds"]]), "leave out 3"),
+        (lambda clock: clock["rounds"][1].__setitem__(4, "NaN"), "`$.rows[0].clocks.event_us.rounds[1][4]`"),
+        (lambda clock: clock["rounds"][2].__setitem__(0, -1), "`$.rows[0].clocks.event_us.rounds[2][0]`"),
+        (lambda clock: clock.update(rounds=clock["rounds"][0]), "`$.rows[0].clocks.event_us.rounds[0]`"),
+        (lambda clock: clock.update(rounds=3), "`$.rows[0].clocks.event_us.rounds`"),
+        (
+            lambda clock: clock.update(rounds=[functools.reduce(operator.iadd, clock["rounds"], [])]),
+            "1 processes where 3 raced - at `$.rows[0].clocks.event_us.rounds`",
+        ),
+    ],
+)
+def test_a_clock_that_its_rounds_contradict_is_refused_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], Any], says: str
+) -> None:
+    document = mutants.in_processes(next(mutants.profiles())[1], 3)
+    change(document["rows"][0]["clocks"]["event_us"])
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    assert main(["table", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert repr(str(path)) in line
+
+
+def test_a_damaged_file_of_another_kind(tmp_path: Path) -> None:
+    assert mutants.attack_others(tmp_path, 60, 1) > 10
 
 
 def test_a_damaged_choice(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from mlpfusion.cli import main
 from mlpfusion.device import Device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.stages.choose import rows, run
-from mlpfusion.storage import results
+from mlpfusion.storage import results, schema_1
 from support.paths import RESULTS
 
 if TYPE_CHECKING:
@@ -215,10 +215,44 @@ def profiles() -> Iterator[tuple[str, dict[str, Any]]]:
                 todo += one.values() if isinstance(one, dict) else one
 
 
-def attack_profiles(scratch: Path, count: int, seed: int) -> int:
-    """Read that many damaged profiles by every verb; returns how many commands answered."""
+def in_processes(document: dict[str, Any], number: int) -> dict[str, Any]:
+    """A profile of schema 1 as one of schema 2 that was raced in that many processes, all alike."""
+    found: dict[str, Any] = copy.deepcopy(schema_1.upgraded(document))
+    for row in found["rows"]:
+        for name in ("wall_us", "event_us", "graph_us"):
+            clock = (row["clocks"] or {}).get(name)
+            if clock is not None:
+                rounds = [list(each) for each in clock["rounds"] * number]
+                clock.update(rounds=rounds, n=clock["n"] * number, dropped=clock["dropped"] * number)
+    found["processes"] *= number
+    return found
+
+
+def others() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every recorded file that is no profile and not large."""
+    for path in sorted(RESULTS.glob("**/*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["kind"] != "profile" and path.stat().st_size < 50_000:
+            yield str(path.relative_to(RESULTS)), document
+
+
+def read_other(path: Path, seed: int) -> int:
+    """`table` on a file of any kind; 1 if it was taken."""
+    return int(check(["table", str(path), "--format", FORMATS[seed % len(FORMATS)]]) == 0)
+
+
+def attack_others(scratch: Path, count: int, seed: int) -> int:
+    """As `attack_profiles`, files of the other kinds by `table` alone."""
     return _attack(
-        list(profiles()),
+        list(others()), count, seed, scratch, lambda path, whole, document: read_other(path, path.stat().st_size)
+    )
+
+
+def attack_profiles(scratch: Path, count: int, seed: int) -> int:
+    """Read that many damaged profiles, half of them of schema 2, by every verb; returns how many commands answered."""
+    found = list(profiles())
+    return _attack(
+        [*found, *[(f"{name} in 3 processes", in_processes(each, 3)) for name, each in found if each["schema"] == 1]],
         count,
         seed,
         scratch,

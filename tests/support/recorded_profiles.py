@@ -22,5 +22,5 @@ def profiles_in(path: Path) -> list[Profile]:
     if document.get("kind") == "profile":
         return [results.load(path)]
     if document.get("kind") == "traffic":
-        return list(results.load_any(path).profiles.values())
+        return list(results.load_profiles(path).values())
     return []

@@ -110,6 +110,13 @@ def load_any(path: str | os.PathLike[str]) -> Result:
     return _load(RESULT, path, tuple(_KINDS))
 
 
+def load_profiles(path: str | os.PathLike[str]) -> dict[str, Profile]:
+    """The profiles in one file of several, by name; errors are as of `load`."""
+    found = _load(RESULT, path, (_TRAFFIC,))
+    assert isinstance(found, Profiles)
+    return found.profiles
+
+
 def kind_of(path: Path) -> str | None:
     """The kind that a plain file of mlpfusion names at its top, whatever follows; None of any other file."""
     try:
