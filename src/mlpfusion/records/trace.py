@@ -214,7 +214,7 @@ class Integrity(Record, frozen=True, kw_only=True):
     `frames` are Python frames that could not be read, which are not among the `dropped`. `damaged` are device events
     with a time or correlation that cannot be: `impossible` with an unknown duration, the others in no call. Of `loose`
     kernels without a correlation of their own `matched` were told by name, order and stream. `captured` are launches of
-    calls that were recorded into a graph and ran nothing.
+    the calls in the figures that were recorded into a graph and ran nothing.
     `lost_bytes` follow the last complete event of a truncated file; None if it is not truncated.
     """
 

@@ -75,7 +75,7 @@ def test_orphans_are_counted_apart(tmp_path: Path) -> None:
     made = many().device("backlog", 1020, 5, 999).device("no id", 1030, 5, 0)
     found = gpu(made, tmp_path)
     assert found.launches.kernels == 5
-    assert found.notes == ("2 device events have no launch in the trace and belong to no call",)
+    assert found.notes == ("2 device events without a launch in the trace, in no call",)
 
 
 def test_a_kernel_before_its_launch_is_said(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_kernel_before_its_launch_is_said(tmp_path: Path) -> None:
     made.mlp(3000, EAGER[:4]).op("aten::mm", 3042, 8).launch(GEMM, 3045, 3041, 5)
     found = gpu(made, tmp_path)
     assert found.calls == 3
-    assert found.notes == ("1 device events start before their launch: the two clocks disagree",)
+    assert found.notes == ("1 device event before their launch: the two clocks disagree",)
 
 
 def test_a_lost_kernel_makes_the_trace_incomplete(tmp_path: Path) -> None:

@@ -49,3 +49,20 @@ def test_launches_of_another_thread_are_not_captured() -> None:
 def test_a_replay_is_no_capture() -> None:
     made = [one for one in capturing("cuda") if "Capture" not in one["name"]]
     assert read(text(made)).integrity.captured == 0
+
+
+def test_a_capture_in_a_call_that_is_left_out_says_nothing_of_the_others() -> None:
+    """The first step captures, the others replay: what limits a replay is said."""
+    made = [step(0, 10_000, 3000), api("cudaStreamBeginCapture", 10_010, 5)]
+    made += [api("cudaLaunchKernel", 10_030 + 20 * one, 4, 500 + one) for one in range(20)]
+    made.append(api("cudaStreamEndCapture", 10_700, 10))
+    for index in range(1, 5):
+        start = 10_000 * (index + 1)
+        made += [step(index, start, 500), api("cudaGraphLaunch", start + 20, 20, 900 + index)]
+        made += [kernel(f"g{one}", start + 60 + 20 * one, 20, 900 + index) for one in range(20)]
+    reading = read(text(made))
+    assert (reading.integrity.captured, reading.left_out) == (0, 1)
+    assert "a capture: 20 launches recorded into a graph, which runs nothing yet" in reading.notes
+    told = {one.id for one in findings(reading)}
+    assert "gpu_bound" in told
+    assert "graph_capture" not in told

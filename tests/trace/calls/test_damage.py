@@ -214,3 +214,31 @@ def test_two_ranks_launch_one_kernel_each_under_one_correlation() -> None:
         {**one, "pid": 1 if one["cat"] == "kernel" else 10} for one in steps(by="cudaLaunchKernel") if one["args"]
     ]
     assert of([*made, *theirs]).integrity.damaged == 0
+
+
+def ending(length: float, *, behind: bool = False) -> list[Any]:
+    """Steps of three kernels of 250, the very last of which takes so long; work on another stream may follow it."""
+    made: list[Any] = []
+    for index in range(4):
+        start = 10_000 * (index + 1)
+        made.append(step(index, start, 1000))
+        for one in range(3):
+            number = 3 * index + one + 1
+            made += launched(
+                "k", start + 50 + 300 * one, start + 60 + 300 * one, 250 if number < 12 else length, number
+            )
+    return [*made, kernel("other", 10**8, 10, 999, stream=8)] if behind else made
+
+
+@pytest.mark.parametrize("length", [3_400_000, 10**9])
+def test_the_last_of_a_stream_cannot_take_a_hundred_times_what_all_others_take(length: float) -> None:
+    reading = read(text(ending(length)))
+    assert reading.integrity.impossible == 1
+    assert max(spread.high for spread in reading.kernel_spread if spread is not None) == 250
+    assert all(one.share <= 1 for one in findings(reading))
+
+
+@pytest.mark.parametrize(("length", "behind"), [(250, False), (2500, False), (24_000, False), (3_400_000, True)])
+def test_a_long_last_kernel_is_left_as_it_is(length: float, behind: bool) -> None:
+    """Ten times as long may be true, and so is a long one beside which others ran."""
+    assert read(text(ending(length, behind=behind))).integrity.impossible == 0

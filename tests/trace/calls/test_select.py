@@ -137,13 +137,13 @@ def steps_apart(gap: float) -> list[Any]:
 def test_steps_that_overlap_by_less_than_a_microsecond_are_all_kept(gap: float, rounded: int) -> None:
     found = of(steps_apart(gap))
     assert (found.call.count, found.analysis.calls, found.call.rounded) == (4, 4, rounded)
-    assert any("rounding of the clock" in note for note in found.notes) == bool(rounded)
+    assert any("as the clock rounds" in note for note in found.notes) == bool(rounded)
 
 
 def test_steps_that_overlap_by_more_are_left_out_and_said() -> None:
     found = of(steps_apart(-100))
     assert (found.call.count, found.call.overlapping) == (2, 2)
-    assert any("2 annotations of the calls' name overlap" in note for note in found.notes)
+    assert any("2 annotations of the calls' name overlapping a call" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("pids", [(200, 100), (1, 31337), ("python", 7)])

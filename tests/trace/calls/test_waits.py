@@ -157,3 +157,30 @@ def test_a_long_launch_without_any_work_is_no_wait() -> None:
     found = read(text(made)).host_use
     assert found is not None
     assert (found.blocked, found.waiting_us) == (0, 0)
+
+
+def copying(kind: str, api_length: float, name: str = "cudaMemcpyAsync") -> list[Any]:
+    """Steps of 2200: a kernel of 1900, a copy behind it, whose call takes so long, and a last kernel."""
+    made = []
+    for index in range(1, 5):
+        start, number = 10_000 * index, 10 * index
+        made += [step(index, start, 2200), *launched("k", start + 10, start + 20, 1900, number + 1)]
+        made.append(api(name, start + 30, api_length, number + 2))
+        made.append(event("gpu_memcpy", f"Memcpy DtoH (Device -> {kind})", start + 1930, 10, pid=0, tid=7,
+                          correlation=number + 2))  # fmt: skip
+        made += launched("k", start + 2050, start + 2060, 20, number + 3)
+    return made
+
+
+@pytest.mark.parametrize("name", ["cudaMemcpyAsync", "hipMemcpyAsync", "cuMemcpyDtoHAsync_v2"])
+def test_a_copy_of_pageable_memory_that_returns_when_it_is_done_is_a_wait(name: str) -> None:
+    """The host's way is not the 1920 µs that it stands in the copy."""
+    reading, told = found(copying("Pageable", 1920, name))
+    assert reading.host_use.waiting_us == 1920
+    assert reading.host_use.blocked == 0
+    assert "gpu_bound" in told
+
+
+@pytest.mark.parametrize(("kind", "api_length"), [("Pinned", 1920), ("Pageable", 8), ("Pageable", 1500)])
+def test_other_copies_are_none(kind: str, api_length: float) -> None:
+    assert found(copying(kind, api_length))[0].host_use.waiting_us == 0

@@ -153,9 +153,9 @@ def _doubts(calls: Calls) -> list[str]:
     """What the trace holds of other work, and where its two clocks disagree."""
     notes = []
     if calls.orphans:
-        notes.append(f"{calls.orphans} device events have no launch in the trace and belong to no call")
+        notes.append(f"{counted(calls.orphans, 'device event')} without a launch in the trace, in no call")
     if calls.early:
-        notes.append(f"{calls.early} device events start before their launch: the two clocks disagree")
+        notes.append(f"{counted(calls.early, 'device event')} before their launch: the two clocks disagree")
     return notes
 
 

@@ -97,7 +97,7 @@ def with_calls(
         gpu=trace.gpu,
         call=choice,
         analysis=analysis,
-        integrity=_integrity(trace, calls, damage),
+        integrity=_integrity(trace, calls, damage, used),
         incomplete=_incomplete(trace, calls, used),
         pre_ops_reason=_no_pre_ops(trace, found),
         kernel_spread=tuple(facts.spread(times) for times in found.times),
@@ -221,7 +221,7 @@ def _cut_off(trace: Trace) -> str:
     return f"trace {trace.label!r} is cut off ({why}): not one whole call of it survives"
 
 
-def _integrity(trace: Trace, calls: Calls, damage: Repaired) -> Integrity:
+def _integrity(trace: Trace, calls: Calls, damage: Repaired, used: Sequence[int]) -> Integrity:
     return msgspec.structs.replace(
         trace.integrity,
         orphans=calls.orphans,
@@ -232,7 +232,7 @@ def _integrity(trace: Trace, calls: Calls, damage: Repaired) -> Integrity:
         crowded=damage.crowded,
         loose=damage.loose if damage.matched else 0,
         matched=damage.matched,
-        captured=calls.captured,
+        captured=int(calls.captured[list(used)].sum()) if calls.captured is not None else 0,
     )
 
 
@@ -260,10 +260,13 @@ def _of_choice(choice: CallChoice, process: str | None) -> list[str]:
     """What is to be said of the events that delimit calls."""
     notes = [process] if process else []
     if choice.rounded:
-        notes.append(f"{choice.rounded} calls begin less than 1 µs before the one before ends: rounding of the clock")
+        notes.append(
+            f"{counted(choice.rounded, 'call')} overlapping the one before by less than 1 µs, as the clock rounds"
+        )
     if choice.overlapping:
         notes.append(
-            f"{choice.overlapping} annotations of the calls' name overlap a call, as on another thread: left out"
+            f"{counted(choice.overlapping, 'annotation')} of the calls' name overlapping a call, as on another thread: "
+            "left out"
         )
     return notes
 
@@ -276,14 +279,15 @@ def _notes(trace: Trace, calls: Calls, device: DeviceKind, damage: Repaired) -> 
     elif not len(calls.api.rows):
         notes.append("no API calls are recorded: device work belongs to the call in which it ran")
     if whole.repaired:
-        notes.append(f"{whole.repaired} damaged events were repaired")
+        notes.append(f"repaired: {counted(whole.repaired, 'damaged event')}")
     if whole.zero:
         notes.append(f"{counted(whole.zero, 'device event')} of duration 0")
-    if calls.captured:
-        notes.append(f"a capture: {counted(calls.captured, 'launch')} recorded into a graph, which runs nothing yet")
+    if calls.captured is not None and calls.captured.any():
+        launches = counted(int(calls.captured.sum()), "launch")
+        notes.append(f"a capture: {launches} recorded into a graph, which runs nothing yet")
     notes += _of_damage(damage, whole)
     if whole.linked_by_flow:
-        notes.append(f"{whole.linked_by_flow} device events were linked by their arrows, without a correlation")
+        notes.append(f"{counted(whole.linked_by_flow, 'device event')} linked by arrows, without a correlation")
     return notes
 
 

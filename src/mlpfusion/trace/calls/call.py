@@ -84,9 +84,9 @@ class Calls(NamedTuple):
     """All calls of a trace as columns, and what does not fit.
 
     `launched_by` has for each row of `work` the row of its launch, the same one where work has no separate launch.
-    `missing` counts for each call its launches without work; `orphans` is work without a launch, `early` work before
-    its launch, `unsure` work that another process may have launched, and `between` has the rows of work that was
-    launched outside the calls. `captured` launches were recorded into a graph and ran nothing. `unknown` are rows of
+    `missing` counts for each call its launches without work, and `captured` those that were recorded into a graph and
+    ran nothing; `orphans` is work without a launch, `early` work before its launch, `unsure` work that another process
+    may have launched, and `between` has the rows of work that was launched outside the calls. `unknown` are rows of
     work whose duration is not known, and 0 in the trace.
     """
 
@@ -102,7 +102,7 @@ class Calls(NamedTuple):
     orphans: int = 0
     early: int = 0
     unsure: int = 0
-    captured: int = 0
+    captured: Rows | None = None
     unknown: Rows | None = None
 
     @property

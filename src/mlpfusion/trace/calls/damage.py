@@ -28,6 +28,8 @@ _OVERLAP: Final = 0.05
 # A kernel that programmatic launch overlaps with the next one, or that others resemble, is damaged only beyond this.
 _LONGER: Final = 3
 _LIKE: Final = 3
+# The last of a stream has none behind it that tells, so that only what is absurd is damage.
+_FAR: Final = 100
 # Damage is rare; a place where more than this part overlaps runs several things at once.
 _RARE: Final = 0.05
 _FEW: Final = 3
@@ -69,6 +71,7 @@ def repaired(trace: Trace) -> Repaired:
     unknown |= _too_short(trace, rows)
     past, crowded = _past_the_next(trace, rows[~outside & ~unknown])
     unknown |= np.isin(rows, past)
+    unknown |= np.isin(rows, _past_all(trace, rows[~outside & ~unknown]))
     unknown &= ~outside
     duration = trace.duration.copy()
     duration[rows[unknown | outside]] = 0
@@ -158,6 +161,23 @@ def _past_the_next(trace: Trace, rows: Rows) -> tuple[Rows, int]:
     impossible = longer & ~partly & ~(habit & ~programmatic)
     crowded = int(np.count_nonzero(habit & ~programmatic))
     return np.sort(one[suspects[impossible]]), crowded
+
+
+def _past_all(trace: Trace, rows: Rows) -> Rows:
+    """The last rows of their streams that end after all else and take a hundred times as long as any of their name."""
+    import numpy as np
+
+    order = rows[np.lexsort((trace.start[rows], trace.place[rows]))]
+    last = order[np.append(trace.place[order][1:] != trace.place[order][:-1], [True])] if len(order) else order
+    end = trace.start + trace.duration
+    found = []
+    for row in last[trace.duration[last] > _FAR * _SHORTEST_NS].tolist():
+        alike = rows[(trace.kind[rows] == trace.kind[row]) & (rows != row)]
+        if len(alike) > _LIKE and trace.duration[row] > _FAR * trace.duration[alike].max():
+            others = np.delete(end, row)
+            if end[row] - others.max() > trace.duration[row] / 2:
+                found.append(row)
+    return np.array(found, dtype=rows.dtype)
 
 
 def _longer_than_alike(trace: Trace, rows: Rows, suspects: Rows) -> Flags:

@@ -167,7 +167,7 @@ def _device_calls(trace: Trace, windows: Sequence[Event], host: Part, work: Rows
         orphans=orphans,
         unsure=int(np.count_nonzero(np.isin(done, unsure))),
         early=int(np.count_nonzero(trace.start[done] < trace.start[by])),
-        captured=int(np.count_nonzero(recorded)),
+        captured=np.diff(np.concatenate(([0], np.cumsum(recorded)))[launches.bounds]),
     )
 
 

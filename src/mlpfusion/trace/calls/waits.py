@@ -43,7 +43,22 @@ def waits(calls: Calls) -> Waits:
     """In which API calls the host waits for the device."""
     kinds = flags(calls.trace, lambda kind: is_sync(kind.name) or is_blocking_copy(kind.name))
     stuck = _blocked(calls)
-    return Waits(kinds[calls.trace.kind[calls.api.rows]] | stuck, stuck)
+    return Waits(kinds[calls.trace.kind[calls.api.rows]] | stuck | _staged(calls), stuck)
+
+
+def _staged(calls: Calls) -> NDArray[np.bool_]:
+    """For each row of the calls' API calls whether it is a copy of pageable memory that returns when it is done.
+
+    Such a copy is asynchronous by its name only: `x.cpu()` waits in `cudaMemcpyAsync`.
+    """
+    import numpy as np
+
+    trace, work = calls.trace, calls.work.rows
+    pageable = flags(trace, lambda kind: kind.category == "memcpy" and "Pageable" in kind.name)[trace.kind[work]]
+    copies, by = work[pageable], calls.launched_by[pageable]
+    returned = trace.start[by] + trace.duration[by]
+    waited = (trace.duration[by] >= _BLOCKED_NS) & (returned >= trace.start[copies] + trace.duration[copies])
+    return np.isin(calls.api.rows, by[waited])
 
 
 def _blocked(calls: Calls) -> NDArray[np.bool_]:
