@@ -212,6 +212,25 @@ def test_a_module_that_knows_its_size_is_run_with_it() -> None:
     assert isinstance(probe(Sized()), Found)
 
 
+class Scaled(Plain):
+    """Multiplies by a parameter, or only has one."""
+
+    def __init__(self, used: bool) -> None:
+        super().__init__()
+        self.scale, self.used = nn.Parameter(torch.tensor(2.0)), used
+        self.register_buffer("other", torch.tensor(3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y * self.scale + self.other if self.used else y
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_parameters_and_buffers_without_dimensions_are_run_too(device: str) -> None:
+    assert isinstance(probe(Scaled(used=False).to(device)), Found)
+    assert "extra maths; it has a parameter scale" in probe(Scaled(used=True).to(device)).reason
+
+
 def test_what_needs_more_than_one_tensor_is_no_mlp() -> None:
     assert probe(Attention()) is None
     with pytest.raises(NothingSwappedError, match="Attention has no gated MLP"):

@@ -199,7 +199,7 @@ class _Copy:
         return self._normal(1, len(SCALES), width) * scales[:, None]
 
     def _normal(self, *shape: int) -> Tensor:
-        return torch.randn(*shape, generator=self.random, dtype=torch.float64, device="cpu")
+        return torch.randn(shape, generator=self.random, dtype=torch.float64, device="cpu")
 
     def _linear(self, out: int, into: int) -> nn.Linear:
         made = nn.Linear(1, 1, device="meta")
