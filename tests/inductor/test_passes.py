@@ -44,7 +44,7 @@ def test_without_settings_it_only_runs_what_was_before_it():
 
 
 def test_a_graph_that_cannot_be_judged_stays_and_says_so(monkeypatch):
-    def fails(cone, graph):
+    def fails(cone):
         raise KeyError("no such thing")
 
     monkeypatch.setattr(passes, "refusal", fails)

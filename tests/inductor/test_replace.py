@@ -46,7 +46,7 @@ def _graphs(mlp, min_tokens, **options):
         torch._dynamo.reset()
         LEDGER.clear()
         graphs = []
-        call = torch.compile(mlp, backend=backend(Pass(settings), graphs), **options)
+        call = torch.compile(mlp, backend=backend(Pass(settings), graphs, "aot_eager"), **options)
         for length in (4, 16, 40, 1):
             x = an_input(2, length)
             assert_same(outcome(call, mlp, x), outcome(mlp, mlp, x))
@@ -54,6 +54,7 @@ def _graphs(mlp, min_tokens, **options):
     return counts
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("min_tokens", [0, 16])
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_no_length_compiles_more_graphs_than_without_the_pass(min_tokens, dynamic):
@@ -74,6 +75,12 @@ def test_a_symbol_is_decided_as_it_runs():
     assert len(LEDGER.report().placed) == 1
     (node,) = (node for graph in graphs for node in graph.nodes if "mlpfusion" in str(node.target))
     assert '[[16, null, "eager"]]' in node.args
+
+
+def test_as_many_tokens_as_columns_are_told_apart():
+    mlp, x = Gated(silu), an_input(48)
+    ran = passed(lambda v: mlp.three(silu(mlp.one(v).view(-1, 48), mlp.two(v).view(48, 48))), x)
+    assert len(ran.report.placed) == 1, str(ran.report)
 
 
 RESHAPED = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
@@ -56,18 +56,28 @@ class Pass(CustomGraphPass):
         if self.settings is None:
             return
         started, number = time.perf_counter(), LEDGER.graph()
-        entries = [_treated(cone, graph, number, self.settings) for cone in cones(graph)]
+        here = _Graph(graph, number, foreign(graph), self.settings.digest())
+        entries = [_treated(cone, here, self.settings) for cone in cones(graph)]
         LEDGER.add(entries, (time.perf_counter() - started) * 1e3)
 
     def __deepcopy__(self, memo: Any) -> Pass:
         return self  # configurations are copied with all that is in them
 
 
-def _treated(cone: Cone, graph: Graph, number: int, settings: Settings) -> Entry:
+class _Graph(NamedTuple):
+    """A graph that is passed: its number, what it is that no cone of it may be replaced in, and the digest for it."""
+
+    graph: Graph
+    number: int
+    foreign: str | None
+    digest: str
+
+
+def _treated(cone: Cone, here: _Graph, settings: Settings) -> Entry:
     """What becomes of one cone."""
-    entry = Entry(graph=number, module=module_of(cone.down), node=cone.down.name, outcome="near miss")
+    entry = Entry(graph=here.number, module=module_of(cone.down), node=cone.down.name, outcome="near miss")
     try:
-        found = _judged(cone, graph)
+        found = here.foreign or _judged(cone)
     except Exception as error:  # a graph that nobody thought of must not end the compilation; nothing is changed yet
         found = f"it could not be judged: {type(error).__name__}: {first_line(error)}"
     if isinstance(found, str):
@@ -94,13 +104,13 @@ def _treated(cone: Cone, graph: Graph, number: int, settings: Settings) -> Entry
             settings.kept(training, known.tokens) if isinstance(known.tokens, int) else "no number of tokens is for it"
         )
         return _changed(entry, reason=said)
-    replace(graph, cone, known, proved, rules=rules, digest=settings.digest())
+    replace(here.graph, cone, known, proved, rules=rules, digest=here.digest)
     return _changed(entry, outcome="placed", backends=tuple(dict.fromkeys(rule.backend for rule in rules)))
 
 
-def _judged(cone: Cone, graph: Graph) -> tuple[Operands, Proved, MLPSpec] | str:
+def _judged(cone: Cone) -> tuple[Operands, Proved, MLPSpec] | str:
     """What a cone is, or why it is no gated MLP that may be replaced."""
-    reason = foreign(graph) or refusal(cone, graph)
+    reason = refusal(cone)
     if reason is not None:
         return reason
     known = operands(cone)

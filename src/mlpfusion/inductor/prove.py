@@ -158,12 +158,14 @@ class _Run:
         self.lead = [1 if str(size) == "1" else prime for size, prime in zip(self.real, _PRIMES, strict=False)]
         h = operands.intermediate_size
         own = {size for node in cone.inner for size in _numbers(node)}
-        self.width = h if own & {str(h), str(2 * h)} else _WIDTH
+        self.widths = {str(h), str(2 * h)}
+        self.width = h if own & self.widths else _WIDTH
 
     @property
     def sizes(self) -> dict[str, int]:
         """Each product of adjacent leading sizes as it is in the graph, and as it is here."""
-        return dict(_products(self.real, self.lead))
+        found = dict(_products(self.real, self.lead))
+        return {size: here for size, here in found.items() if size not in self.widths}
 
     def is_small(self) -> bool:
         """Whether the sizes are known, and few enough to run with them."""
@@ -226,7 +228,7 @@ class _Run:
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers in fp64."""
-        return torch.randn(*shape, generator=self.generator, dtype=torch.float64)
+        return torch.randn(shape, generator=self.generator, dtype=torch.float64, device="cpu")
 
     def source(self) -> str:
         """What the cone is, whatever its nodes are called: equal for the layers of a model."""

@@ -33,9 +33,9 @@ def foreign(graph: Graph) -> str | None:
     return None
 
 
-def refusal(cone: Cone, graph: Graph) -> str | None:
+def refusal(cone: Cone) -> str | None:
     """Why a cone may not be replaced, or None as far as the graph says."""
-    return _unlike(cone) or _leaks(cone) or _crossed(cone, graph)
+    return _unlike(cone) or _leaks(cone) or _crossed(cone)
 
 
 def _unlike(cone: Cone) -> str | None:
@@ -60,21 +60,16 @@ def _leaks(cone: Cone) -> str | None:
     return None
 
 
-def _crossed(cone: Cone, graph: Graph) -> str | None:
+def _crossed(cone: Cone) -> str | None:
     """What changes a mode or a tensor between the cone's first node and its last: the operator runs at the last."""
-    own, inside, started = cone.own, set[Node](), False
-    for node in graph.nodes:
-        started = started or node in own
-        if not started:
-            continue
+    own, inside, node = cone.own, set[Node](), cone.linears[0]
+    while True:
         reason = _changes(node, inside if node in own else set())
-        if reason is not None:
+        if reason is not None or node is cone.down:
             return reason
         if node in own:
             inside.add(node)
-        if node is cone.down:
-            return None
-    return None
+        node = node.next
 
 
 def _changes(node: Node, mine: set[Node]) -> str | None:

@@ -67,14 +67,10 @@ def replace(
     y.meta.update({key: down.meta[key] for key in ("example_value", "val") if key in down.meta})
     down.replace_all_uses_with(y)
     graph.erase_node(down)
-    for node in sorted((*cone.inner, *cone.linears), key=_places(graph).__getitem__, reverse=True):
+    for node in (*reversed(cone.inner), *cone.linears):
         for dead in list(node.users):
             graph.erase_node(dead)
         graph.erase_node(node)
-
-
-def _places(graph: Graph) -> dict[Node, int]:
-    return {node: place for place, node in enumerate(graph.nodes)}
 
 
 def _parted(graph: Graph, operands: Operands, proved: Proved) -> tuple[Any, Any, Any, Any]:
