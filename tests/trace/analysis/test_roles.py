@@ -27,11 +27,23 @@ TO_FLOAT = "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat
 GATE, UP, DOWN = "gate_gemm", "up_gemm", "down_gemm"
 
 
-def given(*names: str, backward: int = 0, owners: tuple[str, ...] = ()) -> list[str]:
+def given(
+    *names: str,
+    backward: int = 0,
+    owners: tuple[str, ...] = (),
+    streams: tuple[int, ...] = (),
+) -> list[str]:
     """The roles of a call with these kernels in launch order, the last `backward` of them the backward's."""
     work = []
     for index, name in enumerate(names):
-        event = Event(name=name, category="kernel", start_ns=10 * index, duration_ns=5, pid=0, tid=7)
+        event = Event(
+            name=name,
+            category="kernel",
+            start_ns=10 * index,
+            duration_ns=5,
+            pid=0,
+            tid=streams[index] if streams else 7,
+        )
         launch = Event(name="cudaLaunchKernel", category="api", start_ns=10 * index, duration_ns=1, pid=0, tid=1)
         around = ()
         if owners:
@@ -143,3 +155,15 @@ def test_backward_kernels_have_no_role() -> None:
 def test_kernels_of_one_operator_are_one_product() -> None:
     owners = ("aten::mm", "aten::mm", "aten::gelu", "aten::mm", "aten::mul", "aten::mm")
     assert given("helper", GEMM, GELU, GEMM, MUL, GEMM, owners=owners)[:2] == [GATE, GATE]
+
+
+@pytest.mark.parametrize("order", [(GEMM, GELU, GEMM, MUL, GEMM), (GEMM, GEMM, GELU, MUL, GEMM)])
+@pytest.mark.parametrize("beside", range(3))
+def test_products_of_two_streams_are_no_pair_and_none_of_them_is_packed(order: tuple[str, ...], beside: int) -> None:
+    """What the activation is multiplied by may be the other stream's: nothing says which product is which."""
+    products = [place for place, name in enumerate(order) if name == GEMM]
+    streams = tuple(8 if place == products[beside] else 7 for place in range(len(order)))
+    found = given(*order, streams=streams)
+    assert "gate_up_gemm" not in found
+    assert GATE not in found
+    assert UP not in found

@@ -63,7 +63,8 @@ def _assign(
         _give(found, before, "up_gemm")
     else:
         steps = _gate(decoded, between)
-        if not steps or not _fits(before, down, halves=2) or not _is_whole(decoded, steps, before):
+        begin = products[last - 2].places[-1] + 1 if last > 1 else 0
+        if not steps or not _fits(before, down, halves=2) or not _is_whole(decoded, steps, before, begin):
             return
         _give(found, before, "gate_up_gemm")
     _give(found, down, "down_gemm")
@@ -99,10 +100,17 @@ def _fits(product: Product, down: Product, *, halves: int | None) -> bool:
     return same and product.shape.m == down.shape.m
 
 
-def _is_whole(decoded: Sequence[Decoded], steps: dict[int, Role], product: Product) -> bool:
-    """Whether an activation and a multiplication are a gate behind one product, which a plain MLP has one of, too."""
+def _is_whole(decoded: Sequence[Decoded], steps: dict[int, Role], product: Product, begin: int) -> bool:
+    """Whether an activation and a multiplication are a gate behind one product, which a plain MLP has one of, too.
+
+    `begin` is where the work behind the product before it begins.
+    """
     if product.shape is not None or "act_mul" in steps.values():
         return True
+    # Where another product runs beside on another stream, that one may have made what the activation is multiplied by.
+    beside = set(range(begin, max(steps))).difference(product.places)
+    if any(decoded[at].kind == "gemm" for at in beside):
+        return False
     return not all(_PARTS.issuperset(set(decoded[at].fused_ops) & ops.ACTIVATIONS) for at in steps)
 
 
