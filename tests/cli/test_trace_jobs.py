@@ -141,3 +141,28 @@ def test_the_page_in_the_documentation_is_what_is_printed(
     page = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     shown = page.split("<!-- job -->\n```\n")[1].split("```\n<!-- /job -->")[0]
     assert run(capsys, "read", "traces")[1] == shown
+
+
+def test_two_jobs_are_compared_rank_by_rank(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    before = write_job(tmp_path / "before", [[100, 100]] * 3)
+    after = write_job(tmp_path / "after", [[60, 60]] * 3, gpu="NVIDIA A100")
+    code, out, err = run(capsys, "diff", str(before), f"{after}/*.json")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"devices  a NVIDIA H200, b NVIDIA A100\na  {before}, 3 traces\n")
+    (talk,) = (line.split() for line in out.splitlines() if line.startswith("communication kernels"))
+    assert talk[2:] == ["200", "120", "-80.0", "1.67x"]
+    code, out, err = run(capsys, "diff", str(before), str(after), "--rank", "2")
+    assert (code, err) == (0, "")
+    assert f"b  {after}/rank_2.json" in out.splitlines()
+    code, out, err = run(capsys, "diff", str(before), f"{after}/rank_1.json", "--rank", "1")
+    assert (code, err) == (0, "")
+    assert "job of 3 traces and the other side is one; name one rank by --rank: 0–2" in refused(
+        capsys, "diff", str(before), f"{after}/rank_1.json"
+    )
+    assert "no trace is of rank 9; there are 0–2" in refused(capsys, "diff", str(before), str(after), "--rank", "9")
+    assert "has no trace: it is empty" in refused(capsys, "diff", str(before), str(_empty(tmp_path)))
+
+
+def _empty(folder: Path) -> Path:
+    (folder / "empty").mkdir()
+    return folder / "empty"

@@ -134,6 +134,7 @@ def _diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The same, to be compared with it.")],
     *,
     call: Call = None,
+    rank: Rank = None,
     everything: All = False,
     json: Json = None,
     device: DeviceKind = None,
@@ -142,26 +143,34 @@ def _diff(
 ) -> int:
     """Compare two calls kernel by kernel.
 
-    Also their operators, launches and times.
+    Also their operators, launches and times. Two jobs are compared rank by rank, or in full in one rank of both.
     """
-    from mlpfusion.report import diff
+    from mlpfusion.report import diff, job_diff
 
     json_file = _checked(json, fmt, "difference", [a, b])
     options = _reading_options(call, device, max_bytes)
     if all(side in ("-", "stdin") or side.startswith(("-:", "stdin:")) for side in (a, b)):
         raise UsageError("A and B are both stdin; only one of them can be '-'")
+    number = size("--rank", rank, limits.RANK)
+    from mlpfusion.records.job import JobDifference
     from mlpfusion.stages.trace import run
 
     try:
-        found = run.diff(a, b, **options)
+        found = run.diff_any(a, b, rank=number, **options)
     except MlpfusionError as error:
         return complain(_in_options(error), USAGE)
+
+    def rendered(form: str) -> str:
+        if isinstance(found, JobDifference):
+            return job_diff.render(found, form, everything=everything)
+        return diff.render(found, form, everything=everything)
+
     try:
         if json is not None:
-            _write(json_file, diff.render(found, "json"))
+            _write(json_file, rendered("json"))
     finally:
         if json != "-":
-            write_out(diff.render(found, fmt, everything=everything))
+            write_out(rendered(fmt))
     return OK
 
 

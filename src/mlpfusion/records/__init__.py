@@ -27,8 +27,11 @@ from mlpfusion.records.environment import Environment as Environment
 from mlpfusion.records.environment import Process as Process
 from mlpfusion.records.environment import Readings as Readings
 from mlpfusion.records.job import Job as Job
+from mlpfusion.records.job import JobDifference as JobDifference
+from mlpfusion.records.job import JobTimeChange as JobTimeChange
 from mlpfusion.records.job import Late as Late
 from mlpfusion.records.job import Rank as Rank
+from mlpfusion.records.job import RankChange as RankChange
 from mlpfusion.records.job import RankSpread as RankSpread
 from mlpfusion.records.job import Refused as Refused
 from mlpfusion.records.prediction import Efficiency as Efficiency

@@ -87,3 +87,33 @@ class Job(Record, frozen=True, kw_only=True):
     collectives: int = 0
     summary: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+class JobTimeChange(Record, frozen=True, kw_only=True):
+    """One time of `Rank.times` in two jobs: the medians over the ranks."""
+
+    name: str
+    a_us: float
+    b_us: float
+
+
+class RankChange(Record, frozen=True, kw_only=True):
+    """The call of one rank in two jobs."""
+
+    rank: int
+    a_us: float
+    b_us: float
+
+
+class JobDifference(Record, frozen=True, kw_only=True):
+    """How two jobs differ. `times` are over the `ranks` that both have; `reasons` say what is not compared."""
+
+    a: str
+    b: str
+    a_devices: tuple[str, ...]
+    b_devices: tuple[str, ...]
+    a_ranks: int
+    b_ranks: int
+    times: tuple[JobTimeChange, ...] = ()
+    ranks: tuple[RankChange, ...] = ()
+    reasons: tuple[str, ...] = ()

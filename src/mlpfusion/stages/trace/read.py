@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from mlpfusion.errors import UsageError
+from mlpfusion.records.job import Job
 from mlpfusion.storage import inputs
 from mlpfusion.trace.job.merge import job_of
 from mlpfusion.trace.job.place import Place, one_job, place, rank_in
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlpfusion.device import DeviceKind
-    from mlpfusion.records.job import Job
+    from mlpfusion.records.trace import Reading
 
 
 def results(
@@ -69,6 +70,31 @@ def read_job(
         refused = [*made.damaged, *made.left_out]
         raise UsageError(refused[0].reason if refused else "no trace is given")
     return made
+
+
+def one_of_job(
+    argument: str,
+    rank: int | None,
+    *,
+    call: str | None = None,
+    device: DeviceKind | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Reading | Job:
+    """The reading of the one trace that an argument names, or of its rank, or else its job.
+
+    Raises:
+        MlpfusionError: there is no such trace, none of that rank, or several of it.
+    """
+    options = {"call": call, "device": device, "max_bytes": max_bytes}
+    found = list(results([argument], rank=rank, **options))  # type: ignore[arg-type]
+    told = [one.reading for one in found if isinstance(one, Told)]
+    jobs = [one for one in found if isinstance(one, Job) and one.ranks]
+    if len(told) > 1:
+        raise UsageError(f"{argument!r} has {len(told)} traces of rank {rank}; name a file")
+    if told or jobs:
+        return told[0] if told else jobs[0]
+    failed = next((one.error for one in found if isinstance(one, Untold)), None)
+    raise failed or UsageError(f"none of the traces in {argument!r} can be read")
 
 
 def _one_or_job(found: Iterator[Told | Untold]) -> Iterator[Told | Untold | Job]:

@@ -11,19 +11,25 @@ import msgspec
 
 from mlpfusion import limits
 from mlpfusion.errors import UsageError
+from mlpfusion.records.job import Job
 from mlpfusion.records.profile import Profile, Row
 from mlpfusion.records.trace import Reading
+from mlpfusion.stages.trace.read import one_of_job
 from mlpfusion.storage import files, inputs, results
 from mlpfusion.trace.analysis.summary import read as read_trace
 from mlpfusion.trace.diff.calls import diff as _diff
+from mlpfusion.trace.diff.jobs import diff_jobs
+from mlpfusion.trace.job.sources import is_group
 from mlpfusion.trace.read import kineto
 from mlpfusion.trace.read.source import MAX_BYTES, file_of
+from mlpfusion.trace.words import numbers
 from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mlpfusion.device import DeviceKind
+    from mlpfusion.records.job import JobDifference
     from mlpfusion.records.trace import Difference
 
 CALLS: Final = 20
@@ -35,6 +41,7 @@ _PROFILER: Final = re.compile(rb"\b(torch|autograd)\.profiler\b|\bimport profile
 _RUNS: Final = (
     "each side was measured in a separate process: an interval covers the spread within a run, not between runs"
 )
+_ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz")
 _START: Final = 4096  # bytes that distinguish a result file from a trace
 
 
@@ -166,6 +173,45 @@ def diff(
     if labels[0] == labels[1]:
         return found
     return msgspec.structs.replace(found, reasons=(*found.reasons, _RUNS, *_apart(*facts)))
+
+
+def diff_any(
+    a: str,
+    b: str,
+    *,
+    rank: int | None = None,
+    call: str | None = None,
+    device: DeviceKind | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Difference | JobDifference:
+    """How `b` differs from `a`, as `diff`, or where both are jobs (directories, patterns, archives), their ranks.
+
+    With `rank` a job stands for its trace of that rank.
+
+    Raises:
+        UsageError: as `diff`; one of both is a job and no rank is named, or it has no such rank.
+        MeasurementError: a trace has calls but nothing that ran in them.
+    """
+    options: dict[str, Any] = {"call": call, "device": device, "max_bytes": max_bytes}
+    jobs = [_may_be_job(side) or (rank is not None and _row(side) is None) for side in (a, b)]
+    if not any(jobs):
+        return diff(a, b, **options)
+    sides = [one_of_job(side, rank, **options) if job else side for side, job in zip((a, b), jobs, strict=True)]
+    if all(isinstance(side, Job) for side in sides):
+        return diff_jobs(sides[0], sides[1], labels=(a, b))  # type: ignore[arg-type]
+    for side, name in zip(sides, (a, b), strict=True):
+        if isinstance(side, Job):
+            known = numbers([one.rank for one in side.ranks if one.rank is not None])
+            raise UsageError(
+                f"{name!r} is a job of {len(side.ranks)} traces and the other side is one; name one rank by --rank"
+                + (f": {known}" if known else "")
+            )
+    return diff(sides[0], sides[1], **options)  # type: ignore[arg-type]
+
+
+def _may_be_job(side: str) -> bool:
+    """Whether an argument names several files, or an archive, which may hold several."""
+    return is_group(side) or (side.lower().endswith(_ARCHIVES) and Path(side).is_file())
 
 
 def _facts(profile: Profile) -> dict[str, object]:
