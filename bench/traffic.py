@@ -18,7 +18,7 @@ import msgspec
 from mlpfusion import backend, device
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.records.profile import Profile
-from mlpfusion.report import prediction
+from mlpfusion.report.predict import prediction
 from mlpfusion.report.profile import table
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.predict import run as predict

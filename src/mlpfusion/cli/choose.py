@@ -159,7 +159,7 @@ def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How, *, away:
 
 def _foresee(asked: Model, cards: Sequence[str], fmt: str, how: _How, away: _Away) -> int:
     """Predict for the first of the cards that are meant, and say so."""
-    from mlpfusion.report import foresight
+    from mlpfusion.report.predict import foresight
     from mlpfusion.stages.choose import foresee
 
     found = foresee.foresee(asked, cards[0], table=away.table, **how)

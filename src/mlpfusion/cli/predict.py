@@ -43,7 +43,7 @@ def _predict(
       NVIDIA GB200
     """
     from mlpfusion import spec
-    from mlpfusion.report import prediction
+    from mlpfusion.report.predict import prediction
     from mlpfusion.stages.predict import run
     from mlpfusion.storage import results
 

@@ -187,8 +187,8 @@ def _table(
     """Print what a verb has written: profiles, choices, proofs, verdicts, tunings, and folders of them."""
     from mlpfusion import spec
     from mlpfusion.report import grid
-    from mlpfusion.report import result as report
     from mlpfusion.report.profile import table
+    from mlpfusion.report.table import result as report
     from mlpfusion.storage import results
 
     spec.one_of("format", fmt, grid.FORMATS)

@@ -29,7 +29,7 @@ def _cite(
     """
     from importlib.metadata import version
 
-    from mlpfusion.report import citation
+    from mlpfusion.report.publish import citation
     from mlpfusion.storage import results
 
     entries = [citation.of_version(version("mlpfusion-read"))]
@@ -47,7 +47,7 @@ def _reproduce(
 
     Pinned versions, the flags, the `profile --like` that measures the same, and the `compare` that judges the rerun.
     """
-    from mlpfusion.report import reproduction
+    from mlpfusion.report.publish import reproduction
     from mlpfusion.storage import results
 
     digest = _digest(result)

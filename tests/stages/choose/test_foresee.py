@@ -18,7 +18,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.prediction import Foresight
 from mlpfusion.records.profile import Accuracy, Profile, Row, Traffic
 from mlpfusion.records.traffic import Step
-from mlpfusion.report import foresight
+from mlpfusion.report.predict import foresight
 from mlpfusion.stages.choose import foresee
 from mlpfusion.stages.predict import run as predict
 from mlpfusion.stages.predict import scaled, sources

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.raw import api, event, kernel, launched, step, text
 
-from mlpfusion.trace.analysis.idle import NO_EVENT
+from mlpfusion.trace.analysis.idling.idle import NO_EVENT
 from mlpfusion.trace.analysis.summary import read
 from mlpfusion.trace.findings.host import findings
 from mlpfusion.trace.names.frames import shown

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from mlpfusion.records.breakdown import Breakdown
 from mlpfusion.trace.analysis.categories import by_category, overlaps
-from mlpfusion.trace.analysis.causes import causes_of
 from mlpfusion.trace.analysis.collectives import collectives_of
+from mlpfusion.trace.analysis.idling.causes import causes_of
+from mlpfusion.trace.analysis.idling.queue import queue_of
 from mlpfusion.trace.analysis.mlps import mlp_share
-from mlpfusion.trace.analysis.queue import queue_of
 from mlpfusion.trace.analysis.split import split_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mlpfusion.records.trace import Reading
 from mlpfusion.trace.analysis import facts
 from mlpfusion.trace.analysis.breakdown import breakdown_of
 from mlpfusion.trace.analysis.frames import modules, python_use
-from mlpfusion.trace.analysis.idle import device_use
+from mlpfusion.trace.analysis.idling.idle import device_use
 from mlpfusion.trace.analysis.kernels import COMPILING, analyse_calls, lost
 from mlpfusion.trace.analysis.pre_ops import median_call, without
 from mlpfusion.trace.calls import select

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.records.trace import Finding
-from mlpfusion.trace.analysis.idle import NO_EVENT
+from mlpfusion.trace.analysis.idling.idle import NO_EVENT
 from mlpfusion.trace.calls.call import allocates, initialises, is_blocking_copy, is_sync
 from mlpfusion.trace.findings.communication import of_communication, waits_for_communication
 from mlpfusion.trace.findings.compilation import of_compilation

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.bench import Bench
-from mlpfusion.report import bench
+from mlpfusion.report.table import bench
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUES = (

@@ -13,7 +13,7 @@ from mlpfusion.device import Peaks
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.records.prediction import Efficiency, Foreseen, ForeseenPoint, Foresight
-from mlpfusion.report.foresight import render
+from mlpfusion.report.predict.foresight import render
 from mlpfusion.spec import MLPSpec
 
 SPEC = MLPSpec(hidden_size=768, intermediate_size=3072)

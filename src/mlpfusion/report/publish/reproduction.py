@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report.citation import about
+from mlpfusion.report.publish.citation import about
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Profile

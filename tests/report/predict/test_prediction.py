@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlpfusion.device import Peaks
 from mlpfusion.records.prediction import Efficiency, MeasuredProduct, Predicted, PredictedStep
-from mlpfusion.report.prediction import render
+from mlpfusion.report.predict.prediction import render
 
 STEPS = (
     PredictedStep(

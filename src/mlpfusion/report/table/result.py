@@ -11,8 +11,9 @@ from mlpfusion.records.profile import Profile
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.tuning import Tuning
 from mlpfusion.records.validation import SelfTest
-from mlpfusion.report import bench, choice, grid, plan, proof, self_test, tuning, validation
+from mlpfusion.report import choice, grid, proof, self_test, tuning, validation
 from mlpfusion.report.profile import table
+from mlpfusion.report.table import bench, plan
 from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:

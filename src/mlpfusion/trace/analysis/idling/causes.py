@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.breakdown import IdleCauses
-from mlpfusion.trace.analysis.idle import meanwhile
+from mlpfusion.trace.analysis.idling.idle import meanwhile
 from mlpfusion.trace.analysis.spans import Spans, within
 from mlpfusion.trace.calls.busy import device_rows
 from mlpfusion.trace.calls.call import is_stream_wait

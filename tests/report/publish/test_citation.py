@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.paths import RESULTS, ROOT
 
-from mlpfusion.report import citation
+from mlpfusion.report.publish import citation
 from mlpfusion.storage import results
 
 PROFILE = results.load(RESULTS / "h200-profile.json")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from support.paths import RESULTS
 
 from mlpfusion.records.environment import Card, Checkout
-from mlpfusion.report import reproduction
+from mlpfusion.report.publish import reproduction
 from mlpfusion.storage import results
 
 PROFILE = results.load(RESULTS / "h200-profile.json")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support import rings
 from support.raw import api, event, launched, step, text
 
-from mlpfusion.trace.analysis.idle import NO_EVENT
+from mlpfusion.trace.analysis.idling.idle import NO_EVENT
 from mlpfusion.trace.analysis.summary import read
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from support.paths import RESULTS
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report import plan
+from mlpfusion.report.table import plan
 from mlpfusion.storage import results
 
 FOUND = results.load_plan(RESULTS / "h200-choose-gemma-2b" / "plan.json")

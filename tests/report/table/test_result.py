@@ -11,7 +11,7 @@ import pytest
 from support.command import refused, run
 from support.paths import RESULTS
 
-from mlpfusion.report import result as report
+from mlpfusion.report.table import result as report
 from mlpfusion.storage import results
 
 if TYPE_CHECKING:
