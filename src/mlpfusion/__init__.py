@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import MLPSpec as MLPSpec
     from mlpfusion.spec import Workload as Workload
     from mlpfusion.stages.choose.run import choose as choose
+    from mlpfusion.stages.compare.run import compare as compare
     from mlpfusion.stages.profile.run import profile as profile
     from mlpfusion.stages.prove.run import prove as prove
     from mlpfusion.stages.trace.read import read_job as read_job

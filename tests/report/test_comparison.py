@@ -9,6 +9,7 @@ import pytest
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.comparison import (
+    ClockChange,
     Comparison,
     FactChange,
     GroupChange,
@@ -16,12 +17,11 @@ from mlpfusion.records.comparison import (
     SelfComparison,
     SelfRow,
     SettingChange,
-    TimeChange,
 )
 from mlpfusion.report.comparison import FORMATS, MOST_CHARACTERS, render, render_self
 
 
-def time(word: Any = "same", clock: str = "graph_us", **changes: Any) -> TimeChange:
+def time(word: Any = "same", clock: str = "graph_us", **changes: Any) -> ClockChange:
     fields = {
         "baseline_us": 217.04,
         "candidate_us": 219.09,
@@ -30,10 +30,10 @@ def time(word: Any = "same", clock: str = "graph_us", **changes: Any) -> TimeCha
         "high": 1.024,
         "processes": (5, 5),
     }
-    return TimeChange(**{**fields, "clock": clock, "word": word, **changes})
+    return ClockChange(**{**fields, "clock": clock, "word": word, **changes})
 
 
-def row(name: str = "liger", *times: TimeChange, word: Any = "same", facts: tuple[FactChange, ...] = ()) -> RowChange:
+def row(name: str = "liger", *times: ClockChange, word: Any = "same", facts: tuple[FactChange, ...] = ()) -> RowChange:
     return RowChange(baseline=name, candidate=name, word=word, times=times or (time(word),), facts=facts)
 
 
@@ -58,7 +58,7 @@ WORDS = [
 
 @pytest.mark.parametrize("fmt", ["text", "github"])
 @pytest.mark.parametrize(("change", "expected"), WORDS, ids=[text[:20] for _, text in WORDS])
-def test_a_row_says_both_times_the_ratio_and_its_verdict(fmt: str, change: TimeChange, expected: str) -> None:
+def test_a_row_says_both_times_the_ratio_and_its_verdict(fmt: str, change: ClockChange, expected: str) -> None:
     page = render(comparison(row("liger", change, word=change.word)), fmt)
     line = next(line for line in page.splitlines() if "217.0" in line and "liger" in line)
     for part in ("219.1", "+0.9%", "0.998x [0.973–1.024]", expected):

@@ -21,6 +21,14 @@ from mlpfusion.records.clocks import Clock as Clock
 from mlpfusion.records.clocks import Clocks as Clocks
 from mlpfusion.records.clocks import Ratio as Ratio
 from mlpfusion.records.clocks import Samples as Samples
+from mlpfusion.records.comparison import ClockChange as ClockChange
+from mlpfusion.records.comparison import Comparison as Comparison
+from mlpfusion.records.comparison import FactChange as FactChange
+from mlpfusion.records.comparison import GroupChange as GroupChange
+from mlpfusion.records.comparison import RowChange as RowChange
+from mlpfusion.records.comparison import SelfComparison as SelfComparison
+from mlpfusion.records.comparison import SelfRow as SelfRow
+from mlpfusion.records.comparison import SettingChange as SettingChange
 from mlpfusion.records.environment import Card as Card
 from mlpfusion.records.environment import Checkout as Checkout
 from mlpfusion.records.environment import Environment as Environment

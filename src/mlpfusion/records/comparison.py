@@ -17,7 +17,7 @@ Word = Literal["slower", "faster", "same", "inconclusive"]
 Weight = Literal["refused", "question", "unrecorded"]
 
 
-class TimeChange(Record, frozen=True, kw_only=True):
+class ClockChange(Record, frozen=True, kw_only=True):
     """One clock of one row: medians in µs, and the ratio of the times, baseline over candidate.
 
     Above 1 the candidate is faster. The control's change is taken out of `ratio`, `low` and `high`, the ends of the
@@ -55,7 +55,7 @@ class RowChange(Record, frozen=True, kw_only=True):
     baseline: str
     candidate: str
     word: Word | None
-    times: tuple[TimeChange, ...] = ()
+    times: tuple[ClockChange, ...] = ()
     facts: tuple[FactChange, ...] = ()
     note: str | None = None
 
@@ -77,7 +77,7 @@ class GroupChange(Record, frozen=True, kw_only=True):
     tokens: int | None = None
     mode: Mode | None = None
     control: str | None = None
-    control_times: tuple[TimeChange, ...] = ()
+    control_times: tuple[ClockChange, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -15,7 +15,7 @@ from mlpfusion.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mlpfusion.records.comparison import Comparison, FactChange, GroupChange, RowChange, SelfComparison, TimeChange
+    from mlpfusion.records.comparison import ClockChange, Comparison, FactChange, GroupChange, RowChange, SelfComparison
 
 FORMATS: Final = ("text", "github", "json")
 MOST_CHARACTERS: Final = 60_000  # of Markdown; GitHub takes comments of up to 65,536
@@ -131,7 +131,7 @@ def _control(group: GroupChange, page: _Page) -> Iterator[str]:
     yield from group.notes
 
 
-def _shown(row: RowChange, page: _Page) -> Iterator[tuple[bool, TimeChange]]:
+def _shown(row: RowChange, page: _Page) -> Iterator[tuple[bool, ClockChange]]:
     """The device's clock, that of a plain call and any that changed, and whether each is the row's first."""
     device = next((change.clock for name in _DEVICE for change in row.times if change.clock == name), None)
     named = {device, "event_us"} if device or any(change.clock == "event_us" for change in row.times) else {"wall_us"}
@@ -139,7 +139,7 @@ def _shown(row: RowChange, page: _Page) -> Iterator[tuple[bool, TimeChange]]:
     yield from ((place == 0, change) for place, change in enumerate(kept))
 
 
-def _cells(row: RowChange, change: TimeChange, first: bool, page: _Page) -> list[str]:
+def _cells(row: RowChange, change: ClockChange, first: bool, page: _Page) -> list[str]:
     ratio = ABSENT
     if change.ratio is not None and change.low is not None and change.high is not None:
         ratio = units.ratio(change.ratio, change.low, change.high)
@@ -154,7 +154,7 @@ def _cells(row: RowChange, change: TimeChange, first: bool, page: _Page) -> list
     ]
 
 
-def _verdict(change: TimeChange) -> str:
+def _verdict(change: ClockChange) -> str:
     """The word with what it rests on, or why there is none."""
     if change.word is None:
         return f"not decisive: {change.reason}"
@@ -165,7 +165,7 @@ def _verdict(change: TimeChange) -> str:
     return f"inconclusive{mark}; {told} processes a side would tell"
 
 
-def _percent(change: TimeChange) -> str:
+def _percent(change: ClockChange) -> str:
     """How much longer the candidate's median is: nothing is taken out of it."""
     if not change.baseline_us or not change.candidate_us:
         return ABSENT

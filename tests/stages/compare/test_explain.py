@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlpfusion.records.comparison import Comparison, FactChange, GroupChange, RowChange, TimeChange
+from mlpfusion.records.comparison import ClockChange, Comparison, FactChange, GroupChange, RowChange
 from mlpfusion.stages.compare import explain
 from mlpfusion.stages.compare.facts import KERNELS
 from mlpfusion.stages.compare.subjects import Subject
@@ -17,7 +17,7 @@ def row(name: str, word: Any = "same", *facts: FactChange) -> RowChange:
 
 
 def notes(*rows: RowChange, own: float = 1.0) -> tuple[str, ...]:
-    times = (TimeChange(clock="graph_us", baseline_us=100.0, candidate_us=100.0 / own, ratio=own),)
+    times = (ClockChange(clock="graph_us", baseline_us=100.0, candidate_us=100.0 / own, ratio=own),)
     group = GroupChange(title="it", rows=rows, control="eager", control_times=times)
     made = Comparison(schema=1, kind="comparison", mlpfusion="0", baseline="a", candidate="b", threshold=0.01,
                       confidence=0.99, groups=(group,))  # fmt: skip

@@ -19,7 +19,7 @@ from mlpfusion.stages.compare import run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlpfusion.records.comparison import Comparison, RowChange, TimeChange
+    from mlpfusion.records.comparison import ClockChange, Comparison, RowChange
     from mlpfusion.records.profile import Profile
 
 
@@ -31,7 +31,7 @@ def row(found: Comparison, name: str = "triton") -> RowChange:
     return next(each for each in found.rows if each.baseline == name)
 
 
-def time(found: Comparison, name: str = "triton", clock: str = "graph_us") -> TimeChange:
+def time(found: Comparison, name: str = "triton", clock: str = "graph_us") -> ClockChange:
     return next(each for each in row(found, name).times if each.clock == clock)
 
 

@@ -48,6 +48,14 @@ def test_no_control_is_needed_within_the_same_processes() -> None:
     assert found.found.paired
 
 
+def test_times_of_any_size_make_a_ratio() -> None:
+    wild = tuple(1e15 if place % 2 else 1e-300 for place in range(60))
+    found = times.outcome("graph_us", times.Side(Timed(1.0, (wild,)), CONTROL), times.Side(TIMED, CONTROL),
+                          with_control=False, together=False)  # fmt: skip
+    change = times.change(found, 1.0, 1, 0.01)
+    assert 0 < change.low <= change.ratio <= change.high <= 1.001e30
+
+
 def test_the_controls_own_change_has_no_verdict() -> None:
     slow = Timed(202.0, tuple(tuple(2 * time for time in each) for each in CONTROL.rounds))
     change = times.own_change("graph_us", CONTROL, slow)

@@ -15,7 +15,7 @@ from mlpfusion.stages.compare.verdict import THRESHOLD, holm
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mlpfusion.records.comparison import TimeChange, Word
+    from mlpfusion.records.comparison import ClockChange, Word
     from mlpfusion.stages.compare.match import Pair
     from mlpfusion.stages.compare.subjects import Group, Source, Timed
     from mlpfusion.stages.compare.times import Outcome
@@ -211,7 +211,7 @@ def _group(
     )
 
 
-def _word(found: Sequence[TimeChange]) -> Word | None:
+def _word(found: Sequence[ClockChange]) -> Word | None:
     """The verdict of a row: a clock that says slower, else one that says faster, else what the first says."""
     words = [each.word for each in found if each.word is not None]
     loud: list[Word] = [word for word in ("slower", "faster") if word in words]

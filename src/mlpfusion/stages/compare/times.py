@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from mlpfusion.measure.host_load import DISTURBING
-from mlpfusion.records.comparison import TimeChange
+from mlpfusion.records.comparison import ClockChange
 from mlpfusion.stages.compare import difference, power, verdict
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mlpfusion.stages.compare.subjects import Timed
 
 HOST_CLOCKS: Final = ("event_us", "wall_us")  # what the host does is in them
+_MOST: Final = math.log(1e30)  # what a ratio in a file may be
 TRACED: Final = "kernel_us"  # of a trace of each row by itself, in no rounds with the control
 
 
@@ -100,9 +101,9 @@ def _indecisive(clock: str, a: Side, b: Side) -> str | None:
     return None
 
 
-def change(found: Outcome, p: float, rows: int, threshold: float) -> TimeChange:
+def change(found: Outcome, p: float, rows: int, threshold: float) -> ClockChange:
     """The record of an outcome; `p` is adjusted for the `rows` of its clock."""
-    medians = TimeChange(
+    medians = ClockChange(
         clock=found.clock,
         baseline_us=None if found.baseline is None else found.baseline.median,
         candidate_us=None if found.candidate is None else found.candidate.median,
@@ -118,9 +119,9 @@ def change(found: Outcome, p: float, rows: int, threshold: float) -> TimeChange:
     few = None if one.enough else "one process" if least == 1 else f"{least} processes"
     return msgspec.structs.replace(
         medians,
-        ratio=math.exp(-one.log),
-        low=math.exp(-one.log - half),
-        high=math.exp(-one.log + half),
+        ratio=_ratio(-one.log),
+        low=_ratio(-one.log - half),
+        high=_ratio(-one.log + half),
         processes=one.processes,
         spread=one.spread,
         source=one.source,
@@ -130,11 +131,16 @@ def change(found: Outcome, p: float, rows: int, threshold: float) -> TimeChange:
     )
 
 
-def own_change(clock: str, a: Timed | None, b: Timed | None) -> TimeChange | None:
+def _ratio(log: float) -> float:
+    """e to the power of `log`, within what records hold: times of 1e15 µs and noise of that size do occur in files."""
+    return math.exp(max(-_MOST, min(log, _MOST)))
+
+
+def own_change(clock: str, a: Timed | None, b: Timed | None) -> ClockChange | None:
     """How the control itself changed: the machine is in it, so there is no verdict."""
     if a is None or b is None:
         return None
     sides = [difference.processes(each.rounds, None) for each in (a, b)]
     logs = [statistics.fmean(process.log for process in each) for each in sides if each]
-    ratio = math.exp(logs[0] - logs[1]) if len(logs) == 2 else a.median / b.median
-    return TimeChange(clock=clock, baseline_us=a.median, candidate_us=b.median, ratio=ratio)
+    ratio = _ratio(logs[0] - logs[1]) if len(logs) == 2 else a.median / b.median
+    return ClockChange(clock=clock, baseline_us=a.median, candidate_us=b.median, ratio=ratio)
