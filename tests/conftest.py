@@ -9,6 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support import rings
 
+# Modules and tests stay to the end: the collector need not look through their millions of objects, now or later.
+gc.disable()
+
 if os.environ.get("MLPFUSION_GPU_TESTS") != "1":
     # Read by triton when a kernel is defined, so it must be set before any package with kernels is imported.
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -42,5 +45,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # Modules and tests stay to the end: the collector need not look through these millions of objects again and again.
     gc.freeze()
+    gc.enable()
