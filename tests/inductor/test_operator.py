@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import pairwise
 
 import pytest
 import torch
+from support.logged import warnings_of
 from torch.nn import functional
 
 from mlpfusion.backends.eager import FUNCTIONS
@@ -87,17 +87,16 @@ def test_each_number_of_tokens_goes_to_its_backend(monkeypatch):
     assert ran == ["few", "few", "many", "many"]
 
 
-def test_weights_that_cannot_be_read_where_they_lie_run_by_products_with_a_warning(caplog):
+def test_weights_that_cannot_be_read_where_they_lie_run_by_products_with_a_warning():
     given = tensors(bias=False)
     storage = torch.empty(given[1].numel() + 1)
     shifted = storage[1:].view_as(given[1]).copy_(given[1].detach())
     assert shifted.data_ptr() % 16
-    with caplog.at_level(logging.WARNING, operator.LOG.name):
-        operator._warn_once.cache_clear()
-        operator.LOG.addHandler(caplog.handler)
+    operator._warn_once.cache_clear()
+    with warnings_of(operator.LOG) as said:
         y = OPERATOR(given[0], shifted, *given[2:], "silu", False, ALWAYS["fused"], "")[0]
-        operator.LOG.removeHandler(caplog.handler)
-    assert "by PyTorch's products and not by fused" in caplog.text
+    assert len(said) == 1
+    assert "by PyTorch's products and not by fused" in said[0]
     torch.testing.assert_close(y, right("silu", given[0], shifted, *given[2:4]))
 
 

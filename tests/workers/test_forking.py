@@ -12,6 +12,7 @@ import time
 import pytest
 from support import kept_server
 from support.kept_server import serving
+from support.logged import warnings_of
 from support.strange_workers import come, sleepers, task_for
 
 from mlpfusion.workers import forking, supervise, tasks
@@ -80,7 +81,7 @@ def test_a_worker_beside_a_forked_one_is_started_by_itself(forked, tmp_path):
     assert sorted(each.reason for each in found) == ["ValueError: first line", "ValueError: slow"]
 
 
-def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(monkeypatch, tmp_path, caplog):
+def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(monkeypatch, tmp_path):
     monkeypatch.setattr(forking, "_KEPT", forking._Kept())
     real = subprocess.Popen
 
@@ -90,12 +91,12 @@ def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(m
         return real(command, **options)
 
     monkeypatch.setattr(subprocess, "Popen", broken)
-    with forking.kept():
+    with warnings_of(forking._LOG) as said, forking.kept():
         answer = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=900)
         assert answer.reason == "ValueError: first line"
         again = supervise.run(task_for("raises", tmp_path), folder=tmp_path, name="task", time_limit_s=900)
         assert again == answer
-    assert caplog.messages == ["each worker imports PyTorch again: the process to fork them from ended: no such disk"]
+    assert said == ["each worker imports PyTorch again: the process to fork them from ended: no such disk"]
 
 
 def run_alone(script: str, **options) -> subprocess.CompletedProcess[str]:
@@ -104,6 +105,7 @@ def run_alone(script: str, **options) -> subprocess.CompletedProcess[str]:
 
 ONE_AFTER_THE_OTHER = """
 import sys, threading, time
+from pathlib import Path
 from mlpfusion.workers import forking, supervise, tasks
 folder = Path(sys.argv[1])
 task = tasks.decode_task((folder / "task.json").read_bytes())
