@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.bench import Bench
@@ -29,7 +30,7 @@ def made(**content: Any) -> Bench:
 
 
 @given(st.dictionaries(NAMES, TREES, max_size=4))
-@settings(max_examples=50)
+@settings(max_examples=rings.examples(50))
 def test_any_content_is_shown(content: dict[str, Any]) -> None:
     found = made() if not content else Bench(schema=1, kind="fused", content=content)
     for fmt in ("text", "github"):

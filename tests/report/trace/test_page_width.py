@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import rings
 from support.timeline import Timeline
 
 from mlpfusion.report import diff
@@ -56,7 +57,7 @@ def longest(text: str) -> int:
     return max(map(len, text.splitlines()), default=0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=rings.examples(25), deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=8), st.integers(1, 3), st.sampled_from([1, 5, 41, 120]), st.booleans())
 def test_no_line_of_a_page_or_a_difference_is_too_long(
     names: list[str], calls: int, kernels: int, everything: bool
