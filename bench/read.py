@@ -1,11 +1,12 @@
 """Times the reading of a large trace against decoding its bytes and against HolisticTraceAnalysis, with peak memory.
 
-    python bench/read.py [--megabytes 300] [--rounds 3] [--from tests/data/h200_eager.json.gz] [--json FILE]
+    python bench/read.py [--megabytes 300] [--rounds 3] [--ranks 200] [--from TRACE.json.gz] [--json FILE]
 
 The trace is a recorded one over and over, each time a profiler step, with shifted times and ids, written as torch
 writes it into a temporary folder. Every figure is the best of the rounds, each in a process of its own, on one machine
-in one run. HTA is timed once, if it is installed (extra `bench`), and ended after four minutes; its ratio is then a
-lower bound.
+in one run; CPU seconds are those of all its threads. The ranks of a job are as many traces of 3 MB in a folder, read as
+`mlpfusion read FOLDER` does, once. HTA is timed once, if it is installed (extra `bench`), and ended after four minutes;
+its ratio is then a lower bound.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 RECORDED: Final = Path(__file__).parents[1] / "tests" / "data" / "h200_eager.json.gz"
 HTA_LIMIT_S: Final = 240.0
+RANK_BYTES: Final = 3_000_000
 
 
 class Template(NamedTuple):
@@ -129,6 +131,20 @@ def read(path: str) -> float:
     return seconds
 
 
+def read_ranks(path: str) -> float:
+    """Read the traces of a folder as the ranks of one job, and print its page into nothing."""
+    from mlpfusion.report.job import render
+    from mlpfusion.stages.trace.read import read_job
+
+    start = time.perf_counter()
+    found = read_job(path)
+    lines = render(found).count("\n")
+    seconds = time.perf_counter() - start
+    assert lines < 100, lines
+    assert all(rank.times for rank in found.ranks)
+    return seconds
+
+
 def hta_parse(path: str) -> float:
     """HolisticTraceAnalysis's parse of the file."""
     from hta.common.trace import parse_trace_file
@@ -150,6 +166,7 @@ def hta_load(path: str) -> float:
 TIMED: Final[dict[str, Callable[[str], float]]] = {
     "decode": decode,
     "read": read,
+    "read_ranks": read_ranks,
     "hta_parse": hta_parse,
     "hta_load": hta_load,
 }
@@ -159,7 +176,7 @@ def timed(name: str, path: str) -> None:
     """Print the seconds of one run, imports before it not counted, and the peak memory of this process."""
     seconds = TIMED[name](path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({"seconds": seconds, "peak_bytes": peak}))
+    print(json.dumps({"seconds": seconds, "cpu_s": time.process_time(), "peak_bytes": peak}))
 
 
 def one_run(name: str, path: Path, limit_s: float | None = None) -> dict[str, float] | None:
@@ -195,7 +212,17 @@ def generated(recorded: Path, size: int) -> Iterator[tuple[Path, Path, int]]:
         yield plain, packed, count
 
 
-def measure(recorded: Path, size: int, rounds: int) -> dict[str, Any]:
+def measure_ranks(recorded: Path, ranks: int) -> dict[str, Any]:
+    """One reading of a job of so many ranks. They are one file with several names: what is in it does not matter."""
+    with tempfile.TemporaryDirectory(prefix="mlpfusion-ranks-") as folder:
+        first = Path(folder) / "rank0.json"
+        generate(recorded, first, RANK_BYTES)
+        for rank in range(1, ranks):
+            os.link(first, Path(folder) / f"rank{rank}.json")
+        return {"ranks": ranks, "bytes_each": first.stat().st_size, **(one_run("read_ranks", Path(folder)) or {})}
+
+
+def measure(recorded: Path, size: int, rounds: int, ranks: int) -> dict[str, Any]:
     """All figures and the ratios that have a limit."""
     with generated(recorded, size) as (plain, packed, count):
         figures: dict[str, Any] = {"bytes": plain.stat().st_size, "entries": count, "cpus": os.cpu_count()}
@@ -207,6 +234,8 @@ def measure(recorded: Path, size: int, rounds: int) -> dict[str, Any]:
         if importlib.util.find_spec("hta"):
             for name in ("hta_parse", "hta_load"):
                 figures[name] = one_run(name, plain, HTA_LIMIT_S)
+    if ranks:
+        figures["read_ranks (200: at most 30 s, 300 MB)"] = measure_ranks(recorded, ranks)
     ours = figures["read"]["seconds"]
     figures["ratios"] = {
         "read / decode (at most 4)": ours / figures["decode"]["seconds"],
@@ -225,6 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=300)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ranks", type=int, default=200, help="0 for none")
     parser.add_argument("--from", dest="recorded", type=Path, default=RECORDED)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--timed", nargs=2, metavar=("WHAT", "FILE"), help=argparse.SUPPRESS)
@@ -232,7 +262,7 @@ def main() -> None:
     if options.timed:
         timed(*options.timed)
         return
-    figures = measure(options.recorded, int(options.megabytes * 1e6), options.rounds)
+    figures = measure(options.recorded, int(options.megabytes * 1e6), options.rounds, options.ranks)
     text = json.dumps({"schema": 1, "kind": "reading", **figures}, indent=2)
     if options.json:
         options.json.write_text(text + "\n", encoding="utf-8")
