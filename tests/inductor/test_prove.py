@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from support.passed import Gated, Packed, an_input, assert_same, operators, outcome, passed
+from support.rings import first_of_each
 from torch.nn import functional
 
 transformers_activations = pytest.importorskip("transformers.activations")
@@ -41,7 +42,9 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.parametrize(("activation", "between"), SPELLINGS.values(), ids=SPELLINGS)
+@pytest.mark.parametrize(
+    ("activation", "between"), first_of_each(SPELLINGS.values(), key=lambda row: row[0]), ids=SPELLINGS
+)
 def test_every_spelling_of_an_activation_is_taken_for_what_it_computes(activation, between):
     mlp, x = Gated(between), an_input()
     ran = passed(mlp, x)

@@ -75,6 +75,30 @@ def _relu_in_place_of_x(m, x):
     return m.three(silu(g, m.two(x)))
 
 
+def _copied_before_x_changed(m, x):
+    x = x * 1
+    a = x.to(torch.float32, copy=True)
+    x.add_(1)
+    b = x.to(torch.float32, copy=True)
+    return m.three(silu(m.one(a), m.two(b)))
+
+
+def _x_changed_between_its_views(m, x):
+    x = x * 1
+    g = m.one(x.flatten(0, 1))
+    x.add_(1)
+    return m.three(silu(g, m.two(x.flatten(0, 1))))
+
+
+def _flat_copies_around_a_change(m, x):
+    x = x * 1
+    y = x.transpose(0, 1)
+    a = y.reshape(10, 32)
+    x.mul_(3)
+    b = y.reshape(10, 32)
+    return m.three(silu(m.one(a), m.two(b)))
+
+
 def _weight_changed(m, x):
     g = m.one(x)
     with torch.no_grad():
@@ -135,6 +159,9 @@ CROSSED = {
         (_x_changed_through_a_view, "zero_ changes"),
         (_x_written_to, "add changes"),
         (_relu_in_place_of_x, "relu"),
+        (_copied_before_x_changed, "add_ changes"),
+        (_x_changed_between_its_views, "add_ changes"),
+        (_flat_copies_around_a_change, "mul_ changes"),
         (_weight_changed, "switches a mode"),
         (_no_grad_gate, "_set_grad_enabled switches a mode"),
         (_no_grad_up, "_set_grad_enabled switches a mode"),
@@ -155,6 +182,24 @@ def test_what_changes_a_mode_or_a_tensor_on_the_way_is_named(forward, said):
     (miss,) = ran.report.near_misses
     assert said in miss.reason
     assert_same(ran.values, outcome(twin, twin, x))  # twins: some change their own weights
+
+
+def _another_x_by_out(m, x):
+    other = torch.empty_like(x)
+    written = torch.add(x, 1.0, out=other)
+    return m.three(silu(m.one(x), m.two(written)))
+
+
+def _another_x_by_set(m, x):
+    return m.three(silu(m.one(x), m.two(torch.empty_like(x).copy_(x * 2))))
+
+
+@pytest.mark.parametrize("forward", [_another_x_by_out, _another_x_by_set])
+def test_what_is_written_elsewhere_is_another_x(forward):
+    mlp, x = Crossed(forward).requires_grad_(False), an_input(grad=False)
+    ran = passed(mlp, x)
+    assert not operators(ran), str(ran.report)
+    assert_same(ran.values, outcome(mlp, mlp, x))
 
 
 def _reused_gate(m, x):

@@ -163,9 +163,28 @@ def is_dead(node: Node) -> bool:
 
 def _origin(node: Any) -> Any:
     """The tensor that a node gives back, changed or not."""
-    while isinstance(node, Node) and node.op in {"call_function", "call_method"} and writes(node) and node.args:
+    while isinstance(node, Node) and _returns_first(node):
         node = node.args[0]
     return node
+
+
+def _returns_first(node: Node) -> bool:
+    """Whether a call changes its first argument and gives that back, as methods and functions in place do."""
+    called = node.op in {"call_function", "call_method"} and not isinstance(node.target, torch._ops.OpOverload)
+    return called and bool(node.args) and node.kwargs.get("out") is None and writes(node)
+
+
+def path_of(linear: Node, other: Node) -> set[Node]:
+    """What two layers' x is made by where each has it from nodes of its own; empty if they read one node."""
+    found, todo = set[Node](), [operand(linear), operand(other)]
+    if todo[0] is todo[1]:
+        return found
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Node) and node.args and (_returns_first(node) or name_of(node) in _VIEWS):
+            found.add(node)
+            todo.append(node.args[0])
+    return found
 
 
 def _climb(down: Node, places: dict[Node, int]) -> Cone | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.fx import Node
 
-from mlpfusion.inductor.match import EXPORTED, is_dead, name_of, operand, same, writes
+from mlpfusion.inductor.match import EXPORTED, is_dead, name_of, operand, path_of, same, writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,8 +61,14 @@ def _leaks(cone: Cone) -> str | None:
 
 
 def _crossed(cone: Cone) -> str | None:
-    """What changes a mode or a tensor between the cone's first node and its last: the operator runs at the last."""
+    """What changes a mode or a tensor between the cone's first node and its last: the operator runs at the last.
+
+    Where each layer has a view, or a copy, of x for itself, these are the first.
+    """
     own, inside, node = cone.own, set[Node](), cone.linears[0]
+    path = path_of(cone.pair[0], cone.pair[-1])
+    if path:
+        node = next(each for each in node.graph.nodes if each in path or each in own)
     while True:
         reason = _changes(node, inside if node in own else set())
         if reason is not None or node is cone.down:
