@@ -8,6 +8,7 @@ from mlpfusion.records.breakdown import CollectiveRun as CollectiveRun
 from mlpfusion.records.breakdown import IdleCauses as IdleCauses
 from mlpfusion.records.breakdown import MLPShare as MLPShare
 from mlpfusion.records.breakdown import Queue as Queue
+from mlpfusion.records.breakdown import Rate as Rate
 from mlpfusion.records.breakdown import Split as Split
 from mlpfusion.records.choice import Choice as Choice
 from mlpfusion.records.choice import Conditions as Conditions

@@ -106,6 +106,27 @@ class CollectiveRun(Record, frozen=True, kw_only=True):
     exposed_us: float
 
 
+class Rate(Record, frozen=True, kw_only=True):
+    """What a call's operators of one name, of inputs of one size and type, reach: FLOP/s or bytes/s.
+
+    `shape` is M, N, K of a matrix product (with the batch before it), else that of the result. `us` is the time of one,
+    a mean of the medians of all its kernels; `work` are its FLOP (2MNK) or bytes (each input once, and the result).
+    `peak_share` is of the card's datasheet peak at this type, None where none is known. A rate `above_peak` is an
+    error, no result: bytes came out of a cache, or other sizes ran.
+    """
+
+    operator: str
+    unit: Literal["FLOP", "bytes"]
+    shape: tuple[int, ...]
+    dtype: str | None
+    count: int
+    us: float
+    work: int
+    per_second: float
+    peak_share: float | None = None
+    above_peak: bool = False
+
+
 class MLPShare(Record, frozen=True, kw_only=True):
     """What the gated MLPs take of a call: sums of the medians of their kernels.
 
@@ -132,8 +153,8 @@ class Breakdown(Record, frozen=True, kw_only=True):
     `categories` holds those that occur, the longest first; their times are sums of kernel time, `kernel_us` in all,
     which is more than the time in which the device worked where streams overlap (`overlapping`). On a CPU, operators
     take the place of kernels, and there is no `split`, `idle` or `queue`, which needs API calls. `mlp` is None where no
-    gated MLP is recognised. `collectives` are those with the most time first, `collective_runs` the first 2000 of the
-    calls used.
+    gated MLP is recognised. `rates` need the inputs' dimensions; they and the `collectives` are in the order of their
+    time, the longest first. `collective_runs` are the first 2000 of the calls used.
     """
 
     kernel_us: float
@@ -143,5 +164,6 @@ class Breakdown(Record, frozen=True, kw_only=True):
     idle: IdleCauses | None = None
     queue: Queue | None = None
     mlp: MLPShare | None = None
+    rates: tuple[Rate, ...] = ()
     collectives: tuple[Collective, ...] = ()
     collective_runs: tuple[CollectiveRun, ...] = ()

@@ -58,6 +58,13 @@ def test_what_is_not_told_is_none() -> None:
     assert parameters_of(message(collective=None)) is None
 
 
+@pytest.mark.parametrize("elements", [-1, 2**300, "many", 1.5, [1]])
+def test_a_number_that_cannot_be_is_not_told(elements: Any) -> None:
+    found = parameters_of(message(sent=elements))
+    assert found is not None
+    assert found.size is None
+
+
 @given(st.lists(st.binary(max_size=12), min_size=7, max_size=7))
 def test_damaged_arguments_are_no_error(parts: list[bytes]) -> None:
     parameters_of(Message(*parts))

@@ -15,6 +15,7 @@ from mlpfusion.report.trace.findings import findings_text
 from mlpfusion.report.trace.header import header
 from mlpfusion.report.trace.kernels import kernel_lines, kernel_table
 from mlpfusion.report.trace.pre_ops import pre_ops_table
+from mlpfusion.report.trace.rates import rate_table
 from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def _tables(reading: Reading, *, github: bool, everything: bool) -> Iterable[tup
     yield from filter(
         None, (kernel_table(reading, github=github, everything=everything), pre_ops_table(reading, github=github))
     )
+    if reading.breakdown is not None and reading.breakdown.rates and not reading.incomplete:
+        yield rate_table(reading.breakdown.rates, github=github)
     if reading.breakdown is not None and reading.breakdown.collectives:
         yield collective_table(reading.breakdown.collectives, github=github)
     if len(reading.streams) > 1:

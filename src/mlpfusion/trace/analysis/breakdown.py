@@ -11,6 +11,7 @@ from mlpfusion.trace.analysis.collectives import collectives_of
 from mlpfusion.trace.analysis.idling.causes import causes_of
 from mlpfusion.trace.analysis.idling.queue import queue_of
 from mlpfusion.trace.analysis.mlps import mlp_share
+from mlpfusion.trace.analysis.rates import rates_of
 from mlpfusion.trace.analysis.split import split_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def breakdown_of(calls: Calls, found: Analysed, use: DeviceUse | None, waited: W
         idle=causes_of(calls, use, waited) if use else None,
         queue=queue_of(calls, found.used) if use else None,
         mlp=mlp_share(found.work, found.launched, kernel_us=kernel_us, call_us=call_us),
+        rates=rates_of(found.work, found.launched, calls.trace.gpu if use else None),
         collectives=collectives,
         collective_runs=runs,
         split=split_of(calls, use) if use else None,

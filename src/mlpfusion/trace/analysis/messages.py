@@ -18,6 +18,7 @@ _OPERATIONS: Final = (
     ("alltoall", "all_to_all"), ("all_to_all", "all_to_all"), ("broadcast", "broadcast"), ("reduce", "reduce"),
     ("gather", "gather"), ("scatter", "scatter"), ("send", "send"), ("recv", "recv"), ("barrier", "barrier"),
 )  # fmt: skip
+_LARGEST: Final = 2**48  # elements, ranks: more is a damaged text
 _BYTES: Final = {
     "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "int": 4, "int32": 4,
     "long": 8, "int64": 8, "short": 2, "int16": 2, "char": 1, "int8": 1, "byte": 1, "uint8": 1, "bool": 1,
@@ -93,4 +94,4 @@ def _count(raw: bytes) -> int | None:
         value = integer(msgspec.json.decode(raw)) if raw else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return value if value is not None and value >= 0 else None
+    return value if value is not None and 0 <= value < _LARGEST else None

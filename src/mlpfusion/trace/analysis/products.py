@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from mlpfusion.trace.calls.call import Work
     from mlpfusion.trace.read.kineto import Event
 
-# Products of attention's scores and values, which are no layers.
-_BATCHED: Final = frozenset({"bmm", "baddbmm"})
 _MATRIX: Final = 2  # dimensions
 
 
@@ -33,7 +31,7 @@ class Product(NamedTuple):
     owner: object
     shape: Shape | None
     gated: bool
-    batched: bool
+    batched: bool  # of attention's scores and values, which are no layers
 
 
 def shape_of(operator: Event) -> Shape | None:
@@ -77,7 +75,7 @@ def products_of(work: Sequence[Work], decoded: Sequence[Decoded], places: Sequen
         elif name.kind == "gemm" or owner is not None:
             op = (operator or item.event).name.rpartition("::")[2]
             shape = shape_of(operator or item.event)
-            found.append(Product([index], owner, shape, gated=_holds_gate(name), batched=op in _BATCHED))
+            found.append(Product([index], owner, shape, gated=_holds_gate(name), batched=op in ops.BATCHED))
         elif "splitk_reduce" in name.fused_ops and found:
             found[-1].places.append(index)
     return found

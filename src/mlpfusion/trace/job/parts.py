@@ -119,7 +119,7 @@ def _part(trace: Trace, process: NDArray[np.object_], host: Id, owners: Mapping[
     mine = np.array([one not in others for one in process.tolist()], dtype=np.bool_)
     rows = np.flatnonzero(mine[trace.place])
     places = np.cumsum(mine[trace.place]) - 1
-    moved = {int(row): int(places[row]) for row in {*trace.dims, *trace.messages} if mine[trace.place[row]]}
+    moved = {row: int(places[row]) for row in trace.messages if mine[trace.place[row]]}
     frames = trace.frames
     framed = mine[frames.place]
     part = trace._replace(
@@ -129,7 +129,7 @@ def _part(trace: Trace, process: NDArray[np.object_], host: Id, owners: Mapping[
         place=trace.place[rows],
         correlation=trace.correlation[rows],
         frames=Frames(frames.start[framed], frames.duration[framed], frames.kind[framed], frames.place[framed]),
-        dims={moved[row]: text for row, text in trace.dims.items() if row in moved},
+        inputs=trace.inputs.kept(mine[trace.place]) if trace.inputs is not None else None,
         messages={moved[row]: message for row, message in trace.messages.items() if row in moved},
         integrity=msgspec.structs.replace(trace.integrity, events=len(rows)),
     )

@@ -17,6 +17,16 @@ FACTORS: Final = {
     "_addmm_activation": (1, 2, False),
     "linear": (0, 1, True),
 }
+BATCHED: Final = frozenset({"bmm", "baddbmm"})
+# Operators that write one result of their inputs' broadcast shape, element by element; with `_` behind it, the first.
+POINTWISE: Final = frozenset(
+    {"gelu", "silu", "relu", "sigmoid", "tanh", "exp", "neg", "sqrt", "rsqrt", "reciprocal", "abs", "sin", "cos", "erf",
+     "log", "leaky_relu", "mul", "add", "sub", "rsub", "div", "maximum", "minimum", "pow", "clamp", "clamp_min",
+     "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "threshold_backward"}
+)  # fmt: skip
+# Those that write their first input: the former read all the others, the latter none.
+COPYING: Final = frozenset({"copy_"})
+FILLING: Final = frozenset({"fill_", "zero_"})
 ACTIVATIONS: Final = frozenset(
     {"gelu", "silu", "relu", "clamp_min", "clamp", "threshold", "sigmoid", "tanh", "erf", "leaky_relu", "hardswish",
      "hardsigmoid", "mish", "softplus", "elu", "relu6"}
@@ -47,6 +57,8 @@ COMPOSITES: Final = frozenset(
      "einsum", "tensordot", "float", "half", "bfloat16", "double", "cpu", "cuda", "dropout", "numpy_t", "inner",
      "outer", "hstack", "vstack", "concat", "concatenate", "square", "tile"}
 )  # fmt: skip
+# Operators whose inputs' dimensions and types are kept.
+SIZED: Final = FACTORS.keys() | BATCHED | POINTWISE | {f"{op}_" for op in POINTWISE} | COPYING | FILLING
 ELEMENTWISE: Final = ACTIVATIONS | frozenset(
     {"mul", "mul_", "add", "add_", "sub", "sub_", "rsub", "div", "div_", "neg", "exp", "exp2", "log", "log2", "log1p",
      "pow", "sqrt", "rsqrt", "reciprocal", "abs", "sin", "cos", "where", "maximum", "minimum", "fill", "fill_", "zero_",

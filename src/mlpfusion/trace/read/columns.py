@@ -7,8 +7,9 @@ from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from mlpfusion.trace.names.ops import FACTORS
+from mlpfusion.trace.names.ops import SIZED
 from mlpfusion.trace.read.chrome import CATEGORIES, DEVICE_WORK, FOREIGN, Category, integer, nanoseconds
+from mlpfusion.trace.read.inputs import Gathered, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mlpfusion.trace.read.entry import Entry
+    from mlpfusion.trace.read.inputs import Inputs
 
 _UNUSED: Final = frozenset({"other", "device_annotation", "sync"})
 _LINKED: Final = DEVICE_WORK | {"api"}
@@ -63,7 +65,7 @@ class Table(NamedTuple):
     correlation: NDArray[np.int64]
     zero: int
     linked_by_flow: int
-    dims: dict[int, bytes]
+    inputs: Inputs
     frames: Frames
     messages: dict[int, Message]
 
@@ -116,8 +118,8 @@ class Columns:
         self._python: set[int] = set()  # kinds of frames
         self._linkable: set[int] = set()
         self._on_device: set[int] = set()
-        self._products: set[int] = set()  # kinds of operators that multiply matrices
-        self._dims: dict[int, bytes] = {}  # by row, as it is written
+        self._sized: set[int] = set()  # kinds of operators whose inputs are kept
+        self._inputs = Gathered()
         self._texts: dict[bytes, bytes] = {}
         self._talking: set[int] = set()  # kinds of collectives
         self._messages: dict[int, Message] = {}
@@ -154,8 +156,8 @@ class Columns:
         self._start.extend(starts)
         self._duration.extend(durations)
         self._kind.extend(kinds)
-        if not self._products.isdisjoint(kinds):
-            self._add_dims(timed, kinds)
+        if not self._sized.isdisjoint(kinds):
+            self._add_inputs(timed, kinds)
         if not self._talking.isdisjoint(kinds):
             self._add_messages(timed, kinds)
         numbers = self._places
@@ -186,12 +188,12 @@ class Columns:
         for column, values in zip(self._frames, columns, strict=True):
             column.extend(values)
 
-    def _add_dims(self, timed: Sequence[Entry], kinds: Sequence[int]) -> None:
+    def _add_inputs(self, timed: Sequence[Entry], kinds: Sequence[int]) -> None:
         first = len(self._start) - len(timed)
         for at, kind in enumerate(kinds):
-            args = timed[at].args if kind in self._products else None
-            if args is not None and (text := bytes(args.dims)):
-                self._dims[first + at] = self._texts.setdefault(text, text)
+            args = timed[at].args if kind in self._sized else None
+            if args is not None and args.dims:
+                self._inputs.add(first + at, Text(bytes(args.dims), bytes(args.types)))
 
     def _add_messages(self, timed: Sequence[Entry], kinds: Sequence[int]) -> None:
         first = len(self._start) - len(timed)
@@ -236,7 +238,7 @@ class Columns:
             correlation=np.frombuffer(self._correlation, dtype=np.int64)[order],
             zero=int(np.count_nonzero((duration == 0) & on_device[kind])),
             linked_by_flow=linked,
-            dims=_sorted(self._dims, order),
+            inputs=self._inputs.sorted(order),
             messages=_sorted(self._messages, order),
             frames=self._framed(same),
         )
@@ -267,8 +269,8 @@ class Columns:
                 self._linkable.add(number)
             if found in DEVICE_WORK:
                 self._on_device.add(number)
-            if found == "op" and str(name).rpartition("::")[2] in FACTORS:
-                self._products.add(number)
+            if found == "op" and str(name).rpartition("::")[2] in SIZED:
+                self._sized.add(number)
             if (found == "op" and name == PARAMETERS) or (found == "kernel" and _TALKS.search(str(name))):
                 self._talking.add(number)
             if not name:

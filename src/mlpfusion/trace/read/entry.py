@@ -18,6 +18,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
 
     correlation: Id = 0
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NO_TIME)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=NO_TIME)
     # Of a collective.
     collective: msgspec.Raw = msgspec.field(name="Collective name", default=NO_TIME)
     dtype: msgspec.Raw = NO_TIME

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from mlpfusion.trace.read.inputs import Inputs
     from mlpfusion.trace.read.source import Source, Text
 
 __all__ = ["Event", "Trace", "read", "read_text", "scrub", "traces"]
@@ -31,7 +32,8 @@ __all__ = ["Event", "Trace", "read", "read_text", "scrub", "traces"]
 class Event(msgspec.Struct, frozen=True, gc=False):
     """One interval of the trace: an operator, an annotation, an API call, or work on the device.
 
-    `dims` are the dimensions of the inputs of an operator that multiplies matrices, where the trace has them.
+    `dims` and `types` are those of the inputs of an operator that multiplies matrices or works element by element,
+    where the trace has them.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     tid: int | str
     correlation: int | None = None
     dims: tuple[tuple[int, ...], ...] | None = None
+    types: tuple[str, ...] | None = None
 
     @property
     def end_ns(self) -> int:
@@ -55,7 +58,7 @@ class Trace(NamedTuple):
     `kind` indexes `kinds` (name and category), `place` indexes `places` (process and thread, or device and stream);
     `correlation` is 0 where there is none; a negative `duration` of device work is damage. Events of no use here
     (unknown categories) are left out; `integrity.events` counts all. `damaged_by` says why the text ends early, if it
-    is known. `dims` has by row the dimensions of the inputs of a matrix product, as they are written. `facts` are those
+    is known. `inputs` has by row those of a sized operator, as they are written. `facts` are those
     around the events. `foreign` says what device or profiler a trace has events of that are not read. `frames` are
     Python's, which are no rows. `messages` has by row the arguments of a collective, of its operator or its kernel, as
     they are written.
@@ -73,7 +76,7 @@ class Trace(NamedTuple):
     frames: Frames
     facts: Facts = Facts()
     damaged_by: str | None = None
-    dims: Mapping[int, bytes] = MappingProxyType({})
+    inputs: Inputs | None = None
     foreign: str | None = None
     messages: Mapping[int, Message] = MappingProxyType({})
 
@@ -98,12 +101,14 @@ class Trace(NamedTuple):
 
         at = np.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=np.int64)
         columns = (self.start, self.duration, self.kind, self.place, self.correlation)
-        values = zip(at.tolist(), *(column[at].tolist() for column in columns), strict=True)
-        for row, start, duration, kind, place, correlation in values:
+        values = zip(*(column[at].tolist() for column in columns), strict=True)
+        texts = self.inputs.of(at) if self.inputs is not None else [None] * len(at)
+        for (start, duration, kind, place, correlation), text in zip(values, texts, strict=True):
             name, category = self.kinds[kind]
             pid, tid = self.places[place]
-            dims = _dims(self.dims[row]) if row in self.dims else None
-            yield Event(name, category, start, duration, pid, tid, correlation or None, dims)
+            dims = _dims(text.dims) if text else None
+            types = _types(text.types) if text else None
+            yield Event(name, category, start, duration, pid, tid, correlation or None, dims, types)
 
 
 @lru_cache(maxsize=1024)
@@ -111,6 +116,15 @@ def _dims(text: bytes) -> tuple[tuple[int, ...], ...] | None:
     """`[[8, 4], [4, 2], []]` as tuples; None where it is something else, as for lists of tensors."""
     try:
         return msgspec.json.decode(text, type=tuple[tuple[int, ...], ...])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _types(text: bytes) -> tuple[str, ...] | None:
+    """`["c10::BFloat16", "Scalar"]` as a tuple."""
+    try:
+        return msgspec.json.decode(text, type=tuple[str, ...])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -203,7 +217,7 @@ def read_text(text: Text) -> Trace:
         frames=table.frames,
         facts=blocks.facts,
         damaged_by=blocks.cut_off,
-        dims=table.dims,
+        inputs=table.inputs,
         messages=table.messages,
         foreign=columns.foreign(),
     )
