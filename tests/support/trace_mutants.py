@@ -14,11 +14,12 @@ from mlpfusion.errors import MlpfusionError
 from mlpfusion.report.trace.page import render
 from mlpfusion.trace.analysis.summary import read_all
 from mlpfusion.trace.findings.host import findings
-from support.mutants import VALUES, damage
+from support.mutants import VALUES, damage, said
 from support.paths import DATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from mlpfusion.records.trace import Finding, Reading
 
@@ -37,6 +38,7 @@ SHAPES: Final = ([[8, 4], [4, 2]], [[], []], [[-1, 0]], [[2**40, 2**40], [2**40,
 # A finding whose observation is a yes or no.
 WITHOUT_NUMBERS: Final = {"no_cuda_graph"}
 _NUMBER: Final = re.compile(r"\d")
+_NO_NUMBER: Final = re.compile(r"(?<![\w.])(nan|inf|-inf|NaN|Infinity)(?![\w.])")
 
 
 def recorded() -> list[list[Any]]:
@@ -55,12 +57,12 @@ def mutant(sources: Sequence[list[Any]], seed: random.Random) -> tuple[bytes, st
     """A damaged trace, and what was done to it."""
     source = seed.choice(sources)
     events = [{**one, "args": dict(one.get("args") or {})} for one in source]
-    said = [_change(events, seed) for _ in range(seed.choice((1, 1, 2, 3, 5, 8, 30)))]
+    changes = [_change(events, seed) for _ in range(seed.choice((1, 1, 2, 3, 5, 8, 30)))]
     document: Any = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "traceEvents": events}
     data = json.dumps(document).encode("utf-8", "surrogatepass")
     if seed.random() < 0.15:
-        return damage(data, seed), "; ".join((*said, "bytes"))
-    return data, "; ".join(said)
+        return damage(data, seed), "; ".join((*changes, "bytes"))
+    return data, "; ".join(changes)
 
 
 def _change(events: list[Any], seed: random.Random) -> str:
@@ -132,7 +134,7 @@ def check(data: bytes) -> bool:
         sound(reading, found)
     for fmt in ("text", "github", "csv", "json"):
         text = render(told, fmt)
-        assert not re.search(r"(?<![\w.])(nan|inf|-inf|NaN|Infinity)(?![\w.])", text), fmt
+        assert not _NO_NUMBER.search(text), fmt
     return True
 
 
@@ -185,3 +187,51 @@ def _listed(faults: list[str], what: str) -> Any:
         faults.append(
             f"{type(error).__name__} {last.filename.rpartition('/')[2]}:{last.lineno} {error!s:.200} | {what}"
         )
+
+
+# ---- ranks of a job --------------------------------------------------------------------------------------------------
+
+_PLACES: Final[tuple[Any, ...]] = (
+    {"rank": 0, "world_size": 4}, {"rank": 1, "world_size": -1}, {"rank": "x"}, {"rank": 2**70, "world_size": 4}, {},
+    [], None,
+)  # fmt: skip
+_ASKED: Final = (
+    [],
+    ["--rank", "0"],
+    ["--rank", "1"],
+    ["--format", "github"],
+    ["--format", "json"],
+    ["--format", "csv"],
+)
+
+
+def attack_jobs(source: list[Any], folder: Path, numbers: range, *, seed: int) -> int:
+    """Read folders of two to four ranks, half of them damaged; how many were read by the command."""
+    answered = 0
+    for number in numbers:
+        chosen = random.Random(f"{seed}-{number}")
+        job = folder / str(number)
+        job.mkdir()
+        for rank in range(chosen.choice((2, 3, 4))):
+            (job / f"trace_rank{rank}.json").write_bytes(_rank(source, rank, chosen))
+        answered += check_command(["read", str(job), *chosen.choice(_ASKED)]) == 0
+    return answered
+
+
+def _rank(source: list[Any], rank: int, seed: random.Random) -> bytes:
+    data, _ = mutant([source], seed) if seed.random() < 0.5 else (json.dumps({"traceEvents": source}).encode(), "")
+    with contextlib.suppress(ValueError, UnicodeDecodeError):
+        document = json.loads(data)
+        if isinstance(document, dict):
+            place = seed.choice((*_PLACES, *[{"rank": rank, "world_size": 4}] * len(_PLACES)))
+            data = json.dumps({**document, "distributedInfo": place}).encode("utf-8", "surrogatepass")
+    return data
+
+
+def check_command(args: list[str]) -> int:
+    """Run a command line that may answer, or refuse each file in one line; its exit code."""
+    code, out, err = said(args)
+    assert code in (0, 2), (args, code, err)
+    assert all(line.startswith("mlpfusion: ") for line in err.splitlines()), err
+    assert not _NO_NUMBER.search(out), args
+    return code

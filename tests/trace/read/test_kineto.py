@@ -127,3 +127,17 @@ def test_damaged_traces_are_read_or_refused(data: st.DataObject) -> None:
 def test_reading_needs_no_torch() -> None:
     code = "import sys, mlpfusion.trace, mlpfusion.trace.read.kineto; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("size", [0, 100, 3 * 2**20])
+def test_what_is_before_the_events_may_be_longer_than_a_block(size: int, tmp_path: Path) -> None:
+    header = json.dumps({"distributedInfo": {"rank": 3, "world_size": 8}, "args": "x" * size})[:-1]
+    path = write(tmp_path, f'{header}, "traceEvents": []}}')
+    assert kineto.head(path).rank == 3
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"distributedInfo": {"rank": 3}}', '{"a": "' + "x" * 3 * 2**20, "[]", "3"]
+)
+def test_nothing_is_known_before_the_events_of_what_is_no_trace(content: str, tmp_path: Path) -> None:
+    assert kineto.head(write(tmp_path, content)).rank is None
