@@ -12,6 +12,7 @@ SCHEMA: Final = 1
 KINDS: Final = (
     "act-mul",
     "article",
+    "comparison-simulation",
     "decode",
     "false-alarms",
     "fused",
