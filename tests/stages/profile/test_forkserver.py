@@ -88,6 +88,7 @@ def marked(number: int, folder: Path) -> bool:
     return False
 
 
+@pytest.mark.full  # as a worker that no server has forked
 def test_a_server_and_its_worker_end_with_their_parent(tmp_path):
     task = task_for("hangs", tmp_path)
     (tmp_path / "task.json").write_bytes(tasks.encode(task))
