@@ -74,7 +74,7 @@ def test_a_damaged_profile_in_a_folder_is_named(tmp_path: Path) -> None:
         ("a.json:", "'a.json:' does not exist"),
         ("text.json", "is not JSON"),
         ("nothing.json", "'nothing.json' is not JSON"),
-        ("grid.json", "holds a 'grid'; valid here: 'profile', 'choice'"),
+        ("grid.json", "holds a 'grid'; can be compared: 'profile', 'choice'"),
         ("future.json", "schema 99"),
         ("list.json", "no schema number and kind"),
     ],
