@@ -46,7 +46,11 @@ def of_step(**changes: object) -> Any:
         (profile(EAGER, EAGER), "there are two rows 'eager' - at `$`"),
         (copies(8, 4), "copies are not in the order of their sizes: [8, 4] - at `$`"),
         (copies(4, 4), "copies are not in the order of their sizes: [4, 4] - at `$`"),
-        (of_step(kernels=(0, 7)), "7 where its row has 2 kernels - at `$.traffic.steps[1].kernels`"),
+        (
+            replace(EAGER, launches=replace(EAGER.launches, kernels=6)),
+            "6 where its row names 5 - at `$.launches.kernels`",
+        ),
+        (of_step(kernels=(0, 7)), "7 where its row has 5 kernels - at `$.traffic.steps[1].kernels`"),
         (of_step(values_read=(1,)), "1 where its row has 1 intermediates - at `$.traffic.steps[1].values_read`"),
         (of_step(values_written=(9,)), "9 where its row has 1 intermediates - at `$.traffic.steps[1].values_written`"),
         (replace(a_choice(), points=()), "there is no point in it - at `$`"),

@@ -112,7 +112,9 @@ def _once(what: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _indices(row: Row) -> Iterator[str]:
-    """Where a launch names a kernel or a value that its row does not have."""
+    """Where a row counts more kernels than it names, or a launch names a kernel or a value that it does not have."""
+    if row.launches is not None and row.launches.kernels > len(row.kernels):
+        yield f"{row.launches.kernels} where its row names {len(row.kernels)} - at `.launches.kernels`"
     if row.traffic is None:
         return
     values = len(row.traffic.intermediates)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from support.comparisons_made import EAGER_US, raced, saved, with_environment, with_spec
 from support.paths import RESULTS
+from support.profiles_made import EAGER
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.environment import Card
@@ -330,7 +331,12 @@ def test_versions_that_are_the_question_are_never_refused(tmp_path: Path, change
 
 def test_a_fact_that_is_worse_is_a_regression_without_any_time(tmp_path: Path) -> None:
     more = Launches(kernels=6, memcpys=0, memsets=2, runtime_launches={}, occupancy_queries=0, syncs=0)
-    a, b = raced({"triton": 0.9}), raced({"triton": 0.5}, rows={"triton": {"launches": more}}, seed=1)
+    a, b = (
+        raced({"triton": 0.9}),
+        raced(
+            {"triton": 0.5}, rows={"triton": {"launches": more, "kernels": (*EAGER.kernels, EAGER.kernels[-1])}}, seed=1
+        ),
+    )
     found = compared(tmp_path, a, b)
     assert row(found).word == "faster"
     assert row(found).is_regression
