@@ -87,6 +87,14 @@ def test_a_proof_keeps_the_original_as_its_control() -> None:
     }
 
 
+def test_a_proof_that_claims_many_launches_takes_no_longer() -> None:
+    made = results.load_any(RESULTS / "h200-prove-gemma-2b-fused.json")
+    first = msgspec.structs.replace(made.kernels[0], swapped=2**63)
+    many = msgspec.structs.replace(made, kernels=(first, *made.kernels[1:]))
+    a, b = (groups.of_record(each, "p.json")[0].rows["fused"] for each in (made, many))
+    assert {each.name for each in facts.changes(a, b)} == {"kernels by name", "kernel launches"}
+
+
 WORDS = ["valid", "valid with hazards", "not decidable here", "not valid"]
 
 

@@ -11,7 +11,7 @@ from mlpfusion.stages.compare.subjects import Fact
 from mlpfusion.trace.names.shown import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mlpfusion.records.profile import Row
     from mlpfusion.stages.compare.subjects import Subject
@@ -30,7 +30,7 @@ def _of_row(row: Row) -> Iterator[Fact]:
     reason = "" if row.status == "ok" or not row.reason else f": {row.reason}"
     yield Fact("status", clipped(f"{row.status}{reason}"), _STATUS[row.status], row.status)
     if row.kernels:
-        yield names([kernel.name for kernel in row.kernels])
+        yield names([(kernel.name, 1) for kernel in row.kernels])
     if row.launches is not None:
         found = row.launches
         yield count("kernel launches", found.kernels)
@@ -64,9 +64,9 @@ def size(name: str, number: int) -> Fact:
     return Fact(name, units.megabytes(number), number, number)
 
 
-def names(kernels: list[str]) -> Fact:
-    """Kernels in their order."""
-    return Fact(KERNELS, f"{len(kernels)} kernels", None, tuple(kernels))
+def names(kernels: Sequence[tuple[str, int]]) -> Fact:
+    """Kernels in their order, each with how often it ran: a file may claim any number."""
+    return Fact(KERNELS, f"{sum(number for _, number in kernels)} kernels", None, tuple(kernels))
 
 
 def clipped(text: str) -> str:
@@ -90,11 +90,19 @@ def _change(a: Fact, b: Fact) -> FactChange:
     worse = a.rank is not None and b.rank is not None and b.rank > a.rank
     first, second = a.text, b.text
     if a.name == KERNELS and isinstance(a.value, tuple) and isinstance(b.value, tuple):
-        gone, new = Counter(a.value) - Counter(b.value), Counter(b.value) - Counter(a.value)
+        before, after = _counted(a.value), _counted(b.value)
+        gone, new = before - after, after - before
         first, second = (_listed(gone), _listed(new)) if gone or new else (a.text, "the same in another order")
     elif first == second:  # bytes that differ below what is shown
         first, second = str(a.value), str(b.value)
     return FactChange(name=a.name, baseline=first, candidate=second, worse=worse)
+
+
+def _counted(kernels: Iterable[tuple[str, int]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for name, number in kernels:
+        found[name] += number
+    return found
 
 
 def _listed(found: Counter[str]) -> str:

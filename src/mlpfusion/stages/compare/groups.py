@@ -156,7 +156,7 @@ def _judged(found: Verdict) -> Subject:
         each = tuple(sorted(f"{check.name} [{check.dtype}]" if check.dtype else check.name for check in checks))
         known.append(Fact(name, facts.clipped(", ".join(each)) or "none", len(each), each))
     if found.kernels:
-        known.append(facts.names([kernel.name for kernel in found.kernels]))
+        known.append(facts.names([(kernel.name, 1) for kernel in found.kernels]))
         known.append(facts.count("kernel launches", len(found.kernels)))
     return Subject(f"{found.target} ({found.activation})", facts=tuple(known))
 
@@ -169,8 +169,8 @@ def _of_proof(found: Proof, file: str) -> Group:
     if found.memory is not None:
         known.append(facts.size("peak memory", found.memory.swapped))
     if found.kernels:
-        ran = [kernel.name for kernel in found.kernels for _ in range(kernel.swapped)]
-        known += [facts.names(ran), facts.count("kernel launches", len(ran))]
+        ran = [(kernel.name, kernel.swapped) for kernel in found.kernels if kernel.swapped]
+        known += [facts.names(ran), facts.count("kernel launches", sum(number for _, number in ran))]
     clocks: dict[str, Timed] = {}
     controls: dict[str, Timed] | None = None
     if found.speed is not None:
