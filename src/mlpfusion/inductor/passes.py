@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import replace as changed
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from mlpfusion.device import describe
@@ -81,11 +82,11 @@ def _treated(cone: Cone, here: _Graph, settings: Settings) -> Entry:
     except Exception as error:  # a graph that nobody thought of must not end the compilation; nothing is changed yet
         found = f"it could not be judged: {type(error).__name__}: {first_line(error)}"
     if isinstance(found, str):
-        return _changed(entry, reason=found)
+        return changed(entry, reason=found)
     known, proved, spec = found
     training = bool(cone.down.meta["example_value"].requires_grad)
     tokens = known.tokens if isinstance(known.tokens, int) else str(known.tokens)
-    entry = _changed(
+    entry = changed(
         entry,
         outcome="kept",
         tokens=tokens,
@@ -95,17 +96,17 @@ def _treated(cone: Cone, here: _Graph, settings: Settings) -> Entry:
         dtype=spec.dtype,
         training=training,
     )
-    reason = _unfit(cone, known, spec, settings)
+    reason = _unfit(known, spec, settings)
     if reason is not None:
-        return _changed(entry, reason=reason)
+        return changed(entry, reason=reason)
     rules = decided(settings.rules(training), known.tokens)
     if not rules:
         said = (
             settings.kept(training, known.tokens) if isinstance(known.tokens, int) else "no number of tokens is for it"
         )
-        return _changed(entry, reason=said)
+        return changed(entry, reason=said)
     replace(here.graph, cone, known, proved, rules=rules, digest=here.digest)
-    return _changed(entry, outcome="placed", backends=tuple(dict.fromkeys(rule.backend for rule in rules)))
+    return changed(entry, outcome="placed", backends=tuple(dict.fromkeys(rule.backend for rule in rules)))
 
 
 def _judged(cone: Cone) -> tuple[Operands, Proved, MLPSpec] | str:
@@ -135,7 +136,7 @@ def _judged(cone: Cone) -> tuple[Operands, Proved, MLPSpec] | str:
     return known, proved, spec
 
 
-def _unfit(cone: Cone, known: Operands, spec: MLPSpec, settings: Settings) -> str | None:
+def _unfit(known: Operands, spec: MLPSpec, settings: Settings) -> str | None:
     """Why the backends do not take this gated MLP, or None."""
     from mlpfusion_kernels import Weights
 
@@ -152,9 +153,3 @@ def _unfit(cone: Cone, known: Operands, spec: MLPSpec, settings: Settings) -> st
         if reason is not None:
             return f"{made.name}: {reason}"
     return None
-
-
-def _changed(entry: Entry, **changes: Any) -> Entry:
-    from msgspec.structs import replace as changed
-
-    return changed(entry, **changes)
