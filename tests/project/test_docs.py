@@ -92,9 +92,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("out.json", "result.json", "old.json", "new.json"):
         shutil.copy(RECORDED, name)
     results.save(raced({"triton": 0.9}), "five.json")
-    Path("traces").mkdir()
-    for rank in (2, 3):
-        shutil.copy(DATA / "h200_eager.json.gz", f"traces/rank{rank}.json.gz")
+    for folder in ("traces", "before", "after"):
+        Path(folder).mkdir()
+        for rank in (0, 3):
+            shutil.copy(DATA / "h200_eager.json.gz", f"{folder}/rank{rank}.json.gz")
     Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     Path("script.py").write_text("def step():\n    pass\n", encoding="utf-8")
     Path("path/to/model").mkdir(parents=True)
