@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.records import bench, choice, invariants, profile, proof, tuning, validation
+from mlpfusion.records import bench, choice, profile, proof, tuning, validation
 from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice, Plan
 from mlpfusion.records.profile import Profile
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.tuning import Tuning
 from mlpfusion.records.validation import SelfTest, Validation
-from mlpfusion.storage import files, inputs, schema_1
+from mlpfusion.storage import files, inputs, invariants, schema_1
 
 if TYPE_CHECKING:
     import os

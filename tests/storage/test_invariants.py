@@ -14,10 +14,10 @@ from support.profiles_made import EAGER, clock, kernel, profile, ratio
 from support.recorded_profiles import RECORDED, profiles_in
 
 from mlpfusion.records.clocks import Clocks
-from mlpfusion.records.invariants import broken
 from mlpfusion.records.profile import Traffic
 from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Step
 from mlpfusion.storage import results
+from mlpfusion.storage.invariants import broken
 
 PRODUCT = ProductRate(m=1, n=1, k=1, flops_per_second=1.0, samples=1)
 STEP = Step(op="mm", source="operator", read_bytes=1, write_bytes=1)
