@@ -18,7 +18,8 @@ from mlpfusion import units
 from mlpfusion.device import KNOWN_CARDS
 from mlpfusion.report.grid import tabulated
 from mlpfusion.stages.predict import run, scaled, sources
-from mlpfusion.stages.predict.products import LAUNCH_US, Products, roofline_us
+from mlpfusion.stages.predict.products import Products, roofline_us
+from mlpfusion.stages.predict.scaled import LAUNCH_US
 from mlpfusion.stages.predict.shapes import is_library_product, shapes, steps
 from mlpfusion.stages.predict.table import Table
 from mlpfusion.storage import files, results

@@ -164,6 +164,8 @@ READING = [
     ("diff", f"{RESULT}:eager", f"{RESULT}:compile", "--format", "json"),
     ("explain", "triton_poi_fused__unsafe_view_gelu_mul_0"),
     ("predict", str(RESULTS / "h200-choose-article" / "inference-8192.json")),
+    ("cite", str(RESULT)),
+    ("reproduce", str(RESULT)),
     ("scrub", "--help"),
     ("open", "--help"),
     ("--version",),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlpfusion.device import Peaks
-from mlpfusion.stages.predict.products import LAUNCH_US, roofline_us
+from mlpfusion.stages.predict.products import roofline_us
+from mlpfusion.stages.predict.scaled import LAUNCH_US
 from mlpfusion.stages.predict.table import Table
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """Frozen records that stages pass on and files contain: JSON both ways, no torch."""
 
 from mlpfusion.records.base import Record as Record
+from mlpfusion.records.bench import Bench as Bench
+from mlpfusion.records.bench import Profiles as Profiles
 from mlpfusion.records.breakdown import Breakdown as Breakdown
 from mlpfusion.records.breakdown import CategoryTime as CategoryTime
 from mlpfusion.records.breakdown import Collective as Collective
@@ -47,6 +49,7 @@ from mlpfusion.records.prediction import Efficiency as Efficiency
 from mlpfusion.records.prediction import Foreseen as Foreseen
 from mlpfusion.records.prediction import ForeseenPoint as ForeseenPoint
 from mlpfusion.records.prediction import Foresight as Foresight
+from mlpfusion.records.prediction import MeasuredProduct as MeasuredProduct
 from mlpfusion.records.prediction import Predicted as Predicted
 from mlpfusion.records.prediction import PredictedStep as PredictedStep
 from mlpfusion.records.profile import Accuracy as Accuracy
@@ -90,6 +93,7 @@ from mlpfusion.records.trace import Integrity as Integrity
 from mlpfusion.records.trace import KernelPair as KernelPair
 from mlpfusion.records.trace import OddCall as OddCall
 from mlpfusion.records.trace import PartChange as PartChange
+from mlpfusion.records.trace import PythonUse as PythonUse
 from mlpfusion.records.trace import Reading as Reading
 from mlpfusion.records.trace import Region as Region
 from mlpfusion.records.trace import Share as Share

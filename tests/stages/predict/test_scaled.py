@@ -12,7 +12,7 @@ from mlpfusion.records.prediction import Efficiency
 from mlpfusion.records.profile import Row
 from mlpfusion.records.traffic import Step
 from mlpfusion.stages.predict import scaled
-from mlpfusion.stages.predict.products import LAUNCH_US
+from mlpfusion.stages.predict.scaled import LAUNCH_US
 
 A100, H200 = KNOWN_CARDS["NVIDIA A100-SXM4-80GB"], KNOWN_CARDS["NVIDIA H200"]
 USUAL = Efficiency(compute=0.7, memory=0.8, n=3, source="NVIDIA H200")

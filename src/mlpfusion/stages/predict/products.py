@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from mlpfusion.stages.predict.scaled import LAUNCH_US
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from mlpfusion.device import Peaks
     from mlpfusion.stages.predict.table import Table
 
-# What a launch takes that no rate explains: the time of the smallest kernels in the tables of five cards.
-LAUNCH_US: Final = 2.0
 # A step in n weighs as two in k: the best of three with both others on a held-out half of an A100's shapes.
 _N_WEIGHT: Final = 2.0
 _NEAREST: Final = 4

@@ -9,7 +9,6 @@ from mlpfusion.device import KNOWN_CARDS
 from mlpfusion.errors import UsageError
 from mlpfusion.records.prediction import MeasuredProduct, Predicted, PredictedStep
 from mlpfusion.stages.predict import scaled, sources
-from mlpfusion.stages.predict.products import LAUNCH_US, Products, roofline_us
 from mlpfusion.stages.predict.shapes import is_library_product, is_product, lacks_operations, shapes, steps
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.profile import Profile, Row
     from mlpfusion.records.traffic import Step
     from mlpfusion.spec import Workload
-    from mlpfusion.stages.predict.products import Estimate
+    from mlpfusion.stages.predict.products import Estimate, Products
     from mlpfusion.stages.predict.shapes import Shape
 
 # The card of the public GeGLU tutorial, whose figures a prediction can be checked against.
@@ -62,10 +61,12 @@ def card(name: str, own: str | None = None) -> Card:
         notes.append(f"products of {rows.source}: {len(rows)}")
     if table is None and rows is None:
         return Card(name, peaks, None, tuple(notes))
+    from mlpfusion.stages.predict.products import Products, roofline_us
+
     share = scaled.RECORDED.compute
 
     def by_datasheet(asked: NDArray[np.float64]) -> NDArray[np.float64]:
-        return LAUNCH_US + roofline_us(asked, peaks) / share
+        return scaled.LAUNCH_US + roofline_us(asked, peaks) / share
 
     return Card(name, peaks, Products(peaks, table, rows, by_datasheet, scaled.product_error), tuple(notes))
 

@@ -14,7 +14,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.records.prediction import Efficiency
-from mlpfusion.stages.predict.products import LAUNCH_US
 from mlpfusion.stages.predict.shapes import is_product, lacks_operations, steps
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 # Medians over the 23 matrix products and 9 elementwise kernels of bench/results/h200-article.json.
 RECORDED: Final = Efficiency(compute=0.689, memory=0.710, n=32, source="NVIDIA H200, bench/results/h200-article.json")
 
+# What a launch takes that no rate explains: products, the time of the smallest kernels in the tables of five cards.
+LAUNCH_US: Final = 2.0
 # What the elementwise kernels of one row take on an H200, whose bytes are next to none: bench/results/h200-choose-*.
 _MEMORY_LAUNCH_US: Final = 1.0
 _SMALL: Final = 3.0  # launches: a shorter time says more of the launch than of the bandwidth

@@ -1,4 +1,7 @@
-"""Where measured products come from: the tables of `aiconfigurator-core`, a CSV file, or a profile of that card."""
+"""Where measured products come from: the tables of `aiconfigurator-core`, a CSV file, or a profile of that card.
+
+numpy is imported where there are products: without any, `predict` works where it is not installed.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.prediction import MeasuredProduct
 from mlpfusion.stages.predict import shapes
-from mlpfusion.stages.predict.table import Table, merged, own_rows
 from mlpfusion.storage import files, inputs, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from mlpfusion.records.profile import Profile
+    from mlpfusion.stages.predict.table import Table
 
 # Measured by NVIDIA; Apache-2.0. Nothing of it is copied into this project: it is read where it is installed.
 PACKAGE: Final = "aiconfigurator-core"
@@ -66,6 +68,8 @@ def installed(card: str) -> Table | None:
     parts = [rows for each in listed if (rows := _rows_of(Path(str(found.locate_file(each))), card, named)) is not None]
     if not parts:
         return None
+    from mlpfusion.stages.predict.table import merged
+
     table = merged(card, named, parts)
     _keep(path, table)
     return table
@@ -93,6 +97,8 @@ def _digest(version: str, listed: Iterable[tuple[str, int]]) -> str:
 
 def _rows_of(path: Path, card: str, named: str) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     """The 16-bit products of a card in one file, as shapes [rows, 3] and µs [rows]; None if it has none."""
+    import numpy as np
+
     try:
         import pyarrow
         from pyarrow import parquet
@@ -122,6 +128,10 @@ def _cache_folder() -> Path:
 
 
 def _load(path: Path, card: str, source: str) -> Table | None:
+    import numpy as np
+
+    from mlpfusion.stages.predict.table import Table
+
     try:
         with np.load(path, allow_pickle=False) as kept:
             table = Table(card, source, kept["shapes"], kept["us"], float(kept["spread"]))
@@ -131,6 +141,8 @@ def _load(path: Path, card: str, source: str) -> Table | None:
 
 
 def _keep(path: Path, table: Table) -> None:
+    import numpy as np
+
     made = io.BytesIO()
     np.savez(made, shapes=table.shapes, us=table.us, spread=np.array(table.spread))
     try:
@@ -150,6 +162,8 @@ def own(name: str, card: str) -> Table:
         UsageError: it is neither; a line of the CSV is wrong (it is named), or no row is left; the profile is of
             another card, or no matrix product in it was timed.
     """
+    from mlpfusion.stages.predict.table import own_rows
+
     data = inputs.read("table", name, _MOST_BYTES)
     if data.lstrip()[:1] == b"{":
         return _of_profile(results.load(name), name, card)
@@ -198,6 +212,8 @@ def _product(row: dict[str, str], where: str, source: str) -> MeasuredProduct:
 
 
 def _of_profile(profile: Profile, name: str, card: str) -> Table:
+    from mlpfusion.stages.predict.table import own_rows
+
     if profile.device.name != card:
         raise UsageError(f"{name!r} was measured on {profile.device.name}, not on {card}")
     products = [
