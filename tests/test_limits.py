@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 COMMAND = typer.main.get_command(main.app)  # made once: typer takes longer for it than a refusal takes
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 # What says of an option that its value is a number, or several; every other metavar is of a text.
+SHARE = "SHARE"  # as 1% or 0.01; its refusals are in tests/cli/test_compare.py
 NUMBERS = ("N", "S", "N,N", "7x127,64")
-TEXTS = ("A,B", "A,B|none", "CARD", "DIR", "FILE", "FILE|-", "NAME", "PATTERN", "cuda")
+TEXTS = ("A,B", "A,B|none", "CARD", "DIR", "FILE", "FILE|-", "NAME", "PATTERN", "RESULT", "cuda")
 # What else a command needs before it looks at its options.
 NEEDED = {
     "choose": ["article"],
@@ -71,7 +72,7 @@ def test_every_option_is_a_flag_a_number_or_a_text() -> None:
         for name, command in COMMANDS.items()
         for param in command.params
         if param.param_type_name == "option" and not param.is_flag
-        if param.metavar not in (*NUMBERS, *TEXTS) and "|" not in (param.metavar or "")
+        if param.metavar not in (*NUMBERS, *TEXTS, SHARE) and "|" not in (param.metavar or "")
     ]
     assert odd == []
     assert len(list(options(*NUMBERS))) > 25
@@ -134,8 +135,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "record": (run.record, {"fn": lambda: None}),
     "record_script": (run.record_script, {"script": "no.py", "function": "f", "out": "no.json"}),
     "read": (mlpfusion.read, {"source": b"{}"}),
+    "read_job": (mlpfusion.read_job, {}),
     "read_all": (summary.read_all, {"source": b"{}"}),
     "diff": (mlpfusion.diff, {"a": "no.json", "b": "no.json"}),
+    "compare": (mlpfusion.compare, {"baseline": "no.json", "candidate": "no.json"}),
     "serve": (perfetto.serve, {"path": "no.json", "timeout_s": 1.0, "ready": print}),
     "load_model": (load.load_model, {"path": None, "device": "cpu", "dtype": None, "layers": 1, "seed": 0}),
     "prove": (prove_run.prove, {"handle": SimpleNamespace(swapped=(), modules=()), "inputs": {}}),

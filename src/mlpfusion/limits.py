@@ -19,6 +19,16 @@ class Whole(NamedTuple):
         return f"an integer from {self.least} to {self.most}"
 
 
+class Share(NamedTuple):
+    """Shares from `least` to `most`, 1 being all, both among them."""
+
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"a share from {self.least:g} to {self.most:g}"
+
+
 class Seconds(NamedTuple):
     """Times from `least` to `most` seconds, both among them."""
 
@@ -50,6 +60,9 @@ BYTES: Final = Whole(1, 2**63 - 1)
 # A week: nobody waits longer, and the system's own timers overflow at 2**31 milliseconds, which is 25 days.
 SECONDS: Final = Seconds(0.001, 604_800.0)
 
+# The smallest change of a time that counts: less than a tenth of a percent is no kernel's.
+THRESHOLD: Final = Share(0.001, 0.5)
+
 _MOST_BITS: Final = 10_000  # Python refuses to write or read an integer of more than 4300 digits, which has 14_000
 _DECIMAL: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -63,6 +76,15 @@ def whole(name: str, value: object, limit: Whole) -> int:
 
 def seconds(name: str, value: object, limit: Seconds = SECONDS) -> float:
     """`value` if it is a number within `limit`; else a `UsageError` that names it and the limit."""
+    return _number(name, value, limit)
+
+
+def share(name: str, value: object, limit: Share) -> float:
+    """`value` if it is a number within `limit`; else a `UsageError` that names it and the limit."""
+    return _number(name, value, limit)
+
+
+def _number(name: str, value: object, limit: Seconds | Share) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and limit.least <= value <= limit.most:
         return float(value)
     raise refusal(name, value, limit)
@@ -87,7 +109,7 @@ def seconds_in(name: str, text: str, limit: Seconds = SECONDS) -> float:
     raise refusal(name, text, limit)
 
 
-def refusal(name: str, value: object, limit: Whole | Seconds) -> UsageError:
+def refusal(name: str, value: object, limit: Whole | Seconds | Share) -> UsageError:
     """The error for a value that is not within `limit`."""
     return UsageError(f"{name} must be {limit}, got {shown(value)}")
 

@@ -37,6 +37,10 @@ def options() -> Iterator[tuple[str, Any]]:
 VISIBLE = [pytest.param(param, id=f"{name}{param.opts[0]}") for name, param in options() if not param.hidden]
 
 
+# Names that mean something else in Python.
+PLAIN = {"fmt": "format", "everything": "all", "against_itself": "self"}
+
+
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     """The sizes with which each verb would have begun its work."""
@@ -64,7 +68,7 @@ def test_the_verbs_that_take_sizes_are_known() -> None:
 
 @pytest.mark.parametrize("param", VISIBLE)
 def test_an_option_has_the_name_of_what_it_sets(param: Any) -> None:
-    assert param.opts[0] == "--" + {"fmt": "format"}.get(param.name, param.name).replace("_", "-")
+    assert param.opts[0] == "--" + PLAIN.get(param.name, param.name).replace("_", "-")
     assert not set(param.opts) & {*OLD_SIZES, *OLD_LIMIT}
     first = (param.help or "").replace(",", " ").split()[:1]
     assert not set(first) & (FIELDS - {param.name}), "its help begins with another field"

@@ -45,7 +45,7 @@ def shell(line: str, **changes: str) -> subprocess.CompletedProcess[str]:
         *rings.only_first(["--help", "table --help", "--version", "explain a"]),
         f"table {RESULT}",
         f"read {TRACE}",
-        f"read {TRACE} {TRACE} --json -",
+        f"read {TRACE} {DATA / 'h200_compile.json.gz'} --json -",
         f"diff {TRACE} {TRACE} --format json",
     ],
 )

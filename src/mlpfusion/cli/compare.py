@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from mlpfusion import limits
 from mlpfusion.cli.streams import write_out
 from mlpfusion.cli.text import FAILED, OK, Text
 from mlpfusion.errors import UsageError
@@ -64,6 +65,6 @@ def _share(option: str, text: str) -> float:
     """A share from 0.1% to 50%, as `1%` or `0.01`."""
     found = _SHARE.fullmatch(text)
     share = -1.0 if found is None else float(found[1]) / (100 if found[2] else 1)
-    if not 0.001 <= share <= 0.5:
+    if not limits.THRESHOLD.least <= share <= limits.THRESHOLD.most:
         raise UsageError(f"{option} {text!r} is not a share from 0.1% to 50%, such as 1% or 0.01")
     return share

@@ -184,7 +184,10 @@ def _table(
     columns: Annotated[Text, typer.Option(metavar="A,B", help="Columns to show; those that fit.")] = None,
     full: Full = False,
 ) -> int:
-    """Print what a verb has written: profiles, choices, proofs, verdicts, tunings, and folders of them."""
+    """Print what a verb has written.
+
+    Profiles, choices, proofs, verdicts, tunings, and folders of them.
+    """
     from mlpfusion import spec
     from mlpfusion.report import grid
     from mlpfusion.report.profile import table

@@ -127,8 +127,15 @@ def card(device: Device) -> Card:
 
 
 def uuid(device: Device) -> str:
-    """The name that a card has for life, as NVML writes it. It goes into no file."""
+    """The name that a card has for life, as NVML writes it. It goes into no file.
+
+    Raises:
+        MeasurementError: torch sees no card.
+    """
     import torch
 
-    found = str(torch.cuda.get_device_properties(device.index).uuid)
+    try:
+        found = str(torch.cuda.get_device_properties(device.index).uuid)
+    except (AssertionError, RuntimeError) as error:  # the first from a build of torch without CUDA
+        raise MeasurementError(f"torch sees no card: {error}") from None
     return found if found.startswith(("GPU-", "MIG-")) else f"GPU-{found}"

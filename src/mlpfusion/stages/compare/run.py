@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mlpfusion import limits
 from mlpfusion.errors import UsageError
 from mlpfusion.records.comparison import SCHEMA, Comparison, GroupChange, RowChange, SettingChange
 from mlpfusion.stages.compare import explain, facts, match, settings, sources, times
@@ -46,8 +47,10 @@ def compare(
     `threshold`, a share of the time, is none. `exact` leaves times out. `force` compares what was measured differently.
 
     Raises:
-        UsageError: there is no such file or row, no row is in both, or they were measured differently.
+        UsageError: `threshold` is out of range, there is no such file or row, no row is in both, or they were measured
+            differently.
     """
+    limits.share("threshold", threshold, limits.THRESHOLD)
     a, b = sources.read(baseline), sources.read(candidate)
     match.check_sides(a, b)
     pairs = match.pairs(a, b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from mlpfusion import limits
 from mlpfusion.errors import UsageError
 from mlpfusion.records.job import Job
 from mlpfusion.storage import inputs
@@ -60,9 +61,10 @@ def read_job(
     """The traces that the arguments name (files, archives, directories, patterns) as the ranks of one job.
 
     Raises:
-        UsageError: a directory or a pattern holds no trace, or a file is given twice.
+        UsageError: `max_bytes` is out of range, a directory or a pattern holds no trace, or a file is given twice.
         MlpfusionError: none of the files can be read.
     """
+    limits.whole("max_bytes", max_bytes, limits.BYTES)
     names = sources([str(one) for one in arguments]).names
     found = chain.from_iterable(read_ranks(name, call=call, device=device, max_bytes=max_bytes) for name in names)
     made = job_of(_traces_first(found))

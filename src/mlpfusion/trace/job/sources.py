@@ -43,6 +43,8 @@ def sources(arguments: Sequence[str]) -> Sources:
             real = name if name == STDIN else _real(name)
             if real in given:
                 both = "" if given[real] == argument else f", by {given[real]!r} and {argument!r}"
+                if name == STDIN:
+                    raise UsageError("stdin can be read only once, and - is given twice")
                 raise UsageError(f"trace {name!r} is given twice{both}; give it once")
             given[real] = argument
         found += named

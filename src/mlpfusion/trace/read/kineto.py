@@ -170,8 +170,8 @@ def traces(source: Source, *, max_bytes: int = MAX_BYTES) -> Iterator[Trace]:
 
 def head(source: Source) -> Facts:
     """What is known before the events of the first trace in `source`; nothing if that cannot be read."""
-    found = texts(source)  # held, since its file closes with it
     try:
+        found = texts(source)  # held, since its file closes with it
         first = next(found, None)
         return Facts() if first is None else Blocks(first.label, first.chunks).head()
     except UsageError:
