@@ -28,8 +28,7 @@ from mlpfusion.trace.analysis import summary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-COMMAND = typer.main.get_command(main.app)  # made once: typer takes longer for it than a refusal takes
-COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
 # What says of an option that its value is a number, or several; every other metavar is of a text.
 SHARE = "SHARE"  # as 1% or 0.01; its refusals are in tests/cli/test_compare.py
 NUMBERS = ("N", "S", "N,N", "7x127,64")
@@ -51,11 +50,6 @@ NO_INTEGERS = ["-1", "1.5", "nan", "inf", "-inf", "1e400", "1e3", "1_000", "٣",
 TOO_LARGE = [str(10**30), "9" * 5000]
 NO_SECONDS = ["-1", "0", "-0.0", "0.0", "1e-320", "nan", "inf", "-inf", "1e400", "1e7", "1_000", "٣", "", " 1", "soon"]
 NO_SECONDS += ["9" * 5000, "0x10", "1e", "infinity", "NaN"]
-
-
-@pytest.fixture(autouse=True)
-def _made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "app", COMMAND)
 
 
 def options(*metavars: str) -> Iterator[tuple[str, str]]:
