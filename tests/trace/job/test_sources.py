@@ -92,7 +92,7 @@ def test_a_file_given_twice(tmp_path: Path) -> None:
             sources([os.path.join(tmp_path, name) for name in given])
     assert named(sources([str(tmp_path)]), tmp_path) == ["a.json", "b.json"]  # a link in one directory is no other file
     assert len(sources([f"{tmp_path}/all.zip:m.json", f"{tmp_path}/all.zip:n.json"]).names) == 2
-    with pytest.raises(UsageError, match="'-' is given twice"):
+    with pytest.raises(UsageError, match="stdin can be read only once"):
         sources(["-", "-"])
 
 
