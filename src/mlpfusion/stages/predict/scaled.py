@@ -32,7 +32,7 @@ _SMALL: Final = 3.0  # launches: a shorter time says more of the launch than of 
 
 # Half the width of the 80% interval, in logarithms. A product's time on one of an A100, H100, H200 and B200, scaled to
 # another of them, by rows of x: at most 0.39 to 256, 0.25 to 2048, 0.20 beyond (bench/results/predict.md). Elementwise
-# kernels: shares of one kernel differ by as much from shape to shape on an H200.
+# kernels: assumed; the two published ones are met by 2 and 3%, which is too few to fit an interval to.
 _PRODUCT_ERRORS: Final = ((256, 0.39), (2048, 0.25))
 _LARGE_PRODUCT_ERROR: Final = 0.20
 MEMORY_ERROR: Final = 0.15
