@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,12 +29,12 @@ def right_mlp(x, wg, wu, wd):
 """
 
 
-def by(bench: Bench, folder: Path, check: str, body: str, operands: str = "gate, up") -> Verdict:
-    """The verdict of one check on a function of these operands with this body."""
+def by(bench: Bench, folder: Path, check: str, body: str, operands: str = "gate, up", **asked: Any) -> Verdict:
+    """The verdict of one check on a function of these operands with this body, and what else is asked."""
     path = folder / "target.py"
     body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
     path.write_text(f"{HEAD}kept = []\ndef target({operands}):\n{body}\n", encoding="utf-8")
-    return verdict_of(bench, f"{path}:target", only=(check,))
+    return verdict_of(bench, f"{path}:target", only=(check,), **asked)
 
 
 def judging(

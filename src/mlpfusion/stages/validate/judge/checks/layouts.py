@@ -115,10 +115,14 @@ def _values(exam: Exam, given: Tensors) -> str:
 
 
 def _as_right(exam: Exam, given: Tensors, name: str, found: Tensor, dense: Tensor, *, dtype: Dtype) -> bool:
-    """Whether a result is the dense one; an MLP's may be about as near to fp64: TF32 may be for one layout alone."""
+    """Whether a result is the dense one, or about as near to fp64.
+
+    TF32 may be for one layout alone, and a CPU's vector code rounds otherwise than the code for strides: where that is
+    in float16, they differ by an ulp of float16. Whether it should be is for the check of precision to say.
+    """
     if bounds.is_close(found, dense, dtype):
         return True
-    if exam.kind == "act_mul" or found.shape != dense.shape or found.dtype != dense.dtype:
+    if found.shape != dense.shape or found.dtype != dense.dtype:
         return False
     if bool((found.isfinite() != dense.isfinite()).any()):  # an infinite error allows no other
         return False
