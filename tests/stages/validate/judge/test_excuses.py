@@ -133,24 +133,28 @@ def mlp(x, wg, wu, wd):
     return F.linear(act(F.linear(x, wg)) * F.linear(x, wu), wd)
 
 def own(gate, up):  # by other operators, which do not overflow
+    g = gate.double()  # once: else autograd adds gradients that were rounded each by itself
     return ({own} * up.double()).to(torch.promote_types(gate.dtype, up.dtype))
 
 def clamped(gate, up):  # wrong where eager is, and otherwise
-    return torch.where(gate.double() > {above}, 0.0, {own} * up.double()).to(gate.dtype)
+    g = gate.double()
+    return torch.where(g > {above}, 0.0, {own} * up.double()).to(gate.dtype)
 
 def wider(gate, up):  # wrong as eager is, and where eager is right
-    return torch.where(gate.double() > {above} / 2, float("inf"), {own} * up.double()).to(gate.dtype)
+    g = gate.double()
+    return torch.where(g > {above} / 2, float("inf"), {own} * up.double()).to(gate.dtype)
 
 def own_mlp(x, wg, wu, wd):
     gate, up = F.linear(x, wg), F.linear(x, wu)
+    g = gate.double()
     return F.linear(({own} * up.double()).to(x.dtype), wd)
 """
 FORMS = {
-    "silu": ("F.silu(gate)", "gate.double() * torch.sigmoid(gate.double())"),
-    "gelu": ("F.gelu(gate)", "gate.double() * 0.5 * torch.erfc(-gate.double() / 2**0.5)"),
+    "silu": ("F.silu(gate)", "g * torch.sigmoid(g)"),
+    "gelu": ("F.gelu(gate)", "g * 0.5 * torch.erfc(-g / 2**0.5)"),
     "gelu_tanh": (
         "F.gelu(gate, approximate='tanh')",
-        "gate.double() * torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (gate.double() + 0.044715 * gate.double() ** 3))",
+        "g * torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (g + 0.044715 * g ** 3))",
     ),
 }
 
