@@ -7,7 +7,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support import rings
+from support import rings, seeds
 
 # Modules and tests stay to the end: the collector need not look through their millions of objects, now or later.
 gc.disable()
@@ -22,7 +22,10 @@ if os.environ.get("MLPFUSION_GPU_TESTS") != "1":
 # How long an example takes is the machine's affair: pytest's timeout ends what hangs. Examples share the fixtures of
 # their test, which makes them faster, and each writes its own files.
 settings.register_profile(
-    "mlpfusion", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    "mlpfusion",
+    deadline=None,
+    derandomize=not seeds.ARE_RANDOM,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("mlpfusion")
 # What the first ring tries of the examples of a property; `rings.examples` takes as much of a number of its own.
@@ -47,3 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures are made
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if not seeds.ARE_RANDOM:
+        seeds.begin(item.nodeid)
