@@ -132,6 +132,8 @@ class GatedMLP(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
+        if name == "down_proj" and isinstance(getattr(value, "in_features", None), int):
+            self.hidden_size, self.intermediate_size = value.out_features, value.in_features
         if name in _BOUND and "_call" in self.__dict__:  # an adapter in place of a projection, another activation
             self._rebind()
 
@@ -143,7 +145,7 @@ class GatedMLP(nn.Module):
     def _rebind(self) -> None:
         try:
             bound = self._bind(self._backend)
-        except (BackendUnavailableError, UsageError):
+        except Exception:  # a third party's backend may raise anything
             bound = None  # `forward` raises it: moving a module to the CPU to save it must not fail
         object.__setattr__(self, "_call", bound)
 
@@ -233,8 +235,6 @@ def _assembled(
     """A module of class `cls` of these layers, without making any."""
     made = cls.__new__(cls)
     nn.Module.__init__(made)
-    down = layers["down_proj"]
-    made.hidden_size, made.intermediate_size = down.out_features, down.in_features
     made.activation = parse_activation(activation)
     for name, value in {**layers, **(facts or {})}.items():
         setattr(made, name, value)

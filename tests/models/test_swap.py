@@ -25,7 +25,7 @@ class Dropping(Plain):
         return y
 
 
-def refusal(model: nn.Module, backend: str = "eager", **options: Any) -> str:
+def refusal(model: nn.Module, backend: Any = "eager", **options: Any) -> str:
     with pytest.raises(NothingSwappedError) as failure:
         swap(model, backend, **options)
     return str(failure.value)
@@ -84,8 +84,40 @@ def test_wrapped_and_quantised_layers_are_refused() -> None:
 
 def test_a_replaced_forward_is_refused() -> None:
     model = Plain()
-    model.forward = model.forward  # type: ignore[method-assign]
+    model.forward = lambda x: x  # type: ignore[method-assign]
     assert "its forward is replaced on the module itself" in refusal(model)
+
+
+class Broken:
+    """A third party's backend with a mistake in one of its methods."""
+
+    name = "broken"
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def unsupported(self, spec: object, device: object) -> str | None:
+        if self.where == "unsupported":
+            raise KeyError("boom")
+        return None
+
+    def bind(self, mlp: Any) -> Any:
+        raise ValueError("boom\nand more")
+
+
+@pytest.mark.parametrize(("where", "said"), [("unsupported", "KeyError: 'boom'"), ("bind", "ValueError: boom")])
+def test_a_backends_own_error_names_it_and_the_module(where: str, said: str) -> None:
+    model = nn.Sequential(Plain())
+    assert f"1 refused: 0 (Plain): backend 'broken' failed: {said}" in refusal(model, Broken(where))
+    assert type(model[0]) is Plain
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 32), (1, 32, 1), (3, 1, 32)])
+def test_three_tokens_of_a_model_are_no_experts(shape: tuple[int, ...]) -> None:
+    model = Plain()
+    for name in ("cls", "mask", "dist"):
+        model.register_parameter(name, nn.Parameter(torch.zeros(shape)))
+    assert len(swap(model, "eager").swapped) == 1
 
 
 def test_hooks_on_layers_are_refused_by_backends_that_bypass_them() -> None:

@@ -183,10 +183,28 @@ def test_moved_and_cast_it_binds_anew_or_says_why_not() -> None:
     model(torch.randn(2, 32).double())
 
 
+@pytest.mark.parametrize("backend", ["eager", "triton", "packed", "fused"])
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a"), ("b", "c", "a")])
+def test_narrower_layers_set_one_by_one(backend: str, order: tuple[str, ...]) -> None:
+    model, x = Plain(), torch.randn(3, 32)
+    own, narrow = Plain(), Plain(h=16)
+    with swap(model, backend):
+        for name in order[:2]:
+            setattr(model, name, getattr(narrow, name))
+        with pytest.raises((BackendUnavailableError, RuntimeError, ValueError), match="48"):
+            model(x)
+        setattr(model, order[2], getattr(narrow, order[2]))
+        torch.testing.assert_close(model(x), narrow(x))
+        assert model._mlpfusion_view.spec.intermediate_size == 16
+        for name in order:
+            setattr(model, name, getattr(own, name))
+        torch.testing.assert_close(model(x), own(x))
+
+
 def test_restoring_what_was_wrapped_since_is_refused() -> None:
     model = Plain()
     handle = swap(model, "eager")
-    model.forward = model.forward  # type: ignore[method-assign]
+    model.forward = lambda x: x  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="was replaced since the swap"):
         handle.restore()
     del model.forward

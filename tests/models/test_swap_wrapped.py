@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from support.plain_mlp import Plain
 from support.tiny_models import build, inputs, logits
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -138,6 +139,41 @@ def test_a_device_map(backend: str, first: str) -> None:
     handle.restore()
     assert torch.equal(logits(model, "llama"), before)
     assert own in {None, model.model.layers[0].mlp._old_forward.__func__}
+
+
+def bound(module: nn.Module) -> None:
+    """What accelerate's `remove_hook` leaves: the class's own forward, on the instance."""
+    module.forward = module.forward  # type: ignore[method-assign]
+
+
+def removed(module: nn.Module) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    accelerate.hooks.add_hook_to_module(module, accelerate.hooks.AlignDevicesHook("cpu"))
+    accelerate.hooks.remove_hook_from_module(module)
+
+
+@pytest.mark.parametrize("part", ["", "0", "0.a"])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("left", [bound, removed])
+def test_a_forward_that_is_the_classs_own_is_no_other(left: Any, backend: str, when: str, part: str) -> None:
+    model, x = nn.Sequential(Plain()), torch.randn(3, 32)
+    before = model(x)
+    if when == "before":
+        left(model.get_submodule(part))
+    handle = swap(model, backend)
+    if when == "after":
+        left(model.get_submodule(part))
+    torch.testing.assert_close(model(x), before)
+    with handle.paused():
+        assert torch.equal(model(x), before)
+        assert type(model[0]) is Plain
+    with handle.skipped():
+        assert torch.equal(model(x), x)
+    handle.restore()
+    assert torch.equal(model(x), before)
+    assert type(model[0]) is Plain
+    swap(model, backend).restore()
 
 
 def test_offloaded_weights_are_refused() -> None:

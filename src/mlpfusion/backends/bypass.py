@@ -40,7 +40,7 @@ def bypassed(layer: nn.Module) -> str | None:
     """
     if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
         return "has hooks, which this backend would bypass"
-    if "forward" in layer.__dict__ and not only_placed(layer):
+    if replaced(layer):
         return "has its forward replaced, which this backend would bypass"
     if _global_forward_hooks or _global_forward_pre_hooks or _global_backward_hooks or _global_backward_pre_hooks:
         return _seen_by()
@@ -75,6 +75,17 @@ def _become(layer: nn.Module) -> str | None:
     if type(layer) is Linear:
         return None
     return f"has become a {type(layer).__name__}, which this backend would bypass (a parametrization, an adapter?)"
+
+
+def replaced(module: nn.Module) -> bool:
+    """Whether the forward on an instance does something else than its class's, or than a `device_map` adds to that."""
+    return "forward" in module.__dict__ and not only_bound(module) and not only_placed(module)
+
+
+def only_bound(module: nn.Module) -> bool:
+    """Whether the forward on an instance is its class's own: accelerate's `remove_hook` leaves it there."""
+    forward: Any = module.__dict__.get("forward")
+    return getattr(forward, "__func__", None) is type(module).forward and forward.__self__ is module
 
 
 def only_placed(module: nn.Module) -> bool:
@@ -120,8 +131,26 @@ def plain_linears(mlp: GatedLayers, backend: str) -> None:
             reason = f"has a weight of type {type(weight).__name__}"
         if reason is not None:
             raise BackendUnavailableError(backend, f"{name} {reason}")
+    if (reason := _do_not_fit(parts)) is not None:  # one of them was replaced, and the others will be
+        raise BackendUnavailableError(backend, reason)
     if len(parts) == 3 and (parts["gate_proj"].bias is None) != (parts["up_proj"].bias is None):
         raise BackendUnavailableError(backend, "only one of gate_proj and up_proj has a bias")
+
+
+def _do_not_fit(parts: dict[str, Any]) -> str | None:
+    """Which projection has no shape that goes with those before it, or None."""
+    *inner, (down, last) = ((name, tuple(linear.weight.shape)) for name, linear in parts.items())
+    first, shape = inner[0]
+    for name, other in inner:
+        if other != shape:
+            return f"{name} is {_times(other)} where {first} is {_times(shape)}"
+    rows, columns = shape
+    wanted = (columns, rows * len(inner) // 2)
+    return None if last == wanted else f"{down} is {_times(last)} where {first} is {_times(shape)}"
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def not_plain(linear: object) -> str | None:

@@ -110,8 +110,8 @@ def probe(module: nn.Module) -> Found | Refused | None:
 def _experts(module: nn.Module) -> list[str]:
     """Names of 3-D parameters whose shapes are those of a gated MLP for each of several experts."""
     stacked = {name: tuple(p.shape) for name, p in module._parameters.items() if p is not None and p.dim() == 3}
-    if len({shape[0] for shape in stacked.values()}) != 1:
-        return []
+    if len({shape[0] for shape in stacked.values()}) != 1 or min(map(min, stacked.values())) < 2:
+        return []  # one row, or one of many tokens, is no matrix
     inner = [sorted(shape[1:]) for shape in stacked.values()]
     if len(inner) == 3 and inner[0] == inner[1] == inner[2]:
         return list(stacked)

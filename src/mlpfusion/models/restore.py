@@ -60,20 +60,17 @@ def own_class(name: str, module: nn.Module) -> type[nn.Module]:
     shown = repr(name) if name else "the model itself"
     if OWN not in cls.__dict__ and hasattr(cls, OWN):
         raise UsageError(f"{shown} is a {cls.__module__}.{cls.__name__} now, wrapped since the swap; undo that first")
-    if replaced(module):
+    if bypass.replaced(module):
         raise UsageError(f"the forward of {shown} was replaced since the swap; undo that first")
     own: type[nn.Module] = getattr(cls, OWN, cls)
     return own
 
 
-def replaced(module: nn.Module) -> bool:
-    """Whether the module has a custom forward other than a `device_map`'s."""
-    return "forward" in module.__dict__ and not bypass.only_placed(module)
-
-
 def set_class(module: nn.Module, cls: type[nn.Module]) -> None:
     """Make the module one of class `cls`, which changes its forward and nothing else."""
     placed = bypass.only_placed(module)
+    if bypass.only_bound(module):  # it would go on running the class that the module has now
+        del module.__dict__["forward"]
     object.__setattr__(module, "__class__", cls)
     if placed:  # the hook calls the class's method that it has stored
         module.__dict__["_old_forward"] = types.MethodType(cls.forward, module)

@@ -6,13 +6,21 @@ import contextlib
 import fnmatch
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import torch
 from torch import nn
 
 from mlpfusion import backend as registry
-from mlpfusion.backends.bypass import not_plain
-from mlpfusion.errors import BackendUnavailableError, MlpfusionError, NothingSwappedError, UsageError
+from mlpfusion.backends.bypass import not_plain, replaced
+from mlpfusion.errors import (
+    BackendUnavailableError,
+    MlpfusionError,
+    NothingSwappedError,
+    UsageError,
+    first_line,
+    without_paths,
+)
 from mlpfusion.models.find import Found, Refused, probe
-from mlpfusion.models.restore import give_back, own_class, replaced, set_class
+from mlpfusion.models.restore import give_back, own_class, set_class
 from mlpfusion.models.swapped import FOUND, OTHERS, VIEW, Swapped, left_out, others, skipped_class, swapped_class
 from mlpfusion.module import GatedMLP, PackedGatedMLP, check_backend
 
@@ -173,7 +181,7 @@ def swap(
     for name, module, found in _candidates(model, where):
         kind = type(module).__name__
         try:
-            view = _view(module, found, made if not isinstance(backend, str) else backend)
+            view = _view(module, found, backend, made.name)
         except _RefusalError as refusal:
             refused.append(RefusedModule(name, kind, str(refusal)))
             continue
@@ -219,7 +227,7 @@ def _probed(module: nn.Module) -> Found | Refused | None:
     return None if isinstance(module, Swapped) else probe(module)
 
 
-def _view(module: nn.Module, found: Any, backend: str | registry.Backend) -> GatedMLP:
+def _view(module: nn.Module, found: Any, backend: str | registry.Backend, called: str) -> GatedMLP:
     """A bound GatedMLP of the module's own layers.
 
     Raises:
@@ -243,6 +251,11 @@ def _view(module: nn.Module, found: Any, backend: str | registry.Backend) -> Gat
         raise _RefusalError(f"backend {error.backend!r}: {_renamed(error.reason, found)}") from error
     except UsageError as error:
         raise _RefusalError(str(error)) from error
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a third party's backend may raise anything
+        said = f"{type(error).__name__}: {without_paths(first_line(error))}"
+        raise _RefusalError(f"backend {called!r} failed: {said}") from error
 
 
 def _places(view: GatedMLP) -> tuple[int, ...]:
