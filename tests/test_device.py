@@ -43,8 +43,15 @@ def test_known_cards_are_told_apart_and_unknown_ones_never_guessed():
     assert card("NVIDIA H100 80GB HBM3").peaks == KNOWN_CARDS["NVIDIA H100 80GB HBM3"]
     assert card("NVIDIA H100 PCIe").peaks != card("NVIDIA H100 80GB HBM3").peaks
     assert card("NVIDIA H200").peaks.bandwidth == 4.8e12
-    for stranger in ("NVIDIA H100", "NVIDIA B300", "NVIDIA A100", "AMD Instinct MI300X", ""):
-        assert card(stranger).peaks is None
+    for other in ("NVIDIA H100", "NVIDIA B300", "NVIDIA A100", "AMD Instinct MI300X", ""):
+        assert card(other).peaks is None
+
+
+@pytest.mark.parametrize("name", KNOWN_CARDS)
+@pytest.mark.parametrize("rest", [" NVL", " MIG 3g.40gb", "-80C", " Laptop GPU"])
+def test_a_longer_name_is_another_card_or_a_part_of_one(name, rest):
+    assert card(name).peaks is not None
+    assert card(name + rest).peaks is None
 
 
 def test_the_interpreter_is_seen(monkeypatch):

@@ -44,12 +44,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def peaks(self) -> Peaks | None:
-        """Datasheet peaks if this card is known, else None: never a guess."""
-        if self.kind == "cpu":
-            return None
-        # The longest match wins: "NVIDIA H100 80GB HBM3" must not be read as "NVIDIA H100 PCIe".
-        known = [name for name in KNOWN_CARDS if self.name.startswith(name)]
-        return KNOWN_CARDS[max(known, key=len)] if known else None
+        """Datasheet peaks if this card is known, else None: never a guess.
+
+        The whole name decides: what follows a known one says that it is another card ("NVIDIA H200 NVL") or a part of
+        one ("NVIDIA A100-SXM4-80GB MIG 3g.40gb").
+        """
+        return None if self.kind == "cpu" else KNOWN_CARDS.get(self.name)
 
 
 # Dense 16-bit tensor-core rate and memory bandwidth from NVIDIA's datasheets of each product.
