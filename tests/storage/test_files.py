@@ -80,6 +80,17 @@ def test_where_no_file_can_be(tmp_path: Path, name: str, said: str) -> None:
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux's")
+def test_a_pipe_known_by_its_number_is_no_regular_file() -> None:
+    ends = os.pipe()
+    try:
+        with pytest.raises(UsageError, match=r"^result file '/proc/self/fd/[0-9]+' is not a regular file"):
+            files.check_file("result file", Path(f"/proc/self/fd/{ends[1]}"))
+    finally:
+        for end in ends:
+            os.close(end)
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

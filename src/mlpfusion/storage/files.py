@@ -69,10 +69,10 @@ def check_file(what: str, path: Path) -> Path:
         target = path.resolve()  # a link keeps pointing at what is written
         parent = target.parent
         with contextlib.suppress(FileNotFoundError):
-            mode = target.lstat().st_mode
+            mode = path.stat().st_mode  # not the target's: the name of a pipe behind /dev/stdout is none to look for
             if stat.S_ISDIR(mode):
                 raise UsageError(f"{shown} is a directory; give the name of a file")
-            if not stat.S_ISREG(mode):  # replacing /dev/null would break the machine; a link left is one of a loop
+            if not stat.S_ISREG(mode):  # replacing /dev/null would break the machine
                 raise UsageError(f"{shown} is not a regular file")
         if not parent.is_dir():
             raise UsageError(f"{shown}: directory {str(parent)!r} does not exist")
