@@ -20,6 +20,7 @@ ARGUMENTS = {
     "diff": ["a", "b"],
     "explain": ["kernel"],
     "open": ["a.json"],
+    "plot": ["a.json", "--figure", "ratios", "-o", "f.json"],
     "predict": ["a.json"],
     "prove": ["model", "--backend", "eager"],
     "read": ["a.json"],

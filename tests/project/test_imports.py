@@ -42,18 +42,21 @@ WITHOUT_TORCH = [
     ["table", str(RESULT)],
     ["compare", str(RESULT), str(RESULTS / "h200-choose-article" / "inference-8192.json")],
     ["diff", str(DATA / "h200_eager.json.gz"), str(DATA / "h200_compile.json.gz")],
+    ["plot", str(RESULT), "--figure", "ratios", "-o", "figure.json"],
     ["explain", "triton_poi_fused__unsafe_view_gelu_mul_0"],
     ["--help"],
 ]
 
 
 @pytest.mark.parametrize("arguments", WITHOUT_TORCH, ids=lambda each: each[0])
-def test_reading_works_where_torch_cannot_be_imported(arguments: list[str]) -> None:
+def test_reading_works_where_torch_cannot_be_imported(arguments: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('torch', 'triton', 'mlpfusion_kernels'))); "
         f"from mlpfusion.cli.main import main; sys.exit(main({arguments!r}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
 

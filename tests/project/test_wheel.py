@@ -166,6 +166,7 @@ READING = [
     ("predict", str(RESULTS / "h200-choose-article" / "inference-8192.json")),
     ("cite", str(RESULT)),
     ("reproduce", str(RESULT)),
+    ("plot", "--help"),
     ("scrub", "--help"),
     ("open", "--help"),
     ("--version",),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion.cli import choose, compare, predict, profile, prove, publish, streams, trace, tune, validate
+from mlpfusion.cli import choose, compare, plot, predict, profile, prove, publish, streams, trace, tune, validate
 from mlpfusion.cli.needs import check_installed
 from mlpfusion.cli.text import (
     FAILED,
@@ -71,6 +71,7 @@ choose.add_to(app)
 predict.add_to(app)
 compare.add_to(app)
 publish.add_to(app)
+plot.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

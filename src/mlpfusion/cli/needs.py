@@ -8,7 +8,19 @@ from typing import Final
 from mlpfusion.errors import UsageError
 
 # What `mlpfusion-read` alone runs. Every other verb needs PyTorch and the modules that `mlpfusion` adds.
-READERS: Final = ("read", "table", "diff", "explain", "open", "predict", "scrub", "compare", "cite", "reproduce")
+READERS: Final = (
+    "read",
+    "table",
+    "diff",
+    "explain",
+    "open",
+    "predict",
+    "scrub",
+    "compare",
+    "cite",
+    "reproduce",
+    "plot",
+)
 
 
 def check_installed(verb: str) -> None:

@@ -1,0 +1,86 @@
+"""Writes a figure as SVG, PDF, PNG or Vega-Lite's JSON, the same bytes for the same figure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.report.figures import pdf, style
+from mlpfusion.report.grid import csv_text
+from mlpfusion.spec import one_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from mlpfusion.report.figures.figure import Figure
+
+FORMATS: Final = ("svg", "pdf", "png", "json")
+_VERSION: Final = "6.4"  # of Vega-Lite
+_PNG: Final = 300  # dots an inch
+_POINTS: Final = 72 / 96  # in one pixel
+_HEAD: Final = re.compile(r'<svg ([^>]*?)width="([\d.]+)" height="([\d.]+)"')
+
+
+def render(figure: Figure, fmt: str) -> bytes:
+    """The figure in one of `FORMATS`.
+
+    Raises:
+        UsageError: `fmt` is none of them, or what draws the others than JSON is not installed.
+        MlpfusionError: the figure cannot be drawn.
+    """
+    one_of("format of a figure", fmt, FORMATS)
+    if fmt == "json":
+        return (json.dumps(figure.spec, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
+    converter = _converter()
+    try:
+        drawn = converter.vegalite_to_svg(figure.spec, vl_version=_VERSION, allowed_base_urls=[])
+        if fmt == "svg":
+            return (_sized(_numbered(drawn), 1 / style.PIXELS, "mm") + "\n").encode()
+        svg = _sized(_numbered(drawn), _POINTS, "")
+        if fmt == "png":
+            return bytes(converter.svg_to_png(svg, ppi=_PNG))
+        return pdf.ordered(converter.svg_to_pdf(svg))
+    except ValueError as error:
+        raise MlpfusionError(f"figure {figure.name!r} cannot be drawn: {str(error).splitlines()[0]}") from error
+
+
+def data(figure: Figure, fmt: str) -> bytes:
+    """The numbers behind a figure as `csv` or `json`."""
+    rows = [dict(zip(figure.columns, row, strict=True)) for row in figure.rows]
+    if one_of("format of a figure's data", fmt, ("csv", "json")) == "csv":
+        return csv_text(rows).encode("utf-8", "backslashreplace")
+    document = {"figure": figure.name, "caption": figure.caption, "notes": figure.notes, "rows": rows}
+    return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _converter() -> ModuleType:
+    try:
+        import vl_convert
+    except ModuleNotFoundError:
+        raise UsageError(
+            "SVG, PDF and PNG need vl-convert-python, which is not installed: pip install 'mlpfusion-read[figures]'; "
+            "a figure as .json needs nothing"
+        ) from None
+    found: ModuleType = vl_convert
+    return found
+
+
+def _numbered(svg: str) -> str:
+    """The drawing with its ids counted from 1: those of the converter go on from one figure to the next."""
+    ids: dict[str, str] = {}
+    for name in re.findall(r' id="([\w-]+)"', svg):
+        ids.setdefault(name, f"id{len(ids) + 1}")
+    svg = re.sub(r' id="([\w-]+)"', lambda found: f' id="{ids[found[1]]}"', svg)
+    return re.sub(r"url\(#([\w-]+)\)", lambda found: f"url(#{ids.get(found[1], found[1])})", svg)
+
+
+def _sized(svg: str, scale: float, unit: str) -> str:
+    """The drawing with its size in other units than pixels."""
+
+    def head(found: re.Match[str]) -> str:
+        width, height = (f"{float(size) * scale:.6g}{unit}" for size in found.group(2, 3))
+        return f'<svg {found[1]}width="{width}" height="{height}"'
+
+    return _HEAD.sub(head, svg, count=1)

@@ -1,0 +1,42 @@
+"""Reads every file of mlpfusion that a command names, from single files and from folders, each once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mlpfusion.errors import UsageError
+from mlpfusion.storage import inputs, results
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.storage.results import Result
+
+
+class Gathered(NamedTuple):
+    """One file that was read: the path that leads to it, `-` for stdin, and what is in it."""
+
+    path: str
+    record: Result
+
+
+def gather(names: Sequence[str]) -> tuple[Gathered, ...]:
+    """The files that `names` stand for, in this order; a folder stands for all files of ours in and below it.
+
+    Raises:
+        UsageError: one is missing or damaged, a folder has none, or a file is named twice.
+    """
+    found: list[Gathered] = []
+    for name in names:
+        if not inputs.is_stdin(name) and Path(name).is_dir():
+            found += [Gathered(str(Path(name) / inside), record) for inside, record in results.load_folder(name)]
+        else:
+            found.append(Gathered(name, results.load_any(name)))
+    seen: dict[str, str] = {}
+    for path, _ in found:
+        real = path if inputs.is_stdin(path) else str(Path(path).resolve())
+        if real in seen:
+            raise UsageError(f"{path!r} is given twice" + ("" if seen[real] == path else f", also as {seen[real]!r}"))
+        seen[real] = path
+    return tuple(found)

@@ -1,0 +1,51 @@
+"""What a command names: files and folders, each file once."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support.paths import RESULTS
+from support.profiles_made import profile
+
+from mlpfusion.errors import UsageError
+from mlpfusion.storage import results
+from mlpfusion.storage.gathered import gather
+
+FILE = str(RESULTS / "h200-article.json")
+
+
+def test_files_and_folders_come_in_their_order() -> None:
+    found = gather([FILE, str(RESULTS / "h200-choose-article")])
+    assert [Path(each.path).name for each in found[:3]] == ["h200-article.json", "choice.json", "inference-1.json"]
+    assert all(Path(each.path).is_file() for each in found)
+    assert found[1].record.kind == "choice"
+
+
+def test_stdin_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = results.encode(profile()).encode()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+    assert [each.path for each in gather(["-", FILE])] == ["-", FILE]
+
+
+@pytest.mark.parametrize(
+    "again", [FILE, f"{RESULTS}/./h200-article.json", str(RESULTS)], ids=["same", "other", "folder"]
+)
+def test_a_file_is_named_once(again: str) -> None:
+    with pytest.raises(UsageError, match="is given twice"):
+        gather([FILE, again])
+
+
+def test_a_link_to_a_file_is_that_file(tmp_path: Path) -> None:
+    link = tmp_path / "link.json"
+    link.symlink_to(FILE)
+    with pytest.raises(UsageError, match=r"link.json' is given twice, also as '.*h200-article.json'"):
+        gather([FILE, str(link)])
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no file of mlpfusion"):
+        gather([str(tmp_path)])
