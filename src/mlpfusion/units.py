@@ -68,6 +68,14 @@ def seconds(value: float) -> str:
     return f"{plain(value) if value >= 0.001 else '<0.001'} s"
 
 
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min` or `3 h 20 min`: a time that is waited for."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{max(1, round(seconds))} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def megabytes(size: float) -> str:
     """`354 MB`, in units of 10⁶ bytes."""
     return f"{plain(size / 1e6)} MB"

@@ -89,3 +89,39 @@ def test_a_reason_that_is_new_has_its_number(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_name_of_a_card(monkeypatch: pytest.MonkeyPatch, said: str, asked: str) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid=said))
     assert nvml.uuid(GPU) == asked
+
+
+class Names:
+    """NVML of a whole card, one in two instances, and one that can be divided and is not."""
+
+    cards = (("GPU-a", ()), ("GPU-b", ("MIG-1", None, "MIG-2")), ("GPU-c", (None, None)))
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = len(self.cards)
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:
+        handle._obj.value = index + 1
+        return 0
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: Any, most: Any) -> int:
+        instances = self.cards[handle.value - 1][1]
+        most._obj.value = len(instances)
+        return 0 if instances else 3
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, place: int, instance: Any) -> int:
+        instance._obj.value = 10 * handle.value + place
+        return 0 if self.cards[handle.value - 1][1][place] else 6
+
+    def nvmlDeviceGetUUID(self, handle: Any, text: Any, length: int) -> int:
+        card, place = divmod(handle.value, 10)
+        text.value = (self.cards[card - 1][1][place] if card else self.cards[place - 1][0]).encode()
+        return 0
+
+
+def test_every_card_and_every_instance_of_one_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Names())
+    assert nvml.uuids() == ("GPU-a", "MIG-1", "MIG-2", "GPU-c")

@@ -11,6 +11,7 @@ import typer
 
 from mlpfusion.cli import choose, compare, plot, predict, profile, prove, publish, streams, trace, tune, validate
 from mlpfusion.cli.needs import check_installed
+from mlpfusion.cli.sweep import sweep
 from mlpfusion.cli.text import (
     FAILED,
     INTERRUPTED,
@@ -35,6 +36,7 @@ Try first:
   mlpfusion table result.json           the figures again
   mlpfusion compare old.json new.json   what got slower, and what did not
   mlpfusion choose gemma-2b             which backend for a model
+  mlpfusion sweep study.toml            many models, tokens and dtypes
   mlpfusion read trace.json.gz          what a profiler trace says
   mlpfusion validate kernel.py:gelu_mul judge a kernel of your own
 
@@ -72,6 +74,7 @@ predict.add_to(app)
 compare.add_to(app)
 publish.add_to(app)
 plot.add_to(app)
+sweep.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

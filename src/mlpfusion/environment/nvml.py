@@ -20,6 +20,7 @@ LIBRARY: Final = "libnvidia-ml.so.1"
 _SM: Final = 1  # NVML_CLOCK_SM
 _DIE: Final = 0  # NVML_TEMPERATURE_GPU
 _NOT_SUPPORTED: Final = 3
+_NAME_BYTES: Final = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE
 _IDLE: Final = 0x1  # of the reasons below: a card without work is not slowed down
 # nvmlClocksEventReasons of nvml.h, in NVML's words.
 _THROTTLE: Final = {
@@ -116,14 +117,59 @@ def card(device: Device) -> Card:
     """
     if device.runtime != "cuda":
         raise MeasurementError(f"NVML knows NVIDIA's cards alone, and this is {device.name}")
+    library = _library()
+    handle = ctypes.c_void_p()
+    ask(library, "nvmlDeviceGetHandleByUUID", uuid(device).encode(), ctypes.byref(handle))
+    return Card(library, handle)
+
+
+def uuids() -> tuple[str, ...]:
+    """The name of every card, and of every instance of one that is divided into some, in NVML's order.
+
+    Raises:
+        MeasurementError: there is no NVML, or it has no answer.
+    """
+    library = _library()
+    count = ctypes.c_uint()
+    ask(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+    found: list[str] = []
+    for index in range(count.value):
+        handle = ctypes.c_void_p()
+        ask(library, "nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+        found += _instances(library, handle) or [_name(library, handle)]
+    return tuple(found)
+
+
+def _instances(library: Any, handle: ctypes.c_void_p) -> list[str]:
+    """The names of a card's MIG instances; none where it is whole, or cannot be divided."""
+    most, found = ctypes.c_uint(), []
+    try:
+        ask(library, "nvmlDeviceGetMaxMigDeviceCount", handle, ctypes.byref(most))
+    except MeasurementError:
+        return []
+    for place in range(most.value):
+        instance = ctypes.c_void_p()
+        try:
+            ask(library, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place, ctypes.byref(instance))
+        except MeasurementError:  # nothing is in this place
+            continue
+        found.append(_name(library, instance))
+    return found
+
+
+def _name(library: Any, handle: ctypes.c_void_p) -> str:
+    text = ctypes.create_string_buffer(_NAME_BYTES)
+    ask(library, "nvmlDeviceGetUUID", handle, text, _NAME_BYTES)
+    return text.value.decode()
+
+
+def _library() -> Any:
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:
         raise MeasurementError(f"the driver's {LIBRARY} is not here") from None
     ask(library, "nvmlInit_v2")
-    handle = ctypes.c_void_p()
-    ask(library, "nvmlDeviceGetHandleByUUID", uuid(device).encode(), ctypes.byref(handle))
-    return Card(library, handle)
+    return library
 
 
 def uuid(device: Device) -> str:

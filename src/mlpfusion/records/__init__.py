@@ -77,6 +77,16 @@ from mlpfusion.records.proof import Loss as Loss
 from mlpfusion.records.proof import Peaks as Peaks
 from mlpfusion.records.proof import Proof as Proof
 from mlpfusion.records.proof import Speed as Speed
+from mlpfusion.records.sweep.cells import Cell as Cell
+from mlpfusion.records.sweep.cells import Settings as Settings
+from mlpfusion.records.sweep.cells import Use as Use
+from mlpfusion.records.sweep.cells import Work as Work
+from mlpfusion.records.sweep.study import Attempt as Attempt
+from mlpfusion.records.sweep.study import Kept as Kept
+from mlpfusion.records.sweep.study import Outcome as Outcome
+from mlpfusion.records.sweep.study import OverEager as OverEager
+from mlpfusion.records.sweep.study import Stamp as Stamp
+from mlpfusion.records.sweep.study import Study as Study
 from mlpfusion.records.trace import CallAlternative as CallAlternative
 from mlpfusion.records.trace import CallChoice as CallChoice
 from mlpfusion.records.trace import CountChange as CountChange

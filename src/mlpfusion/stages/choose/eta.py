@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mlpfusion import units
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -47,11 +49,4 @@ class TimeLeft:
         if not self._done or self._done == self._total:
             return said
         seconds = (self._now() - self._started) / self._done * (self._total - self._done)
-        return f"{said}, about {_duration(seconds)} left"
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{max(1, round(seconds))} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+        return f"{said}, about {units.duration(seconds)} left"

@@ -177,7 +177,7 @@ def device_of(asked: str | None) -> Device:
         return replace(devices.detect(asked), interpreted=False)
     cards = cards_named(asked)
     here = replace(devices.detect(), interpreted=False)
-    if not _parts(asked) <= _parts(here.name):
+    if not is_card(asked, here.name):
         raise UsageError(
             f"device {asked!r} ({' or '.join(cards)}) is not here, and a choice is measured; "
             f"`mlpfusion choose --device {asked}` predicts; here: {here.name}"
@@ -194,7 +194,7 @@ def card_away(asked: str | None) -> tuple[str, ...]:
     if asked is None or asked in devices.DEVICE_KINDS:
         return ()
     cards = cards_named(asked)
-    return () if _parts(asked) <= _parts(devices.detect().name) else cards
+    return () if is_card(asked, devices.detect().name) else cards
 
 
 def cards_named(asked: str) -> tuple[str, ...]:
@@ -204,6 +204,11 @@ def cards_named(asked: str) -> tuple[str, ...]:
         short = ", ".join(name.removeprefix("NVIDIA ").lower().replace(" ", "-") for name in devices.KNOWN_CARDS)
         raise UsageError(f"unknown device {asked!r}; valid: {', '.join(devices.DEVICE_KINDS)}, or a card: {short}")
     return cards
+
+
+def is_card(asked: str, name: str) -> bool:
+    """Whether a card's name has all that a short name such as a100-80gb says."""
+    return _parts(asked) <= _parts(name)
 
 
 def _parts(name: str) -> set[str]:

@@ -1,0 +1,1 @@
+"""The verbs that measure studies and put their parts together."""

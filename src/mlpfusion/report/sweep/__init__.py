@@ -1,0 +1,1 @@
+"""Shows studies: before they run, and what they found."""

@@ -1,0 +1,1 @@
+"""Measures a study: the product of models, tokens, dtypes and modes, one profile a cell."""

@@ -1,0 +1,58 @@
+"""What `mlpfusion sweep` prints and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+import torch
+from support.command import refused, run
+from support.studies_made import SMALL, written
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a study without a GPU")
+
+
+def test_a_dry_run_shows_cells_and_the_time(tmp_path, capsys):
+    code, out, err = run(capsys, "sweep", str(written(tmp_path)), "--dry-run")
+    assert (code, err) == (0, "")
+    assert out.count("to measure\n") == 2
+    assert out.endswith("\n2 cells: 2 to measure; about 12 s on 1 worker, assuming 6 s a backend, as on an H200\n")
+
+
+def test_a_dry_run_in_other_formats(tmp_path, capsys):
+    path = str(written(tmp_path))
+    _, out, _ = run(capsys, "sweep", path, "--dry-run", "--format", "csv")
+    assert [(row["model"], row["tokens"], row["cell"]) for row in csv.DictReader(out.splitlines())] == [
+        ("tiny", "1", "to measure"),
+        ("tiny", "4", "to measure"),
+    ]
+    _, out, _ = run(capsys, "sweep", path, "--dry-run", "--format", "json")
+    assert len(json.loads(out)["cells"]) == 2
+    _, out, _ = run(capsys, "sweep", path, "--dry-run", "--format", "github")
+    assert out.startswith("| model")
+
+
+def test_a_dry_run_without_a_cell_to_measure_has_failed(tmp_path, capsys):
+    path = written(tmp_path, f'gpus = ["h200"]\n{SMALL}')
+    code, out, _ = run(capsys, "sweep", str(path), "--dry-run")
+    assert code == 1
+    assert "waiting: no h200 is here" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--shard", "3/2"), "--shard '3/2': I must be an integer from 1 to 2"),
+        (("--device", "tpu"), "unknown device 'tpu'; valid: cuda, cpu"),
+        (("--format", "html"), "unknown format 'html'; valid: text, github, csv, json"),
+    ],
+)
+def test_a_bad_option_is_refused(tmp_path, capsys, arguments, said):
+    assert said in refused(capsys, "sweep", str(written(tmp_path)), "--dry-run", *arguments)
+
+
+def test_a_bad_study_is_refused_by_line(tmp_path, capsys):
+    path = written(tmp_path, "models = []")
+    assert f"study '{path}', line 1: models is empty" in refused(capsys, "sweep", str(path), "--dry-run")
+    assert "does not exist" in refused(capsys, "sweep", "none.toml")
