@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 from support.command import refused, run
-from support.profiles_made import timed
+from support.profiles_made import on_a_cpu, timed
 
 from mlpfusion import backend
 from mlpfusion.device import Device
-from mlpfusion.records.environment import Environment, Process
-from mlpfusion.records.profile import SCHEMA, Profile, Row
+from mlpfusion.records.environment import Process
+from mlpfusion.records.profile import Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages import profile as profile_stage
 from mlpfusion.stages.profile import plan
@@ -32,24 +32,6 @@ UNAVAILABLE = Row(backend="liger", status="unavailable", reason="no GPU")
 EMULATED = Row(backend="triton", status="ok", emulated=True, reason="emulated: no times")
 
 
-def result(workload: Workload, *rows: Row, complete: bool = True) -> Profile:
-    absent = dict.fromkeys(("triton", "liger_kernel", "kernels", "cuda", "driver", "sm_clock_mhz", "memory_clock_mhz"))
-    environment = Environment(
-        python="3.11", platform="Linux", torch="2.13.0", float32_matmul_precision="highest", **absent
-    )
-    return Profile(
-        schema=SCHEMA,
-        kind="profile",
-        mlpfusion="0.1.0",
-        created="2026-01-01T00:00:00+00:00",
-        workload=workload,
-        device=CPU,
-        environment=environment,
-        rows=rows,
-        complete=complete,
-    )
-
-
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Stands in for `mlpfusion.stages.profile.run`: measures nothing and remembers what it was asked for."""
@@ -61,10 +43,10 @@ def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         for path in (asked["json"], asked["out"] and asked["out"] / results.RESULT_NAME):
             if path is not None and fake.rows:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                results.save(result(workload, *fake.rows, complete=fake.raises is None), path)
+                results.save(on_a_cpu(*fake.rows, workload=workload, complete=fake.raises is None), path)
         if fake.raises is not None:
             raise fake.raises
-        return result(workload, *fake.rows)
+        return on_a_cpu(*fake.rows, workload=workload)
 
     fake.profile, fake.default_workload = profile, lambda device: SMALL
     monkeypatch.setitem(sys.modules, "mlpfusion.stages.profile.run", fake)
@@ -149,7 +131,7 @@ def test_a_gpu_that_is_not_there_is_named(
 
 @pytest.mark.parametrize("args", [["--format", "xml"], ["--columns", "speed"], ["--columns", "status,status"]])
 def test_table_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path, args: list[str]) -> None:
-    results.save(result(SMALL, OK), tmp_path / "r.json")
+    results.save(on_a_cpu(OK, workload=SMALL), tmp_path / "r.json")
     refused(capsys, "table", str(tmp_path / "r.json"), *args)
 
 
@@ -265,7 +247,7 @@ def like(path: Path) -> str:
     work = Workload(spec=spec, batch=7, seq=11, mode="training")
     rows = tuple(msgspec.structs.replace(timed(name, 3.0), backend=name) for name in ("eager", "compile"))
     process = Process(started="2026-01-01T00:00:00+00:00")
-    results.save(msgspec.structs.replace(result(work, *rows), processes=(process,)), path)
+    results.save(on_a_cpu(*rows, workload=work, processes=(process,)), path)
     return str(path)
 
 
@@ -420,7 +402,7 @@ def test_backends_says_what_a_profile_does_with_each(
 
 @pytest.mark.parametrize("fmt", ["text", "github", "csv", "json"])
 def test_table_prints_a_result_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, fmt: str) -> None:
-    results.save(result(SMALL, OK, UNAVAILABLE), tmp_path / "r.json")
+    results.save(on_a_cpu(OK, UNAVAILABLE, workload=SMALL), tmp_path / "r.json")
     code, out, err = run(capsys, "table", str(tmp_path / "r.json"), "--format", fmt)
     assert (code, err) == (0, "")
     assert "liger" in out
@@ -434,7 +416,7 @@ def test_table_prints_a_result_file(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_reading_a_table_needs_no_torch(tmp_path: Path) -> None:
-    results.save(result(SMALL, OK), tmp_path / "r.json")
+    results.save(on_a_cpu(OK, workload=SMALL), tmp_path / "r.json")
     code = "import sys; sys.modules['torch'] = None; from mlpfusion.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "table", str(tmp_path / "r.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -444,7 +426,7 @@ def test_reading_a_table_needs_no_torch(tmp_path: Path) -> None:
 
 def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
     rows = [msgspec.structs.replace(UNAVAILABLE, reason="x" * 200_000)]
-    results.save(result(SMALL, OK, *rows), tmp_path / "r.json")
+    results.save(on_a_cpu(OK, *rows, workload=SMALL), tmp_path / "r.json")
     command = f"{sys.executable} -m mlpfusion table {tmp_path / 'r.json'} | head -c 10"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from support import tunings_made
+from support.profiles_made import environment
 from support.tunings_made import EVEN, FAST, GPU, HERE, SHIPPED, SLOW, SPEC, WRONG, Fake, searched
 
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.records import tuning as tuning_records
-from mlpfusion.records.environment import Environment
 from mlpfusion.report import tuning as report
 from mlpfusion.stages.tune import run as tune_run
 
@@ -33,16 +33,12 @@ def told(file: Path) -> tuning_records.Tuning:
         broken,
     )
     answers = searched(file, *benches, asked=asked)
-    absent = dict.fromkeys(("liger_kernel", "kernels", "cuda", "driver", "sm_clock_mhz", "memory_clock_mhz"))
-    where = Environment(
-        python="3.11", platform="Linux", torch="2.11", triton="3.6", float32_matmul_precision="highest", **absent
-    )
     return tuning_records.Tuning(
         schema=1,
         kind="tuning",
         created="2026-01-01T00:00:00+00:00",
         device=GPU,
-        environment=where,
+        environment=environment(torch="2.11"),
         file="tuned.json",
         answers=tuple(answers),
     )

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import rings
 from support.paths import RESULTS
+from support.profiles_made import on_a_cpu
 
 from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, MlpfusionError, UsageError
@@ -262,39 +263,12 @@ def profiles(draw: st.DrawFn) -> Profile:
     return draw(st.builds(Profile, rows=st.just(tuple(rows)), processes=st.just(processes), **PROFILE))
 
 
-def a_profile(**changes: object) -> Profile:
-    spec = MLPSpec(hidden_size=8, intermediate_size=16)
-    environment = Environment(
-        python="3.11.7",
-        platform="Linux",
-        torch="2.13.0",
-        triton=None,
-        liger_kernel=None,
-        kernels=None,
-        cuda=None,
-        driver=None,
-        sm_clock_mhz=None,
-        memory_clock_mhz=None,
-        float32_matmul_precision="highest",
-    )
-    profile = Profile(
-        schema=2,
-        kind="profile",
-        mlpfusion="0.1.0",
-        created="2026-01-01T00:00:00+00:00",
-        workload=Workload(spec=spec, batch=1, seq=4),
-        device=Device(kind="cpu", name="a CPU"),
-        environment=environment,
-        rows=(Row(backend="eager", status="ok"),),
-        complete=True,
-        processes=(Process(started="2026-01-01T00:00:00+00:00"),),
-    )
-    return msgspec.structs.replace(profile, **changes)
+OK = Row(backend="eager", status="ok")
 
 
 def clocked(**clock: object) -> Profile:
     fields = {"n": 1, "median": 1.0, "p20": None, "p80": None, "l2": "unknown", **clock}
-    return a_profile(rows=(Row(backend="eager", status="ok", clocks=Clocks(wall_us=Clock(**fields))),))
+    return on_a_cpu(msgspec.structs.replace(OK, clocks=Clocks(wall_us=Clock(**fields))))
 
 
 @given(profiles())
@@ -319,7 +293,7 @@ def test_samples_are_kept_on_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["median", "rounds"])
 def test_a_number_that_is_none_is_refused_and_the_old_file_stays(tmp_path: Path, field: str, value: float) -> None:
     path = tmp_path / "r.json"
-    results.save(a_profile(), path)
+    results.save(on_a_cpu(OK), path)
     before = path.read_bytes()
     with pytest.raises(MeasurementError, match=rf"rows\[0\]\.clocks\.wall_us\.{field}.* is not a finite number"):
         results.save(clocked(**{field: ((1.0, value),) if field == "rounds" else value}), path)
@@ -329,7 +303,7 @@ def test_a_number_that_is_none_is_refused_and_the_old_file_stays(tmp_path: Path,
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.json"
-    results.save(a_profile(), path)
+    results.save(on_a_cpu(OK), path)
     before = path.read_bytes()
 
     def full(_: int) -> None:
@@ -337,20 +311,20 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(MlpfusionError, match="No space left on device"):
-        results.save(a_profile(created="later"), path)
+        results.save(on_a_cpu(OK, created="later"), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["r.json"]
 
 
 def test_a_link_keeps_pointing_at_what_was_written(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
-    results.save(a_profile(), tmp_path / "link.json")
+    results.save(on_a_cpu(OK), tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
-    assert results.load(tmp_path / "real.json") == a_profile()
+    assert results.load(tmp_path / "real.json") == on_a_cpu(OK)
 
 
 def test_a_result_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
-    results.save(a_profile(), tmp_path / "r.json")
+    results.save(on_a_cpu(OK), tmp_path / "r.json")
     (tmp_path / "plain").touch()
     assert stat.S_IMODE((tmp_path / "r.json").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
@@ -370,7 +344,7 @@ def test_where_no_result_file_can_be(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=message):
             results.check_file(path)
         with pytest.raises(UsageError, match=message):
-            results.save(a_profile(), path)
+            results.save(on_a_cpu(OK), path)
     assert not (tmp_path / "no").exists()
 
 
@@ -405,8 +379,8 @@ def test_a_folder_in_the_place_of_a_trace(tmp_path: Path) -> None:
 
 def test_the_longest_name_that_a_file_may_have(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 250 + ".json")
-    results.save(a_profile(), path)
-    assert results.load(path) == a_profile()
+    results.save(on_a_cpu(OK), path)
+    assert results.load(path) == on_a_cpu(OK)
 
 
 def test_a_file_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +399,7 @@ def test_a_directory_without_write_permission(tmp_path: Path) -> None:
 
 
 def encoded(**changes: object) -> bytes:
-    return json.dumps({**json.loads(results.encode(a_profile())), **changes}).encode()
+    return json.dumps({**json.loads(results.encode(on_a_cpu(OK))), **changes}).encode()
 
 
 @pytest.mark.parametrize(
@@ -433,7 +407,7 @@ def encoded(**changes: object) -> bytes:
     [
         (b"", "is not JSON, or cut short"),
         (b"backend,status\n", "is not JSON, or cut short"),
-        (results.encode(a_profile()).encode()[:-40], "is not JSON, or cut short"),
+        (results.encode(on_a_cpu(OK)).encode()[:-40], "is not JSON, or cut short"),
         (b'{"schema": 1, "kind": "\xff"}', "is not JSON, or cut short"),
         (b"[" * 100_000, "is not JSON, or cut short|is not a result file"),
         (b"[1, 2]", "is not a result file of mlpfusion"),

@@ -11,13 +11,12 @@ from mlpfusion.environment import conditions
 from mlpfusion.models import known
 from mlpfusion.records.choice import SCHEMA, Choice, Range
 from mlpfusion.records.clocks import Clock, Clocks
-from mlpfusion.records.environment import Process
-from mlpfusion.records.profile import SCHEMA as PROFILE_SCHEMA
-from mlpfusion.records.profile import Accuracy, Memory, Profile, Row
+from mlpfusion.records.profile import Accuracy, Memory, Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.choose import decide
 from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
+from support import profiles_made
 
 SPEC = MLPSpec(hidden_size=16, intermediate_size=32, dtype="float32")
 GOOD = Accuracy(max_error=1.0, rms_error=1.0, eager_max_error=1.0, eager_rms_error=1.0, rows=1, elements=16)
@@ -41,17 +40,12 @@ def row(name, values=None, **changes):
 
 
 def profile(*found, tokens=16, mode="inference", spec=SPEC, complete=True):
-    return Profile(
-        schema=PROFILE_SCHEMA,
-        kind="profile",
-        mlpfusion="0.1.0",
-        created="2026-01-01T00:00:00+00:00",
+    return profiles_made.profile(
+        *found,
         workload=Workload(spec=spec, batch=1, seq=tokens, mode=mode),
         device=HERE,
         environment=run.machine.collect(HERE, {}),
-        rows=found,
         complete=complete,
-        processes=(Process(started="2026-01-01T00:00:00+00:00"),),
     )
 
 

@@ -103,7 +103,15 @@ TRITON = Row(
 )
 
 
+def environment(**known: Any) -> Environment:
+    """One of which no more is known than every one has."""
+    absent = dict.fromkeys(("triton", "liger_kernel", "kernels", "cuda", "driver", "sm_clock_mhz", "memory_clock_mhz"))
+    always = {"python": "3.12.3", "platform": "Linux", "torch": "2.11.0", "float32_matmul_precision": "highest"}
+    return Environment(**{**absent, **always, **known})
+
+
 def profile(*rows: Row, **changes: object) -> Profile:
+    """Of a large MLP on an H100; without rows, with one of each status."""
     made = Profile(
         schema=SCHEMA,
         kind="profile",
@@ -119,10 +127,7 @@ def profile(*rows: Row, **changes: object) -> Profile:
             memory_bytes=80 * 2**30,
             l2_bytes=50 * 2**20,
         ),
-        environment=Environment(
-            python="3.12.3",
-            platform="Linux",
-            torch="2.11.0",
+        environment=environment(
             triton="3.6.0",
             liger_kernel="0.8.5",
             kernels="0.17.2",
@@ -130,7 +135,6 @@ def profile(*rows: Row, **changes: object) -> Profile:
             driver="570.1",
             sm_clock_mhz=1980,
             memory_clock_mhz=2619,
-            float32_matmul_precision="highest",
             flags={"OMP_NUM_THREADS": "1"},
         ),
         rows=rows or (EAGER, COMPILE, LIGER, HUB, TRITON),
@@ -138,6 +142,17 @@ def profile(*rows: Row, **changes: object) -> Profile:
         processes=(Process(started="2026-01-02T03:04:05+00:00", neighbours=0.04),),
     )
     return msgspec.structs.replace(made, **changes)
+
+
+def on_a_cpu(*rows: Row, **changes: object) -> Profile:
+    """Of a small MLP on a CPU."""
+    here: dict[str, object] = {
+        "workload": Workload(spec=MLPSpec(hidden_size=8, intermediate_size=16), batch=1, seq=4),
+        "device": Device(kind="cpu", name="a CPU"),
+        "environment": environment(),
+        "rows": rows,
+    }
+    return profile(**{**here, **changes})
 
 
 def timed(name: str, *values: float, clock: str = "event_us", load: float | None = None, **changes: Any) -> Row:

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 import torch
+from support import profiles_made
 from support.eager_and_compile import COMPILE, EAGER, EAGER_TO_COMPILE
 
 import mlpfusion
-from mlpfusion.device import Device
 from mlpfusion.errors import MeasurementError, UsageError
 from mlpfusion.measure.script import load
 from mlpfusion.records.clocks import Clocks, Samples
-from mlpfusion.records.environment import Environment
-from mlpfusion.records.profile import SCHEMA, Profile, Row
-from mlpfusion.spec import MLPSpec, Workload
+from mlpfusion.records.profile import Row
 from mlpfusion.stages.trace import run
 from mlpfusion.stats import summarise
 from mlpfusion.storage import results
@@ -281,20 +279,8 @@ def result(tmp_path: Path) -> str:
             )
         )
     rows.append(Row(backend="liger", status="unavailable", reason="no GPU"))
-    absent = dict.fromkeys(("triton", "liger_kernel", "kernels", "cuda", "driver", "sm_clock_mhz", "memory_clock_mhz"))
     path = tmp_path / "result.json"
-    profile = Profile(
-        schema=SCHEMA,
-        kind="profile",
-        mlpfusion="0",
-        created="now",
-        workload=Workload(spec=MLPSpec(hidden_size=768, intermediate_size=3072), batch=64, seq=128),
-        device=Device(kind="cuda", name="NVIDIA H200"),
-        environment=Environment(python="3", platform="L", torch="2", float32_matmul_precision="highest", **absent),
-        rows=tuple(rows),
-        complete=True,
-    )
-    results.save(profile, path)
+    results.save(profiles_made.profile(*rows), path)
     return str(path)
 
 
