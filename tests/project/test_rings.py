@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import rings
 from support.paths import TESTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUITE = """
 import pytest
@@ -94,6 +92,73 @@ def test_the_first_of_each_stays(values: list[int | None]) -> None:
 def test_the_marker_is_the_one_that_make_asks_for() -> None:
     recipe = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
     assert f'test: RING := -m "not {rings.FULL.name}"\ntest test-all:' in recipe
+
+
+def test_every_number_of_examples_is_the_rings() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line}: write max_examples=rings.examples(...)"
+        for path in sorted(TESTS.rglob("*.py"))
+        if path not in {TESTS / "conftest.py", Path(rings.__file__)}  # they make what a ring tries
+        if re.search("examples|(register|load|get)_profile|hypothesis-profile", text := path.read_text("utf-8"))
+        for line in rings.numbered_by_hand(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "@settings(max_examples=25)",
+        "@settings(deadline=None, max_examples=N)",
+        "@hypothesis.settings(max_examples=25)",
+        "@few(max_examples=int(25))",
+        "@settings(max_examples=rings.examples(25) * 4)",
+        "@settings(max_examples=max(50, rings.examples(25)))",
+        "@settings(max_examples=rings.PERCENT)",
+        "@settings(max_examples=other.examples(25))",
+        "@settings(max_examples=examples(25))",
+        "@settings(**{'max_examples': 25})",
+        "@settings(**dict(max_examples=25))",
+        "@functools.partial(settings, max_examples=25)()",
+        "@settings(settings.get_profile('default'))",
+        "@settings(get('default')) if (get := settings.get_profile) else None",
+    ],
+)
+def test_a_number_of_examples_by_hand_is_found(line: str) -> None:
+    source = f"from support import rings\n\n{line}\n@given(st.integers())\ndef test_it(n): ...\n"
+    assert rings.numbered_by_hand(source) == [3]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Machine.TestCase.settings.max_examples = 25",
+        "setattr(chosen, 'max_examples', 25)",
+        "settings.load_profile('default')",
+        "settings.register_profile('mine', deadline=None)",
+        "pytest.main(['--hypothesis-profile', 'ci'])",
+        "pytest.main(['--hypothesis-profile=ci'])",
+    ],
+)
+def test_so_is_one_that_is_set_without_a_decorator(line: str) -> None:
+    assert rings.numbered_by_hand(line) == [1]
+
+
+@pytest.mark.parametrize(
+    ("imported", "called"),
+    [
+        ("from support import rings", "rings.examples"),
+        ("from support import named, rings as r", "r.examples"),
+        ("from support.rings import LONG, examples", "examples"),
+        ("from support.rings import examples as some", "some"),
+        ("import support.rings", "support.rings.examples"),
+        ("import support.rings as r", "r.examples"),
+    ],
+)
+def test_a_number_of_the_rings_is_none_by_hand(imported: str, called: str) -> None:
+    source = f"{imported}\n@settings(deadline=None, max_examples={called}(25))\ndef test_it(n): ...\n"
+    assert rings.numbered_by_hand(source) == []
+    assert rings.numbered_by_hand(source.partition("\n")[2]) == [1]
 
 
 @pytest.mark.full

@@ -6,6 +6,7 @@ seconds of a core or more and are not the only ones of what they test.
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -42,6 +43,39 @@ def only_first(values: Iterable[Any]) -> list[Any]:
 def examples(number: int) -> int:
     """How many examples of a property, or damaged files of one kind, this run tries where all rings try `number`."""
     return -(-number * settings().max_examples // 100)
+
+
+# Each takes another number of examples than that of the ring that runs.
+_PROFILES = {"register_profile", "load_profile", "get_profile", "--hypothesis-profile"}
+
+
+def numbered_by_hand(source: str) -> list[int]:
+    """The lines of a test file that set a number of examples, in any way, but by `max_examples=rings.examples(...)`."""
+    nodes = list(ast.walk(ast.parse(source)))
+    ours = {name for node in nodes for name in _names_of_examples(node)}
+    lines = []
+    for node in nodes:
+        if isinstance(node, ast.keyword) and node.arg == "max_examples":
+            wrong = not (isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in ours)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            wrong = node.value == "max_examples" or node.value.partition("=")[0] in _PROFILES
+        elif isinstance(node, ast.Attribute):
+            wrong = node.attr in _PROFILES or (node.attr == "max_examples" and isinstance(node.ctx, ast.Store))
+        else:
+            wrong = False
+        if wrong:
+            lines.append(node.lineno)  # type: ignore[attr-defined]
+    return sorted(lines)
+
+
+def _names_of_examples(node: ast.AST) -> list[str]:
+    """How `examples` is called after this import."""
+    if isinstance(node, ast.ImportFrom) and node.module in {"support", "support.rings"}:
+        wanted, after = ("rings", ".examples") if node.module == "support" else ("examples", "")
+        return [(each.asname or each.name) + after for each in node.names if each.name == wanted]
+    if isinstance(node, ast.Import):
+        return [(each.asname or each.name) + ".examples" for each in node.names if each.name == "support.rings"]
+    return []
 
 
 def covering(cases: Sequence[frozenset[Hashable]]) -> list[int]:

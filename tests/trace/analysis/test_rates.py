@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.raw import api, event, kernel, step, text
 from support.timeline import GEMM, MUL, SPLIT_K
@@ -43,7 +43,6 @@ def rates(*operators: tuple[str, Any, Any, list[tuple[str, float]]], gpu: str = 
 LENGTH = st.integers(1, 4096)
 
 
-@settings(max_examples=25)
 @given(LENGTH, LENGTH, LENGTH, st.integers(1, 900))
 def test_a_product_is_2mnk_over_the_time_of_all_its_kernels(m: int, n: int, k: int, length: int) -> None:
     found = rates(("aten::mm", [[m, k], [k, n]], [BF16, BF16], [(GEMM, length), (SPLIT_K, 3)]))["aten::mm"]
