@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.choices_made import a_choice
+from support.comparisons_made import raced
 from support.paths import RESULTS
 from support.profiles_made import EAGER, clock, kernel, profile, ratio
 from support.recorded_profiles import RECORDED, profiles_in
@@ -16,6 +17,7 @@ from support.recorded_profiles import RECORDED, profiles_in
 from mlpfusion.records.clocks import Clocks
 from mlpfusion.records.profile import Traffic
 from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Step
+from mlpfusion.stages.compare import self_test
 from mlpfusion.storage import results
 from mlpfusion.storage.invariants import broken
 
@@ -89,3 +91,19 @@ def test_what_was_recorded_is_whole() -> None:
     found += [results.load_choice(path) for path in RESULTS.glob("*/choice.json")]
     assert len(found) > 10
     assert [said for each in found for said in broken(each)] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"backend": "other"}, "there is no row 'other' - at `$.itself[0].backend`"),
+        ({"processes": 6}, "6 processes where 5 raced - at `$.itself[0].processes`"),
+        ({"alarms": 11}, "11 false alarms in 10 splits - at `$.itself[0].alarms`"),
+    ],
+)
+def test_a_comparison_with_itself_is_of_what_is_there(change: dict[str, Any], said: str) -> None:
+    made = raced({"triton": 0.9})
+    first, *rest = self_test.of_profile(made)
+    assert list(broken(replace(made, itself=(first, *rest)))) == []
+    changed = replace(made, itself=(replace(first, **change), *rest))
+    assert any(said in each for each in broken(changed))

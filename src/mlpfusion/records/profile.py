@@ -13,6 +13,7 @@ import msgspec
 from mlpfusion.device import Device
 from mlpfusion.records.base import Record
 from mlpfusion.records.clocks import Bound, Clocks
+from mlpfusion.records.comparison import SelfRow
 from mlpfusion.records.environment import Environment, Process
 from mlpfusion.records.traffic import Ceilings, Intermediate, Role, ScheduledGraph, Step, WorkKind
 from mlpfusion.spec import Workload
@@ -278,9 +279,10 @@ class Row(Record, frozen=True, kw_only=True):
 class Profile(Record, frozen=True, kw_only=True):
     """A result file of `mlpfusion profile`: one row per requested backend.
 
-    `processes` are those that raced, in the order of every clock's `rounds`; `command` the command line with file names
-    in place of paths, None where none was typed. `ceilings` are what the card was measured to reach in the same run;
-    None on a CPU, or where they could not be read.
+    `processes` are those that raced, in the order of every clock's `rounds`, and `itself` is each half of them compared
+    with the rest, as `mlpfusion compare --self` does; `command` the command line with file names in place of paths,
+    None where none was typed. `ceilings` are what the card was measured to reach in the same run; None on a CPU, or
+    where they could not be read.
     """
 
     schema: int
@@ -294,4 +296,5 @@ class Profile(Record, frozen=True, kw_only=True):
     complete: bool
     ceilings: Ceilings | None = None
     processes: tuple[Process, ...] = ()
+    itself: tuple[SelfRow, ...] = ()
     command: tuple[str, ...] | None = None

@@ -45,6 +45,7 @@ def _own(record: Any) -> Iterator[str]:
     elif isinstance(record, Profile):
         yield from _once("row", [row.backend for row in record.rows])
         yield from _of_its_processes(record)
+        yield from _of_its_splits(record)
     elif isinstance(record, Ceilings):
         sizes = [copy.bytes for copy in record.copies]
         if any(one >= other for one, other in itertools.pairwise(sizes)):
@@ -104,6 +105,19 @@ def _of_its_processes(profile: Profile) -> Iterator[str]:
             for number, rounds in enumerate(clock.rounds if name != "kernel_us" and clock.is_paired else ()):
                 if rounds and lengths.setdefault(number, len(rounds)) != len(rounds):
                     yield f"{len(rounds)} rounds where another clock has {lengths[number]} - {where}[{number}]`"
+
+
+def _of_its_splits(profile: Profile) -> Iterator[str]:
+    """Where the comparison with itself is of other rows or processes than there are, or has more alarms than splits."""
+    names = {row.backend for row in profile.rows}
+    for place, each in enumerate(profile.itself):
+        where = f"at `.itself[{place}]"
+        if each.backend not in names:
+            yield f"there is no row {each.backend!r} - {where}.backend`"
+        if each.processes > len(profile.processes):
+            yield f"{each.processes} processes where {len(profile.processes)} raced - {where}.processes`"
+        if each.alarms > each.splits:
+            yield f"{each.alarms} false alarms in {each.splits} splits - {where}.alarms`"
 
 
 def _once(what: str, names: Sequence[str]) -> Iterator[str]:

@@ -6,11 +6,14 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from support.comparisons_made import raced
 from support.profiles_made import profile
 from support.recorded_profiles import RECORDED, profiles_in
 
 from mlpfusion.report.profile.columns.every import all_columns
 from mlpfusion.report.profile.table import render
+from mlpfusion.stages.compare import self_test
 
 TERMS = {
     "event_us": {"event_us", "speedup_vs_eager"},  # eager's ratio is by this clock
@@ -37,3 +40,10 @@ def test_the_legend_fits_too(fmt: str) -> None:
         for each in profiles_in(path):
             head = render(each, fmt).split("\n\n")[0]
             assert max(map(len, head.splitlines())) <= 120
+
+
+def test_what_the_processes_say_of_each_other_is_told() -> None:
+    made = raced({"triton": 0.9, "fused": 0.7})
+    assert "A/A" not in render(made)
+    text = " ".join(render(replace(made, itself=self_test.of_profile(made))).split())
+    assert "A/A half of the processes against the others: 0 of 20 splits get a verdict" in text

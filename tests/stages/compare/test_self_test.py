@@ -65,3 +65,11 @@ def test_a_row_and_a_control_of_its_own(tmp_path: Path) -> None:
     assert [row.backend for row in compare_self(f"{path}:fused").rows] == ["fused"]
     assert [row.backend for row in compare_self(path, control="fused").rows] == ["eager", "triton"]
     assert len(compare_self(path, control="none").rows) == 3
+
+
+def test_what_a_published_file_carries_is_what_the_command_finds(tmp_path: Path) -> None:
+    made = raced({"triton": 0.9, "fused": 0.7}, processes=5, spread=0.004)
+    rows = self_test.of_profile(made)
+    assert rows == compare_self(saved(tmp_path, "a.json", made)).rows
+    assert {row.backend for row in rows} == {"triton", "fused"}
+    assert self_test.of_profile(raced({"triton": 0.9}, processes=1)) == ()

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
+from support.comparisons_made import raced
 from support.profiles_made import profile, timed
 
 from mlpfusion.records.environment import Process
+from mlpfusion.stages.compare import self_test
 from mlpfusion.stages.profile.published import file_name, published
 from mlpfusion.storage import results
 
@@ -37,6 +39,13 @@ def test_a_loose_file_keeps_its_name(typed: str, shown: str) -> None:
     assert found.rows[0].distributions == {shown: "0123", "torch": "2"}
     assert found.environment.distributions == {shown: "0123"}
     assert found.processes[0].kernels == {shown: ("a",)}
+    assert "planted" not in results.encode(found)
+
+
+def test_what_compares_the_file_with_itself_names_its_rows() -> None:
+    made = raced({"/home/planted/mine.py:Mine": 0.9})
+    found = published(replace(made, itself=self_test.of_profile(made)))
+    assert {row.backend for row in found.itself} == {"mine.py:Mine"}
     assert "planted" not in results.encode(found)
 
 

@@ -85,6 +85,8 @@ def _terms(profile: Profile, clock: ClockName, shown: Collection[str], *, kernel
             f"eager's {clock} / the backend's, {over}{rounds} interleaved rounds{' in all' if several else ''}, "
             f"[interval of {confidence:.0%} confidence]; {speedup.DIRECTION}",
         )
+    if profile.itself:
+        yield "A/A", _itself(profile, clock)
     traced = [row.pre_ops.n for row in profile.rows if row.pre_ops is not None]
     if traced and (said := _traced(_range(traced), shown, kernels=kernels)):
         yield "trace", said
@@ -99,6 +101,17 @@ def _terms(profile: Profile, clock: ClockName, shown: Collection[str], *, kernel
             "fraction of roofline: minimum time at measured peak rates / kernel time; "
             + ceilings_line(profile.ceilings),
         )
+
+
+def _itself(profile: Profile, clock: ClockName) -> str:
+    """How far the file can be trusted: what comparing its processes with each other finds where nothing differs."""
+    rows = [row for row in profile.itself if row.clock == clock] or profile.itself
+    alarms, splits = sum(row.alarms for row in rows), sum(row.splits for row in rows)
+    spreads = [row.spread for row in rows]
+    return (
+        f"half of the processes against the others: {alarms} of {splits} splits get a verdict, a false one; between "
+        f"processes times vary by {min(spreads):.2%} to {max(spreads):.2%} (standard deviation, beside eager's)"
+    )
 
 
 def _traced(calls: str, shown: Collection[str], *, kernels: bool) -> str:

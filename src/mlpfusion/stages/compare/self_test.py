@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.comparison import SCHEMA, SelfComparison, SelfRow
-from mlpfusion.stages.compare import difference, sources, times
+from mlpfusion.stages.compare import difference, groups, sources, times
 from mlpfusion.stages.compare.difference import CONFIDENCE, ENOUGH
 from mlpfusion.stages.compare.groups import CLOCKS
 from mlpfusion.stages.compare.run import CONTROL, NO_CONTROL, clocks_of, version
@@ -18,6 +18,7 @@ from mlpfusion.stages.compare.verdict import THRESHOLD, holm, word
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from mlpfusion.records.profile import Profile
     from mlpfusion.stages.compare.difference import Process
     from mlpfusion.stages.compare.subjects import Group, Timed
 
@@ -35,11 +36,9 @@ def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRE
     rows: list[SelfRow] = []
     sampled = False
     for group in found.groups:
-        made = _processes(group, found.row, control)
-        for n in sorted({len(each) for each in made.values()}):
-            splits, some = _splits(n)
-            sampled |= some
-            rows += _of_group(group, {key: each for key, each in made.items() if len(each) == n}, splits, threshold)
+        made, some = _rows(group, found.row, control, threshold)
+        rows += made
+        sampled |= some
     if not rows:
         raise UsageError(
             f"{source!r} has no two processes with {difference.LEAST_ROUNDS} rounds of a row and of its control "
@@ -62,6 +61,23 @@ def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRE
         sampled=sampled,
         notes=tuple(notes),
     )
+
+
+def of_profile(profile: Profile) -> tuple[SelfRow, ...]:
+    """The same of a profile that is to be published: what its processes say of each other, beside the usual control."""
+    return tuple(row for group in groups.of_record(profile, "") for row in _rows(group, None, CONTROL, THRESHOLD)[0])
+
+
+def _rows(group: Group, row: str | None, control: str, threshold: float) -> tuple[list[SelfRow], bool]:
+    """Every clock of the rows against itself, and whether not every split was made."""
+    rows: list[SelfRow] = []
+    sampled = False
+    made = _processes(group, row, control)
+    for n in sorted({len(each) for each in made.values()}):
+        splits, some = _splits(n)
+        sampled |= some
+        rows += _of_group(group, {key: each for key, each in made.items() if len(each) == n}, splits, threshold)
+    return rows, sampled
 
 
 def _processes(group: Group, row: str | None, control: str) -> dict[tuple[str, str], tuple[Process, ...]]:

@@ -32,6 +32,7 @@ def published(profile: Profile) -> Profile:
         profile,
         rows=rows,
         processes=processes,
+        itself=tuple(msgspec.structs.replace(each, backend=names[each.backend]) for each in profile.itself),
         environment=msgspec.structs.replace(profile.environment, distributions=behind),
     )
 
