@@ -205,18 +205,30 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y and gradients of the target inside torch.compile(fullgraph=True).
+    """y and gradients of the target inside torch.compile(fullgraph=True), for two shapes one after the other.
 
-    Facts: which numbers passed to a Triton kernel become float64 under Inductor.
+    y, d:NAME and then o:y, o:NAME for what `other:NAME` holds; p:y is y without gradients. Facts: which numbers passed
+    to a Triton kernel become float64 under Inductor.
     """
     torch._dynamo.reset()
+    names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
     function = torch.compile(bound.function, fullgraph=True, backend=options["backend"])
     y, code = _with_code(function, bound.arguments, options["backend"])
     results = {"y": y}
     if y.requires_grad:
         grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True)
-        results |= _named(OPERANDS[run.target.kind], grads)
+        results |= _named(names, grads)
+    with torch.no_grad():
+        results["p:y"] = function(*bound.arguments)
+    others = {name: given.get(f"other:{name}", given[name]) for name in names}
+    moved = run.operands(others, options, grad=options["grad"])
+    count = len(bound.arguments)
+    other = results["o:y"] = function(*moved[:count])
+    if other.requires_grad:
+        leaves = (*moved[:count], *bound.leaves[count:])
+        grads = torch.autograd.grad(other, leaves, given["other:dy"].to(run.device), allow_unused=True)
+        results |= _named(names, grads, "o")
     run.synchronize()
     return results, {"fp64": fp64_numbers(code)}
 

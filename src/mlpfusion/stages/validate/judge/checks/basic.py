@@ -369,17 +369,17 @@ def aliased(exam: Exam, dtype: Dtype) -> Found:
 
 CHECKS: Final = (
     Check("runs", "one call and the shape and dtype of its result", BOTH, runs, dtypes="each"),
-    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written, dtypes="two"),
-    Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept, dtypes="two"),
-    Check("results-kept", "an earlier result after another call", BOTH, reuse, dtypes="two"),
-    Check("deterministic", "the bits of three calls", BOTH, deterministic, dtypes="two"),
-    Check("positions", "shuffled operands", ACT_MUL, positions, dtypes="two"),
-    Check("rows-alone", "a row among others and alone", BOTH, rows_alone, dtypes="two"),
-    Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory, dtypes="two"),
+    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written, dtypes="each"),
+    Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept, dtypes="each"),
+    Check("results-kept", "an earlier result after another call", BOTH, reuse, dtypes="each"),
+    Check("deterministic", "the bits of three calls", BOTH, deterministic, dtypes="each"),
+    Check("positions", "shuffled operands", ACT_MUL, positions, dtypes="each"),
+    Check("rows-alone", "a row among others and alone", BOTH, rows_alone, dtypes="each"),
+    Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory, dtypes="each"),
 )
 LATER: Final = (
-    Check("configurations", "each configuration of an autotuner", BOTH, configurations, dtypes="two"),
-    Check("mismatched", "one row of up for four of gate", ACT_MUL, mismatched, dtypes="two"),
+    Check("configurations", "each configuration of an autotuner", BOTH, configurations, dtypes="each"),
+    Check("mismatched", "one row of up for four of gate", ACT_MUL, mismatched, dtypes="each"),
 )
 AFTER_GRADIENTS: Final = (
     Check(
@@ -387,7 +387,7 @@ AFTER_GRADIENTS: Final = (
         "gradients by each configuration of an autotuner",
         BOTH,
         backward_configurations,
-        dtypes="two",
+        dtypes="each",
     ),
-    Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased, dtypes="two"),
+    Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased, dtypes="each"),
 )
