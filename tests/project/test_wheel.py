@@ -167,6 +167,7 @@ READING = [
     ("cite", str(RESULT)),
     ("reproduce", str(RESULT)),
     ("plot", "--help"),
+    ("report", "--help"),
     ("scrub", "--help"),
     ("open", "--help"),
     ("--version",),

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion.cli import choose, compare, plot, predict, profile, prove, publish, streams, trace, tune, validate
+from mlpfusion.cli import (
+    choose,
+    compare,
+    plot,
+    predict,
+    profile,
+    prove,
+    publish,
+    report,
+    streams,
+    trace,
+    tune,
+    validate,
+)
 from mlpfusion.cli.needs import check_installed
 from mlpfusion.cli.sweep import sweep
 from mlpfusion.cli.text import (
@@ -75,6 +88,7 @@ compare.add_to(app)
 publish.add_to(app)
 plot.add_to(app)
 sweep.add_to(app)
+report.add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

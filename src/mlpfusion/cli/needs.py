@@ -9,17 +9,8 @@ from mlpfusion.errors import UsageError
 
 # What `mlpfusion-read` alone runs. Every other verb needs PyTorch and the modules that `mlpfusion` adds.
 READERS: Final = (
-    "read",
-    "table",
-    "diff",
-    "explain",
-    "open",
-    "predict",
-    "scrub",
-    "compare",
-    "cite",
-    "reproduce",
-    "plot",
+    *("read", "diff", "explain", "open", "scrub"),  # traces
+    *("table", "compare", "predict", "plot", "report", "cite", "reproduce"),  # results
 )
 
 

@@ -36,7 +36,7 @@ def render(choice: Choice, fmt: str = "text") -> str:
     if fmt == "csv":
         return csv_text([_flat(choice, point, each) for point in choice.points for each in point.contenders])
     github = fmt == "github"
-    blocks = [_header(choice, github=github), titled("Ranges", _ranges(choice, github=github), github=github)]
+    blocks = [header(choice, github=github), titled("Ranges", _ranges(choice, github=github), github=github)]
     blocks.append(titled("Winners", _winners(choice, github=github), github=github))
     blocks.append(titled("Every backend", _contenders(choice, github=github), github=github))
     notes = [*choice.model.notes]
@@ -47,7 +47,8 @@ def render(choice: Choice, fmt: str = "text") -> str:
     return printable("\n\n".join(blocks) + "\n")
 
 
-def _header(choice: Choice, *, github: bool) -> str:
+def header(choice: Choice, *, github: bool) -> str:
+    """The model, the machine and the terms of a choice, one line each."""
     spec, where = choice.spec, choice.environment
     share = f", a share of one in {choice.tp} cards" if choice.tp > 1 else ""
     sizes = f"hidden_size {spec.hidden_size}, intermediate_size {spec.intermediate_size}{share}"

@@ -1,0 +1,238 @@
+"use strict";
+// What the page adds where scripts run: filters, sorting, copies. All words and numbers are there without it.
+(() => {
+  const form = document.getElementById("filters");
+  const numbers = JSON.parse(document.getElementById("numbers").textContent);
+  const lists = ["backends", "tokens", "modes"];
+  const keys = { backends: "backend", tokens: "tokens", modes: "mode" };
+  const ABSENT = "–";
+
+  // ---- numbers as the program prints them: the digits that the spread supports ----
+  const secondDigit = (value) => (Number.isFinite(value) && value ? 1 - Math.floor(Math.log10(Math.abs(value))) : 0);
+  const places = (spread, value) =>
+    spread > 0 ? Math.min(secondDigit(spread), 3) : Math.min(secondDigit(value) + 1, Math.abs(value) >= 0.01 ? 3 : 6);
+  function three([value, low, high], least, unit) {
+    const smallest = Math.min(...[value, low, high].filter(Boolean).map(Math.abs));
+    const digits = Math.max(least, Number.isFinite(smallest) ? Math.max(places(high - low, value), secondDigit(smallest)) : 0);
+    const fixed = (number) => (digits >= 0 ? number.toFixed(digits) : String(Math.round(number / 10 ** -digits) * 10 ** -digits));
+    return `${fixed(value)}${unit} [${fixed(low)}–${fixed(high)}]`;
+  }
+
+  // ---- the state, in the form and in the address ----
+  const checked = (name) => [...form.querySelectorAll(`input[name="${name}"]`)];
+  function state() {
+    const found = { clock: form.elements.clock.value, baseline: form.elements.baseline.value, view: form.elements.view.value };
+    for (const name of lists) {
+      const boxes = checked(name);
+      found[name] = boxes.length ? boxes.filter((box) => box.checked).map((box) => box.value) : null;
+      found[`every ${name}`] = !boxes.length || boxes.every((box) => box.checked);
+    }
+    found.valid = form.elements.valid.checked;
+    return found;
+  }
+  function fragment(now) {
+    const parts = [];
+    for (const name of lists) {
+      if (!now[`every ${name}`]) parts.push(`${name}=${now[name].map(encodeURIComponent).join(",")}`);
+    }
+    if (now.clock && now.clock !== numbers.clock) parts.push(`clock=${encodeURIComponent(now.clock)}`);
+    if (now.baseline !== form.querySelector('[name="baseline"] option[selected]')?.value) parts.push(`baseline=${encodeURIComponent(now.baseline)}`);
+    if (now.view !== "both") parts.push(`view=${now.view}`);
+    if (now.valid) parts.push("valid=1");
+    return parts.join("&");
+  }
+  function restore() {
+    const text = location.hash.slice(1);
+    if (!text.includes("=")) return false; // the name of a part of the page
+    form.reset();
+    for (const part of text.split("&")) {
+      const [name, value = ""] = part.split("=");
+      let values;
+      try { values = value.split(",").map(decodeURIComponent); } catch { continue; }
+      if (lists.includes(name)) for (const box of checked(name)) box.checked = values.includes(box.value);
+      else if (name === "valid") form.elements.valid.checked = value === "1";
+      else if (["clock", "baseline", "view"].includes(name)) {
+        const select = form.elements[name];
+        if ([...select.options].some((option) => option.value === values[0])) select.value = values[0];
+      }
+    }
+    return true;
+  }
+
+  // ---- what the state changes ----
+  function ratio(place, now, backend) {
+    const found = numbers.cases[place]?.[now.clock];
+    const mine = numbers.backends.indexOf(backend), base = numbers.backends.indexOf(now.baseline);
+    const ahead = found?.pairs[`${base},${mine}`], turned = found?.pairs[`${mine},${base}`];
+    if (ahead) return ahead;
+    return turned ? [1 / turned[0], 1 / turned[2], 1 / turned[1]] : null;
+  }
+  function rewrite(now) {
+    for (const table of document.querySelectorAll("table[data-live]")) {
+      const head = (part) => table.querySelector(`th[data-part="${part}"]`);
+      label(head("absolute"), `${now.clock.replace(/_us$/, "")} µs [p20–p80]`);
+      label(head("relative"), `speedup vs ${now.baseline}`);
+      for (const row of table.tBodies[0].rows) {
+        const time = numbers.cases[row.dataset.case]?.[now.clock]?.times[row.dataset.backend];
+        const against = time && row.dataset.backend !== now.baseline ? ratio(row.dataset.case, now, row.dataset.backend) : null;
+        write(row.querySelector('[data-part="absolute"]'), time ? three(time, -Infinity, "") : ABSENT, time?.[0]);
+        const base = time && row.dataset.backend === now.baseline;
+        write(row.querySelector('[data-part="relative"]'), base ? "baseline" : against ? three(against, 2, "x") : ABSENT, base ? 1 : against?.[0]);
+        row.dataset.valid = time ? "yes" : "no";
+      }
+    }
+  }
+  const label = (head, text) => { (head.querySelector("button") ?? head).textContent = text; };
+  function write(cell, text, value) {
+    cell.textContent = text;
+    if (value === undefined || value === null) delete cell.dataset.value; else cell.dataset.value = value;
+  }
+  function hide(now) {
+    const wanted = Object.fromEntries(lists.map((name) => [name, now[`every ${name}`] ? null : new Set(now[name])]));
+    let left = 0, all = 0;
+    for (const row of document.querySelectorAll("tbody > tr[data-tokens]")) {
+      const data = row.dataset;
+      const out = lists.some((name) => wanted[name] && keys[name] in data && !wanted[name].has(data[keys[name]]));
+      const valid = !now.valid || !data.case || numbers.cases[data.case]?.[now.clock]?.times[data.backend] !== undefined;
+      row.hidden = out || !valid;
+      if (row.closest("table").dataset.live !== undefined) { all += 1; left += row.hidden ? 0 : 1; }
+    }
+    document.getElementById("shown").textContent = left === all ? `All ${all} rows` : `${left} of ${all} rows`;
+  }
+  let last = {};
+  function apply(address = true) {
+    const now = state();
+    document.body.dataset.view = now.view;
+    if (now.clock !== last.clock || now.baseline !== last.baseline) rewrite(now);
+    hide(now);
+    if (address) history.replaceState(null, "", `#${fragment(now)}`);
+    last = now;
+    document.dispatchEvent(new CustomEvent("filtered", { detail: now }));
+  }
+  if (form) {
+    form.hidden = false;
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("change", () => apply());
+    form.addEventListener("reset", () => setTimeout(apply));
+    form.addEventListener("click", (event) => {
+      const { all, none } = event.target.dataset;
+      if (!all && !none) return;
+      for (const box of checked(all ?? none)) box.checked = Boolean(all);
+      apply();
+    });
+    addEventListener("hashchange", () => { if (restore()) apply(false); });
+    last = { clock: numbers.clock, baseline: form.querySelector('[name="baseline"] option[selected]')?.value };
+    restore();
+    apply(false);
+  }
+
+  // ---- sorting ----
+  function sort(table, column) {
+    const head = table.tHead.rows[0].cells[column];
+    const down = head.getAttribute("aria-sort") === "ascending";
+    for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const numeric = head.classList.contains("number");
+    const value = (row) => {
+      const cell = row.cells[column];
+      if (!numeric) return cell.textContent;
+      return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
+    };
+    const rows = [...table.tBodies[0].rows].map((row) => [value(row), row]);
+    rows.sort(([a], [b]) => { // what has no value is last, whichever way
+      if (a === null || b === null) return (a === null) - (b === null);
+      const order = numeric ? a - b : a.localeCompare(b, "en", { numeric: true });
+      return down ? -order : order;
+    });
+    table.tBodies[0].append(...rows.map(([, row]) => row));
+  }
+
+  // ---- copies of what is shown ----
+  const shown = (element) => !element.hidden && getComputedStyle(element).display !== "none";
+  function content(table) {
+    const columns = [...table.tHead.rows[0].cells].filter(shown).map((head) => head.cellIndex);
+    const text = (cell) => (cell.querySelector("summary, button") ?? cell).textContent.trim();
+    const heads = columns.map((column) => text(table.tHead.rows[0].cells[column]));
+    const numeric = columns.map((column) => table.tHead.rows[0].cells[column].classList.contains("number"));
+    const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => columns.map((column) => row.cells[column]));
+    return { heads, numeric, cells: rows.map((row) => row.map(text)), rows };
+  }
+  const latexOf = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "µ": "\\textmu{}", "×": "$\\times$", "−": "$-$", "≥": "$\\geq$", "≤": "$\\leq$", "·": "$\\cdot$", "–": "--", "…": "\\ldots{}", "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}" };
+  const latex = (text) => text.replace(/[\\~^µ×−≥≤·–…<>|]|[#$%&_{}]/g, (each) => latexOf[each] ?? `\\${each}`);
+  const formats = {
+    Markdown({ heads, numeric, cells }) {
+      const clean = (text) => text.replace(/\s+/g, " ").replace(/[\\|]/g, "\\$&").replace(/</g, "&lt;");
+      const row = (each) => `| ${each.map(clean).join(" | ")} |`;
+      return [row(heads), `|${numeric.map((flag) => (flag ? "---:" : "---")).join("|")}|`, ...cells.map(row)].join("\n") + "\n";
+    },
+    LaTeX({ heads, numeric, cells }) {
+      const row = (each) => `${each.map((text) => latex(text.replace(/\s+/g, " "))).join(" & ")} \\\\`;
+      return [`\\begin{tabular}{${numeric.map((flag) => (flag ? "r" : "l")).join("")}}`, "\\toprule", row(heads), "\\midrule", ...cells.map(row), "\\bottomrule", "\\end{tabular}"].join("\n") + "\n";
+    },
+    CSV({ heads, cells }) {
+      const quote = (text) => (/[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
+      return [heads, ...cells].map((each) => each.map(quote).join(",")).join("\n") + "\n";
+    },
+    JSON({ heads, numeric, rows, cells }) {
+      const lines = rows.map((row, place) => Object.fromEntries(row.flatMap((cell, column) => {
+        const value = cell.dataset.value;
+        const text = [heads[column], cells[place][column] === ABSENT ? null : cells[place][column]];
+        return numeric[column] && value !== undefined && String(Number(value)) !== text[1] ? [text, [`${heads[column]} (number)`, Number(value)]] : [text];
+      })));
+      return JSON.stringify(lines, null, 1) + "\n";
+    },
+  };
+  async function copy(text) {
+    try { await navigator.clipboard.writeText(text); return true; } catch { /* not allowed here: the older way */ }
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+  for (const figure of document.querySelectorAll("figure.table")) {
+    const table = figure.querySelector("table"), tools = figure.querySelector(".tools");
+    const said = document.createElement("span");
+    said.setAttribute("role", "status");
+    for (const name of Object.keys(formats)) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = name;
+      button.setAttribute("aria-label", `Copy as ${name}`);
+      button.addEventListener("click", async () => {
+        const done = await copy(formats[name](content(table)));
+        button.focus();
+        said.textContent = done ? `copied as ${name}` : "the browser refused";
+      });
+      tools.append(button);
+    }
+    tools.prepend("copy: ");
+    tools.append(said);
+    for (const head of table.tHead.rows[0].cells) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      button.addEventListener("click", () => sort(table, head.cellIndex));
+      head.append(button);
+    }
+  }
+
+  // ---- the files: as they are on disk, not packed as in the page ----
+  for (const link of document.querySelectorAll("a.file")) {
+    link.addEventListener("click", async (event) => {
+      if (!("DecompressionStream" in window)) return; // then as gzip, which every verb reads
+      event.preventDefault();
+      const packed = Uint8Array.from(atob(link.href.split(",")[1]), (each) => each.charCodeAt(0));
+      const name = link.download;
+      const plain = link.dataset.packed === undefined ? packed : await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+      const saved = document.createElement("a");
+      saved.href = URL.createObjectURL(new Blob([plain], { type: "application/octet-stream" }));
+      saved.download = link.dataset.packed === undefined ? name : name.replace(/\.gz$/, "");
+      saved.click();
+      URL.revokeObjectURL(saved.href);
+    });
+  }
+  addEventListener("beforeprint", () => { for (const each of document.querySelectorAll("details")) each.open = true; });
+})();

@@ -1,0 +1,52 @@
+"""Tables as a page shows them: cells with a text, and a value to sort by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mlpfusion.units import ABSENT
+
+Value = str | int | float | None
+
+
+class Cell(NamedTuple):
+    """What a cell shows, what it is sorted by (its text where that is None), and more that is shown on request."""
+
+    text: str
+    value: int | float | None = None
+    more: str | None = None
+
+
+class Head(NamedTuple):
+    """A column: its heading, whether it holds numbers, and which part of a view it belongs to ("", absolute, ...)."""
+
+    text: str
+    number: bool = False
+    part: str = ""
+
+
+class Line(NamedTuple):
+    """A row of a table; `keys` are what filters look at: case, backend, tokens, mode, valid."""
+
+    cells: tuple[Cell, ...]
+    keys: dict[str, str]
+
+
+class Table(NamedTuple):
+    """A table with its name in the page (`key`), a caption, and whether the page's clock and baseline change it."""
+
+    key: str
+    caption: str
+    heads: tuple[Head, ...]
+    lines: tuple[Line, ...]
+    live: bool = False
+
+
+def cell(text: str | None, value: int | float | None = None, more: str | None = None) -> Cell:
+    """A cell; the mark of an absent value for None or nothing."""
+    return Cell(text or ABSENT, value, more)
+
+
+def line(*cells: Cell | str | None, **keys: str) -> Line:
+    """A row of cells, plain texts among them."""
+    return Line(tuple(each if isinstance(each, Cell) else cell(each) for each in cells), keys)
