@@ -87,7 +87,7 @@ def _change(events: list[Any], seed: random.Random) -> str:
 
 def _retime(one: Any, seed: random.Random) -> None:
     key, times = seed.choice(("ts", "dur")), seed.choice((-1, 0, 1e-3, 0.5, 2, 1e3, 1e12))
-    if isinstance(one.get(key), int | float):
+    if isinstance(one.get(key), int | float) and abs(one[key]) < 1e300:  # an earlier change may have made it huge
         one[key] = one[key] * times + seed.choice((0, 0, 0.0004, 1, -1, 5000))
 
 
