@@ -22,6 +22,7 @@ KINDS: Final = (
     "prediction errors",
     "reading",
     "tiles",
+    "training-step",
     "validation-set",
     "version-range",
 )
