@@ -125,4 +125,4 @@ def test_a_full_disk_leaves_the_old_figure(monkeypatch: pytest.MonkeyPatch, caps
 def test_every_figure_is_listed_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plot", "--help"]) == 0
     said = capsys.readouterr().out
-    assert all(name in said for name in registry.NAMES)
+    assert ", ".join(registry.NAMES) in " ".join(said.split())

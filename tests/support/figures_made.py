@@ -37,7 +37,10 @@ def figure(name: str, *files: str, **options: Any) -> Figure:
 
 def of(name: str, *records: Any, **options: Any) -> Figure:
     """The figure of records, as if each were read from a file."""
-    read = [Gathered(f"folder/file-{number}.json", record) for number, record in enumerate(records, 1)]
+    read = [
+        Gathered(f"folder/file-{number}.json", record, f"file-{number}.json")
+        for number, record in enumerate(records, 1)
+    ]
     return registry.make(name, read, Options(**options))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _DATA: Final = ("csv", "json")
 # Those of report/figures/registry.py, which --help need not load.
-_FIGURES: Final = ("ratios",)
+_FIGURES: Final = ("ratios", "tokens", "roofline", "bytes", "lanes", "flow", "winners", "accuracy", "compare")
 
 
 def add_to(app: typer.Typer) -> None:

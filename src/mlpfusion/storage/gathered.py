@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 
 
 class Gathered(NamedTuple):
-    """One file that was read: the path that leads to it, `-` for stdin, and what is in it."""
+    """One file that was read: the path that leads to it, `-` for stdin, and what is in it.
+
+    `given` is the name that it was given by: its path, or the folder that it is in.
+    """
 
     path: str
     record: Result
+    given: str
 
 
 def gather(names: Sequence[str]) -> tuple[Gathered, ...]:
@@ -30,11 +34,11 @@ def gather(names: Sequence[str]) -> tuple[Gathered, ...]:
     found: list[Gathered] = []
     for name in names:
         if not inputs.is_stdin(name) and Path(name).is_dir():
-            found += [Gathered(str(Path(name) / inside), record) for inside, record in results.load_folder(name)]
+            found += [Gathered(str(Path(name) / inside), record, name) for inside, record in results.load_folder(name)]
         else:
-            found.append(Gathered(name, results.load_any(name)))
+            found.append(Gathered(name, results.load_any(name), name))
     seen: dict[str, str] = {}
-    for path, _ in found:
+    for path, _, _ in found:
         real = path if inputs.is_stdin(path) else str(Path(path).resolve())
         if real in seen:
             raise UsageError(f"{path!r} is given twice" + ("" if seen[real] == path else f", also as {seen[real]!r}"))

@@ -52,7 +52,7 @@ def test_a_choice_without_its_rows_has_their_times_but_no_samples() -> None:
 
 def test_several_profiles_of_one_file_have_its_names() -> None:
     found = Profiles(schema=1, kind="traffic", profiles={"<b>": profile()})
-    assert shapes.of([Gathered("f.json", found)])[0].model == "<b>"
+    assert shapes.of([Gathered("f.json", found, "")])[0].model == "<b>"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_damaged_grid_is_one_line(damage: dict[str, object]) -> None:
     assert isinstance(file.record, Bench)
     wrong = msgspec.structs.replace(file.record, content={**file.record.content, **damage})
     with pytest.raises(UsageError, match=r"'g\.json' is a damaged grid: "):
-        shapes.of([Gathered("g.json", wrong)])
+        shapes.of([Gathered("g.json", wrong, "")])
 
 
 def with_samples(values: list[object]) -> Gathered:
@@ -83,7 +83,7 @@ def with_samples(values: list[object]) -> Gathered:
     row = file.record.content["rows"][0]
     peers = [{**row["peers"][0], "samples": {"graph_us": values}}]
     content = {**file.record.content, "rows": [{**row, "peers": peers}]}
-    return Gathered("g.json", msgspec.structs.replace(file.record, content=content))
+    return Gathered("g.json", msgspec.structs.replace(file.record, content=content), "")
 
 
 @pytest.mark.parametrize("values", [["NaN"], [-1.0, 2.0], [0.0, 0.0], [1e300]], ids=str)

@@ -9,7 +9,7 @@ from support.profiles_made import COMPILE, EAGER, HUB, LIGER, TRITON, profile
 from mlpfusion.report.figures import shapes, timed
 from mlpfusion.storage.gathered import Gathered, gather
 
-EVERY = shapes.of([Gathered("f.json", profile(EAGER, COMPILE, LIGER, HUB, TRITON))])
+EVERY = shapes.of([Gathered("f.json", profile(EAGER, COMPILE, LIGER, HUB, TRITON), "")])
 
 
 @pytest.mark.parametrize(

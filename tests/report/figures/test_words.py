@@ -15,7 +15,7 @@ from mlpfusion.storage.gathered import Gathered, gather
 
 
 def of(*records) -> tuple[shapes.Shape, ...]:
-    return shapes.of([Gathered(f"d{number}/f.json", record) for number, record in enumerate(records)])
+    return shapes.of([Gathered(f"d{number}/f.json", record, "") for number, record in enumerate(records)])
 
 
 def tokens(count: int):
@@ -59,7 +59,7 @@ def test_a_caption_says_what_where_with_what_and_how_often() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_of_files_are_one_short_line(name: str) -> None:
     found = profile(device=msgspec.structs.replace(profile().device, name=name), created=name)
-    said = words.measured(shapes.of([Gathered(f"x/{name.replace('/', '')}", found)]))
+    said = words.measured(shapes.of([Gathered(f"x/{name.replace('/', '')}", found, "")]))
     assert said.isprintable()
     assert len(said) < 600
 

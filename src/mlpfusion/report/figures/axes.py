@@ -24,8 +24,19 @@ def log(low: float, high: float, *, ticks: int = 6, margin: float = 0.04) -> dic
     return {"scale": scale, "axis": _axis(log_ticks(first, last, ticks))}
 
 
+def linear(low: float, high: float, *, ticks: int = 6) -> dict[str, Any]:
+    """Scale and axis of a linear channel from `low` to at least `high`, which is above it."""
+    step = _step((high - low) / ticks)
+    first, last = math.floor(low / step), math.floor(high / step)
+    domain = [low, high + 0.04 * (high - low)]
+    return {
+        "scale": {"type": "linear", "domain": domain, "nice": False},
+        "axis": _axis([round(step * count, 10) for count in range(first, last + 1)]),
+    }
+
+
 def _axis(values: Sequence[float]) -> dict[str, Any]:
-    return {"values": list(values), "format": "~g", "labelOverlap": "greedy"}
+    return {"values": list(values), "format": "~s" if max(values, default=0) >= 1e5 else "~r", "zindex": 0}
 
 
 def log_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
@@ -62,7 +73,7 @@ def rows(labels: Sequence[str], groups: Sequence[int], figure: str) -> tuple[dic
         "type": "nominal",
         "title": None,
         "scale": {"domain": list(labels)},
-        "axis": {"ticks": False, "domain": False, "grid": True},
+        "axis": {"ticks": False, "domain": False, "grid": True, "zindex": 0},
     }
     odd = [{"row": label} for label, group in zip(labels, groups, strict=True) if group % 2]
     band = {

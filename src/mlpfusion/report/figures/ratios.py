@@ -8,8 +8,8 @@ from mlpfusion import stats
 from mlpfusion.errors import UsageError
 from mlpfusion.report import speedup
 from mlpfusion.report.figures import axes, shapes, style, timed, words
+from mlpfusion.report.figures import rows as rows_of
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.names import distinct
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.clocks import Ratio
     from mlpfusion.report.figures.figure import Options
+    from mlpfusion.report.figures.rows import Labelled
     from mlpfusion.report.figures.shapes import Shape
     from mlpfusion.report.figures.timed import Timed
     from mlpfusion.report.profile.columns.clocks import ClockName
@@ -43,30 +44,28 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     """
     every = shapes.of(files)
     clock, rows = _judged(every, options)
-    drawn = [shape for shape in every if any(row.found.shape is shape for row in rows)]
-    texts = dict(zip(map(id, drawn), words.labels(drawn, options.width), strict=True))
-    names = distinct((row.found.row.backend for row in rows), options.width)
+    labelled = rows_of.label([(row.found.shape, row.found.row) for row in rows], options.width)
     title = f"Speedup over {words.caption_name(options.baseline)}"
     caption = (
         f"{title} by {clock} ({words.CLOCKS[clock]}): its time / the backend's, median of paired rounds with the "
         f"interval of {rows[0].ratio.confidence:.0%} confidence; right of 1 is faster, and a mark is open where the "
-        f"interval reaches 1. {words.measured(drawn, [row.found for row in rows])}"
+        f"interval reaches 1. {words.measured(labelled.shapes, [row.found for row in rows])}"
     )
     values = [
         {
-            "row": _label(names[row.found.row.backend], texts[id(row.found.shape)]),
-            "backend": names[row.found.row.backend],
+            "row": label,
+            "backend": labelled.names[row.found.row.backend],
             "ratio": row.shown.median,
             "low": row.shown.low,
             "high": row.shown.high,
             "certain": row.shown.certain,
         }
-        for row in rows
+        for label, row in zip(labelled.labels, rows, strict=True)
     ]
     table = tuple(
         (
             row.found.row.backend,
-            texts[id(row.found.shape)],
+            text,
             clock,
             *row.shown,
             row.ratio.confidence,
@@ -74,21 +73,17 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
             row.shown.certain,
             row.found.shape.path,
         )
-        for row in rows
+        for text, row in zip(labelled.texts, rows, strict=True)
     )
     return Figure(
         name="ratios",
         title=title,
         caption=caption,
-        spec=_spec(values, [drawn.index(row.found.shape) for row in rows], names, options.width),
+        spec=_spec(values, labelled, options.width),
         columns=_COLUMNS,
         rows=table,
         notes=timed.absent(every, clock),
     )
-
-
-def _label(backend: str, shape: str) -> str:
-    return f"{backend} · {shape}" if shape else backend
 
 
 def _judged(every: Sequence[Shape], options: Options) -> tuple[ClockName, list[_Judged]]:
@@ -125,11 +120,11 @@ def _ratio(each: Timed, clock: ClockName, baseline: str) -> Ratio | None:
     return None if theirs is None else stats.paired(each.clock, theirs, baseline)
 
 
-def _spec(values: list[dict[str, Any]], groups: list[int], names: dict[str, str], width: int) -> dict[str, Any]:
-    row, bands = axes.rows([str(each["row"]) for each in values], groups, "ratios")
+def _spec(values: list[dict[str, Any]], labelled: Labelled, width: int) -> dict[str, Any]:
+    row, bands = axes.rows(labelled.labels, labelled.groups, "ratios")
     ends = [each[end] for each in values for end in ("low", "high")]
     x = {"type": "quantitative", "title": "speedup, × (log scale)", **axes.log(min(*ends, 1.0), max(*ends, 1.0))}
-    looks = style.look_scales(names)
+    looks = style.look_scales(labelled.names)
     colour = {"field": "backend", "type": "nominal", "scale": looks["color"], "legend": None}
     filled = {"test": {"field": "certain", "equal": True}, **colour}
     return style.spec(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import ratios
+from mlpfusion.report.figures import accuracy, bytes, compare, flow, lanes, ratios, roofline, tokens, winners
 from mlpfusion.report.figures.figure import Options
 from mlpfusion.spec import one_of
 
@@ -26,6 +26,14 @@ class Kind(NamedTuple):
 
 FIGURES: Final = {
     "ratios": Kind(ratios.make, "the speedup over a baseline with its interval", ("clock", "baseline")),
+    "tokens": Kind(tokens.make, "time or TFLOP/s over the number of tokens", ("clock", "value")),
+    "roofline": Kind(roofline.make, "every launch under the card's ceilings"),
+    "bytes": Kind(bytes.make, "the device memory traffic: minimum, derived, measured"),
+    "lanes": Kind(lanes.make, "one call: host by cause, device by role, on one axis"),
+    "flow": Kind(flow.make, "the values that go through device memory"),
+    "winners": Kind(winners.make, "the fastest backend by tokens and model", ("clock",)),
+    "accuracy": Kind(accuracy.make, "the error over eager's, with the limit"),
+    "compare": Kind(compare.make, "what changed between two results"),
 }
 NAMES: Final = tuple(FIGURES)
 

@@ -60,9 +60,9 @@ def of(files: Sequence[Gathered]) -> tuple[Shape, ...]:
     A choice's own points are among them only where its folder lacks their rows.
     """
     names = _models(files)
-    found = [shape for path, record in files for shape in _of_record(path, record)]
+    found = [shape for path, record, _ in files for shape in _of_record(path, record)]
     beside = {(Path(shape.path).parent, shape.key) for shape in found}
-    for path, record in files:
+    for path, record, _ in files:
         if isinstance(record, Choice):
             made = [_of_point(path, record, point) for point in record.points]
             found += [shape for shape in made if (Path(path).parent, shape.key) not in beside]
@@ -75,7 +75,7 @@ def _models(files: Iterable[Gathered]) -> dict[MLPSpec, str]:
     """What the choices call their MLPs."""
     return {
         record.spec: record.model.name if record.tp == 1 else f"{record.model.name}/{record.tp}"
-        for _, record in files
+        for _, record, _ in files
         if isinstance(record, Choice)
     }
 

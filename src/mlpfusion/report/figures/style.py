@@ -148,17 +148,29 @@ def config(width: int) -> dict[str, Any]:
             "labelLimit": round(0.9 * pixels(width)),
             "symbolStrokeWidth": 1.2,
             "symbolSize": 40,
+            "symbolOpacity": 1,
             "rowPadding": 2,
+            "offset": 6,
             "columnPadding": 8,
         },
         "point": {"size": 36},
     }
 
 
-def legend(names: Sequence[str], width: int, **more: Any) -> dict[str, Any]:
-    """A legend below the figure without a title, in as many columns as fit."""
-    widest = max((width_of(name) for name in names), default=1.0) * type_size(width) + 30
-    return {"title": None, "columns": max(1, int(pixels(width) // widest)), **more}
+def plot_width(labels: Sequence[str], width: int) -> float:
+    """About how many pixels the labels of the rows leave for the plot."""
+    return pixels(width) - min(widest(labels, width), 0.45 * pixels(width)) - 12
+
+
+def widest(texts: Sequence[str], width: int) -> float:
+    """About how many pixels the longest of these texts takes."""
+    return max((width_of(text) for text in texts), default=1.0) * type_size(width)
+
+
+def legend(names: Sequence[str], width: int, labels: Sequence[str] = (), **more: Any) -> dict[str, Any]:
+    """A legend below the plot without a title, in as many columns as fit beside the rows' `labels`."""
+    column = widest(names, width) + 30
+    return {"title": None, "columns": max(1, int(plot_width(labels, width) // column)), **more}
 
 
 def look_scales(names: Mapping[str, str]) -> dict[str, dict[str, Any]]:

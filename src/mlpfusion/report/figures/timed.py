@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from mlpfusion.report.figures import words
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def absent(shapes: Sequence[Shape], name: ClockName) -> tuple[str, ...]:
             reason = _why(row, name)
             if reason is not None:
                 said.setdefault(f"{row.backend}: {' '.join(reason.split())}", []).append(shape.path)
-    return tuple(said)
+    return tuple(map(words.note, said))
 
 
 def _why(row: Row, name: ClockName) -> str | None:

@@ -24,6 +24,7 @@ CLOCKS: Final = {
     "kernel_us": "kernel time in the trace",
 }
 _MOST: Final = 60  # letters of a name in a caption
+_NOTE: Final = 200  # letters of a note
 _FILES: Final = 4  # that a caption names
 
 
@@ -33,12 +34,12 @@ def mlp(spec: MLPSpec) -> str:
     return f"{spec.hidden_size}×{spec.intermediate_size} {spec.activation} {spec.dtype}{bias}"
 
 
-def labels(shapes: Sequence[Shape], width: int) -> tuple[str, ...]:
-    """What tells each shape from the others, nothing where there is one: its MLP, mode, tokens, card, file."""
+def labels(shapes: Sequence[Shape], width: int, *, tokens: bool = True) -> tuple[str, ...]:
+    """What tells each shape from the others, nothing where there is one: its MLP, mode, `tokens`, card, file."""
     parts: list[list[str]] = [
         [shown(shape.model, width) if shape.model else mlp(shape.workload.spec) for shape in shapes],
         [shape.workload.mode for shape in shapes],
-        [f"{shape.workload.tokens} tok" for shape in shapes],
+        [f"{shape.workload.tokens} tok" if tokens else "" for shape in shapes],
         [shown(shape.device.name, width) for shape in shapes],
     ]
     if len({shape.workload.spec for shape in shapes}) > len(set(parts[0])):  # one name for two MLPs
@@ -81,6 +82,11 @@ def sources(shapes: Sequence[Shape]) -> str:
 def caption_name(text: str) -> str:
     """A name of a file as captions have it: on one line, its middle gone where it is long."""
     return printable(middle_out(text, _MOST))
+
+
+def note(text: str) -> str:
+    """A line on what a figure leaves out: kernels' names in it may be long."""
+    return printable(middle_out(text, _NOTE))
 
 
 def listed(values: Iterable[object], most: int = 6) -> str:

@@ -36,12 +36,12 @@ def title(backend: str, traffic: Traffic) -> str:
 
 
 def _picture(traffic: Traffic, *, github: bool) -> str:
-    names = _names(traffic.intermediates)
+    called = names(traffic.intermediates)
     cells = []
     for index, step in enumerate(traffic.steps):
-        reads = [f"{names[value]} ──►" for value in step.values_read]
+        reads = [f"{called[value]} ──►" for value in step.values_read]
         rest = step.read_bytes - sum(_read(traffic, value, index) for value in step.values_read)
-        writes = [f"──► {names[v]} {_megabytes(traffic.intermediates[v].bytes)}" for v in step.values_written]
+        writes = [f"──► {called[v]} {_megabytes(traffic.intermediates[v].bytes)}" for v in step.values_written]
         left = step.write_bytes - sum(traffic.intermediates[value].bytes for value in step.values_written)
         cells.append(
             [
@@ -59,7 +59,7 @@ def label(step: Step) -> str:
     return step.role if step.role not in (None, "other") else shorten(step.op)
 
 
-def _names(values: Sequence[Intermediate]) -> list[str]:
+def names(values: Sequence[Intermediate]) -> list[str]:
     """A name for each value: its role where it alone has it, else `v` and its number; * where it is saved."""
     roles = [value.role for value in values]
     return [

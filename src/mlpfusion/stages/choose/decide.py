@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -17,15 +17,27 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.choice import ClockName
     from mlpfusion.records.clocks import Clock, Ratio
-    from mlpfusion.records.profile import Profile, Row
-    from mlpfusion.spec import Mode
+    from mlpfusion.records.profile import Row
+    from mlpfusion.spec import Mode, Workload
 
 # What wins a tie that it is in: nothing is gained by another, and it takes every module.
 # A decoding step has one token for each sequence of the batch, a prompt rarely as few as this.
 DECODE_TOKENS: Final = 64
 
 
-def disqualified(profiles: Sequence[Profile]) -> dict[str, str]:
+class Measured(Protocol):
+    """Rows of one workload that were raced together."""
+
+    @property
+    def workload(self) -> Workload:
+        """What they ran."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """One for each backend."""
+
+
+def disqualified(profiles: Sequence[Measured]) -> dict[str, str]:
     """Backends that are wrong for some number of tokens, with where and why: they are chosen for none.
 
     This is the place for any judge of correctness; a row's own is the error against fp64 relative to eager's.
@@ -43,7 +55,7 @@ def disqualified(profiles: Sequence[Profile]) -> dict[str, str]:
 # ---- one number of tokens --------------------------------------------------------------------------------------------
 
 
-def point(profile: Profile, clock: ClockName, wrong: Mapping[str, str]) -> Point:
+def point(profile: Measured, clock: ClockName, wrong: Mapping[str, str]) -> Point:
     """The winner of one profile by one clock, and what became of every other backend in it."""
     mode, tokens = profile.workload.mode, profile.workload.tokens
     timed = {row.backend: found for row in profile.rows if (found := _timed(row, clock, wrong)) is not None}

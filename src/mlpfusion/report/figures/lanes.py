@@ -1,0 +1,215 @@
+"""Draws one call on one axis: what the host did, by cause, and above what the device did, by role."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mlpfusion.errors import UsageError
+from mlpfusion.records.profile import PreOpParts
+from mlpfusion.report.figures import axes, shapes, style, words
+from mlpfusion.report.figures import rows as rows_of
+from mlpfusion.report.figures.figure import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mlpfusion.records.profile import PreOps, Row
+    from mlpfusion.report.figures.figure import Options
+    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.storage.gathered import Gathered
+
+_COLUMNS: Final = ("backend", "shape", "lane", "what", "from_us", "to_us", "source", "file")
+_ROW: Final = 15
+_SHORTEST: Final = 1e-3  # µs of what is drawn: less than a clock tells
+
+# What the host does, by cause, in the order of a call, and what the device does, by role. So many colours are not told
+# apart in grey: each has a sign as well, a letter of the host and a digit of the device.
+_CAUSES: Final = {
+    "dynamo_cache_lookup": "#332288",
+    "compiled_region_self": "#88ccee",
+    "pregraph": "#117733",
+    "aot_prologue": "#ddcc77",
+    "compiled_graph_entry": "#0072b2",
+    "autograd_function": "#cc79a7",
+    "triton_launcher": "#e69f00",
+    "dispatch": "#999999",
+    "runtime": "#d55e00",
+    "unattributed": "#dddddd",
+}
+_ROLES: Final = {
+    "gate_gemm": "#0072b2",
+    "up_gemm": "#56b4e9",
+    "gate_up_gemm": "#332288",
+    "activation": "#d55e00",
+    "mul": "#e69f00",
+    "act_mul": "#882255",
+    "down_gemm": "#009e73",
+    "memset": "#000000",
+    "memcpy": "#f0e442",
+    "other": "#bbbbbb",
+}
+_SIGNS: Final = {**dict(zip(_CAUSES, "abcdefghij", strict=True)), **dict(zip(_ROLES, "1234567890", strict=True))}
+_DARK: Final = ("#332288", "#117733", "#0072b2", "#d55e00", "#882255", "#009e73", "#000000")  # white is read on these
+
+
+class Piece(NamedTuple):
+    """A stretch of one lane in µs from the call's start, and what filled it."""
+
+    lane: str
+    what: str
+    start: float
+    end: float
+
+
+class _Call(NamedTuple):
+    """One backend's call, and where its pieces are from."""
+
+    shape: Shape
+    row: Row
+    pieces: tuple[Piece, ...]
+    source: str
+
+
+def make(files: Sequence[Gathered], options: Options) -> Figure:
+    """The figure `lanes`.
+
+    Raises:
+        UsageError: no row has the parts of its host time and its kernels' times.
+    """
+    every = shapes.of(files)
+    calls = [call for shape in every for row in shape.rows if (call := _call(shape, row)) is not None]
+    if not calls:
+        raise UsageError(
+            f"figure 'lanes' needs rows with the parts of their host time and kernel times; {words.lacking(every)} "
+            "without them"
+        )
+    labelled = rows_of.label([(call.shape, call.row) for call in calls], options.width)
+    values = [
+        {"row": f"{label} · {piece.lane}", "what": piece.what, "start": piece.start, "end": piece.end}
+        for label, call in zip(labelled.labels, calls, strict=True)
+        for piece in call.pieces
+    ]
+    title = "One call on the host and on the device"
+    caption = f"{title}. {_said(calls)} {words.measured(labelled.shapes)}"
+    table = tuple(
+        (call.row.backend, text, *piece, call.source, call.shape.path)
+        for text, call in zip(labelled.texts, calls, strict=True)
+        for piece in call.pieces
+    )
+    return Figure(
+        name="lanes",
+        title=title,
+        caption=caption,
+        spec=_spec(values, options.width),
+        columns=_COLUMNS,
+        rows=table,
+        notes=_absent(every),
+    )
+
+
+_MEDIANS: Final = "recorded medians"
+
+
+def _call(shape: Shape, row: Row) -> _Call | None:
+    if row.status != "ok" or row.emulated or row.pre_ops is None or row.pre_ops.time_to_first_launch is None:
+        return None
+    times = [kernel.time_us for kernel in row.kernels]
+    if not times or None in times:
+        return None
+    return _Call(shape, row, tuple(_of_medians(row, row.pre_ops)), _MEDIANS)
+
+
+def _of_medians(row: Row, found: PreOps) -> Iterator[Piece]:
+    """The host's parts one after the other, and from the first launch on the kernels one after the other."""
+    now = 0.0
+    for parts in (found, found.between_launches):
+        for what in PreOpParts.__struct_fields__ if parts is not None else ():
+            length = getattr(parts, what) or 0.0
+            if length >= _SHORTEST:
+                yield Piece("host", what, now, now + length)
+                now += length
+    now = found.time_to_first_launch or 0.0
+    for kernel in row.kernels:
+        length = kernel.time_us or 0.0
+        if length >= _SHORTEST:
+            yield Piece("device", kernel.role, now, now + length)
+            now += length
+
+
+def _said(calls: Sequence[_Call]) -> str:
+    """How to read the lanes, which depends on where they are from."""
+    said = (
+        "Host: the innermost event of each instant, by cause, first up to the first launch and then between launches. "
+        "Device: kernels by role."
+    )
+    if any(call.source == _MEDIANS for call in calls):
+        inflation = [call.row.pre_ops.profiler_inflation for call in calls if call.row.pre_ops is not None]
+        known = [each for each in inflation if each is not None]
+        said += (
+            " From recorded medians: parts of one cause are drawn together, and kernels without the gaps between them, "
+            "from the first launch on."
+        )
+        if known:
+            said += f" Host times are under the profiler, {min(known):.2g} to {max(known):.2g} times those without it."
+    return said
+
+
+def _absent(every: Sequence[Shape]) -> tuple[str, ...]:
+    said: dict[str, None] = {}
+    for shape in every:
+        for row in shape.rows:
+            if _call(shape, row) is None:
+                why = row.reason or "no parts of the host's time or no times of kernels"
+                said[words.note(f"{row.backend}: {why}")] = None
+    return tuple(said)
+
+
+def _spec(values: list[dict[str, Any]], width: int) -> dict[str, Any]:
+    labels = list(dict.fromkeys(each["row"] for each in values))
+    calls = list(dict.fromkeys(label.rpartition(" · ")[0] for label in labels))
+    row, bands = axes.rows(labels, [calls.index(label.rpartition(" · ")[0]) for label in labels], "lanes")
+    known = {**_CAUSES, **_ROLES}
+    found = {each["what"] for each in values}
+    signed = {what: f"{_SIGNS[what]} {what}" for what in known if what in found}
+    longest = max(each["end"] for each in values)
+    room = style.plot_width(labels, width)
+    drawn = [
+        {
+            **each,
+            "what": signed[each["what"]],
+            "middle": (each["start"] + each["end"]) / 2,
+            "sign": _SIGNS[each["what"]] if (each["end"] - each["start"]) / longest * room > 11 else "",
+            "ink": "#ffffff" if known[each["what"]] in _DARK else "#000000",
+        }
+        for each in values
+    ]
+    x = {"type": "quantitative", "title": "µs", **axes.linear(0, longest)}
+    colour = {"domain": list(signed.values()), "range": [known[what] for what in signed]}
+    legend = style.legend(list(signed.values()), width, labels, symbolType="square")
+    return style.spec(
+        width,
+        {"step": _ROW},
+        "parts of one call on the host and on the device",
+        data={"values": drawn},
+        layer=[
+            *bands,
+            {
+                "mark": {"type": "bar", "height": 11, "stroke": "white", "strokeWidth": 0.6},
+                "encoding": {
+                    "y": row,
+                    "x": {**x, "field": "start"},
+                    "x2": {"field": "end"},
+                    "fill": {"field": "what", "type": "nominal", "scale": colour, "legend": legend},
+                },
+            },
+            {
+                "mark": {"type": "text", "aria": False},
+                "encoding": {
+                    "y": row,
+                    "x": {**x, "field": "middle"},
+                    "text": {"field": "sign"},
+                    "color": {"field": "ink", "type": "nominal", "scale": None, "legend": None},
+                },
+            },
+        ],
+    )

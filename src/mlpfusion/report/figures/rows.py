@@ -1,0 +1,42 @@
+"""Labels the rows of a figure that has one row per backend and shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mlpfusion.report.figures import words
+from mlpfusion.report.figures.names import distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.records.profile import Row
+    from mlpfusion.report.figures.shapes import Shape
+
+
+class Labelled(NamedTuple):
+    """What rows are called: `labels` no two alike, `texts` their shapes, `groups` which shape, `names` the backends."""
+
+    labels: tuple[str, ...]
+    texts: tuple[str, ...]
+    groups: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    names: dict[str, str]
+
+
+def label(pairs: Sequence[tuple[Shape, Row]], width: int) -> Labelled:
+    """The labels of these rows: the backend, and of several shapes what tells its own from the others."""
+    drawn = list({id(shape): shape for shape, _ in pairs}.values())
+    places = {id(shape): place for place, shape in enumerate(drawn)}
+    told = words.labels(drawn, width)
+    names = distinct((row.backend for _, row in pairs), width)
+    texts = tuple(told[places[id(shape)]] for shape, _ in pairs)
+    labels = tuple(
+        " · ".join(part for part in (names[row.backend] + _mark(row), text) if part)
+        for (_, row), text in zip(pairs, texts, strict=True)
+    )
+    return Labelled(labels, texts, tuple(places[id(shape)] for shape, _ in pairs), tuple(drawn), names)
+
+
+def _mark(row: Row) -> str:
+    return " (emulated)" if row.emulated else ""

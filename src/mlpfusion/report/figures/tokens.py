@@ -1,0 +1,168 @@
+"""Draws time or TFLOP/s over the number of tokens: a line per backend, with a band of percentiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mlpfusion.errors import UsageError
+from mlpfusion.report.figures import axes, shapes, style, timed, words
+from mlpfusion.report.figures.figure import Figure
+from mlpfusion.report.figures.names import distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlpfusion.report.figures.figure import Options, Value
+    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.timed import Timed
+    from mlpfusion.storage.gathered import Gathered
+
+_COLUMNS: Final = ("backend", "tokens", "clock", "us", "us_p20", "us_p80", "tflops", "n", "file")
+_HEIGHT: Final = {84: 190, 178: 300}
+
+
+class _At(NamedTuple):
+    """One backend at one number of tokens; the ends are None where there are too few samples for percentiles."""
+
+    found: Timed
+    middle: float
+    low: float | None
+    high: float | None
+
+
+def make(files: Sequence[Gathered], options: Options) -> Figure:
+    """The figure `tokens`.
+
+    Raises:
+        UsageError: the files hold no times at two numbers of tokens, or several MLPs, modes or cards.
+    """
+    every = shapes.of(files)
+    clock, found = timed.pick(every, options.clock)
+    tokens = sorted({each.shape.workload.tokens for each in found})
+    if len(tokens) < 2:
+        raise UsageError(
+            f"figure 'tokens' needs times at two or more numbers of tokens; {words.sources(every) or 'the files'} has "
+            f"{words.listed(tokens) or 'none'}"
+        )
+    _check_one(found)
+    names = distinct((each.row.backend for each in found), options.width)
+    at = [_at(each, options.value) for each in found]
+    rate = options.value == "tflops"
+    title = "TFLOP/s over tokens" if rate else "Time over tokens"
+    caption = (
+        f"{title} by {clock} ({words.CLOCKS[clock]}): medians, bands from the 20th to the 80th percentile, both axes "
+        f"logarithmic{'; the operations of the three products' if rate else ''}. "
+        f"{words.measured([each.shape for each in found], found)}"
+    )
+    values = [
+        {
+            "backend": names[each.found.row.backend],
+            "tokens": each.found.shape.workload.tokens,
+            "value": each.middle,
+            **({} if each.low is None else {"low": each.low, "high": each.high}),
+        }
+        for each in at
+    ]
+    table = tuple(
+        (
+            each.row.backend,
+            each.shape.workload.tokens,
+            clock,
+            each.clock.median,
+            each.clock.p20,
+            each.clock.p80,
+            _tflops(each.shape, each.clock.median),
+            each.clock.n,
+            each.shape.path,
+        )
+        for each in found
+    )
+    return Figure(
+        name="tokens",
+        title=title,
+        caption=caption,
+        spec=_spec(values, tokens, names, options),
+        columns=_COLUMNS,
+        rows=table,
+        notes=timed.absent(every, clock),
+    )
+
+
+def _check_one(found: Sequence[Timed]) -> None:
+    """Raise a UsageError unless all times are of one MLP, mode and card, each number of tokens once."""
+    kinds: dict[str, list[str]] = {
+        "MLP": [each.shape.model or words.mlp(each.shape.workload.spec) for each in found],
+        "mode": [each.shape.workload.mode for each in found],
+        "card": [each.shape.device.name for each in found],
+    }
+    for what, values in kinds.items():
+        if len(set(values)) > 1:
+            several = words.listed(map(words.caption_name, values), 4)
+            raise UsageError(f"figure 'tokens' draws one {what}; the files hold {several}: name files of one")
+    seen: dict[tuple[str, int], str] = {}
+    for each in found:
+        other = seen.setdefault((each.row.backend, each.shape.workload.tokens), each.shape.path)
+        if other != each.shape.path:
+            raise UsageError(
+                f"{other!r} and {each.shape.path!r} both have {each.row.backend} at {each.shape.workload.tokens} "
+                "tokens; name one"
+            )
+
+
+def _at(each: Timed, value: Value) -> _At:
+    clock = each.clock
+    if value == "time":
+        return _At(each, clock.median, clock.p20, clock.p80)
+    low, high = (None if time is None else _tflops(each.shape, time) for time in (clock.p80, clock.p20))
+    return _At(each, _tflops(each.shape, clock.median), low, high)
+
+
+def _tflops(shape: Shape, us: float) -> float:
+    return shape.workload.flops / us / 1e6
+
+
+def _spec(
+    values: list[dict[str, Any]], tokens: Sequence[int], names: dict[str, str], options: Options
+) -> dict[str, Any]:
+    looks = style.look_scales(names)
+    ends = [end for each in values for end in (each["value"], each.get("low"), each.get("high")) if end is not None]
+    x = {
+        "field": "tokens",
+        "type": "quantitative",
+        "title": "tokens (log scale)",
+        **axes.log(min(tokens), max(tokens), margin=0.02),
+    }
+    x["axis"] = {"values": list(tokens), "format": "d", "grid": False, "labelOverlap": "greedy"}
+    y = {
+        "field": "value",
+        "type": "quantitative",
+        "title": "TFLOP/s (log scale)" if options.value == "tflops" else "µs (log scale)",
+        **axes.log(min(ends), max(ends)),
+    }
+    legend = style.legend(list(names.values()), options.width, ["10000"], symbolSize=60, symbolStrokeWidth=0)
+
+    def by(what: str) -> dict[str, Any]:
+        return {"field": "backend", "type": "nominal", "scale": looks[what], "legend": legend}
+
+    banded = [each for each in values if "low" in each]
+    return style.spec(
+        options.width,
+        _HEIGHT[options.width],
+        "time or rate of each backend over the number of tokens",
+        data={"values": values},
+        layer=[
+            {
+                "data": {"values": banded},
+                "mark": {"type": "area", "opacity": 0.15, "aria": False},
+                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": by("color")},
+            },
+            {
+                "mark": {"type": "line", "strokeWidth": 1.3},
+                "encoding": {"x": x, "y": y, "color": by("color"), "strokeDash": {**by("strokeDash"), "legend": None}},
+            },
+            {
+                "mark": {"type": "point", "opacity": 1, "filled": True, "size": 34},
+                "encoding": {"x": x, "y": y, "color": by("color"), "shape": by("shape")},
+            },
+        ],
+    )
