@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from mlpfusion.stages.sweep import study
+import pytest
+from msgspec.structs import replace
+
+from mlpfusion.spec import MLPSpec
+from mlpfusion.stages.sweep import local, study
+from mlpfusion.stages.sweep.slots import Slot
+from mlpfusion.storage import results
+from support.choices_made import HERE, around, profile, row
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from mlpfusion.records.profile import Profile
 
 TINY = '{ name = "tiny", hidden_size = 64, intermediate_size = 32, activation = "silu", dtype = "float32" }'
 SMALL = f"""models = [{TINY}]
@@ -27,3 +36,39 @@ def written(folder: Path, text: str = SMALL, name: str = "small") -> Path:
 def read(folder: Path, text: str = SMALL, name: str = "small") -> study.Definition:
     """The study of this text."""
     return study.read(written(folder, text, name))
+
+
+def slots(number: int = 1) -> tuple[Slot, ...]:
+    """As many places on the CPU."""
+    return tuple(Slot(None, frozenset({0}), HERE) for _ in range(number))
+
+
+def result(tokens: int = 1, **changes: Any) -> Profile:
+    """The result of a cell of `SMALL`."""
+    spec = MLPSpec(hidden_size=64, intermediate_size=32, activation="silu", dtype="float32")
+    made = profile(row("eager", around(100)), tokens=tokens, spec=spec)
+    return replace(made, **changes)
+
+
+@pytest.fixture
+def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Workers that answer at once; the file in which they write the tokens of each cell that they get."""
+    folder = tmp_path / "workers"
+    folder.mkdir()
+    (folder / "template.json").write_text(results.encode(result()), encoding="utf-8")
+    monkeypatch.setenv("STUDY_TEMPLATE", str(folder / "template.json"))
+    monkeypatch.setattr(local, "COMMAND", (sys.executable, "-I", str(Path(__file__).with_name("sweep_worker.py"))))
+    return folder / "log"
+
+
+def measured(log: Path) -> list[int]:
+    """The tokens of the cells that workers got."""
+    return [int(line) for line in log.read_text(encoding="utf-8").split()] if log.exists() else []
+
+
+def contents(folder: Path) -> dict[str, tuple[str, str | None]]:
+    """What a study's folder holds, but for times: the state and the file of each cell, and the files that are there."""
+    study = results.load_study(folder / "study.json")
+    there = {path.name for path in (folder / "cells").iterdir()}
+    assert there == {each.file for each in study.cells if each.file is not None}
+    return {each.digest: (each.state, each.file) for each in study.cells}

@@ -24,6 +24,7 @@ BASELINE: Final = "eager"  # the backend to whose times all ratios of a profile 
 
 Status = Literal["ok", "unavailable", "failed"]
 Certainty = Literal["established", "likely", "unknown"]
+HostClocks = Literal["exclusive", "shared"]
 
 
 # ---- what a trace says -----------------------------------------------------------------------------------------------
@@ -282,7 +283,8 @@ class Profile(Record, frozen=True, kw_only=True):
     `processes` are those that raced, in the order of every clock's `rounds`, and `itself` is each half of them compared
     with the rest, as `mlpfusion compare --self` does; `command` the command line with file names in place of paths,
     None where none was typed. `ceilings` are what the card was measured to reach in the same run; None on a CPU, or
-    where they could not be read.
+    where they could not be read. `host_clocks` says of a cell of a study whether the
+    host's other workers waited while it raced, or may have raced at the same time.
     """
 
     schema: int
@@ -298,3 +300,4 @@ class Profile(Record, frozen=True, kw_only=True):
     processes: tuple[Process, ...] = ()
     itself: tuple[SelfRow, ...] = ()
     command: tuple[str, ...] | None = None
+    host_clocks: HostClocks | None = None

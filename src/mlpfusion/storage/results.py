@@ -16,6 +16,8 @@ from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice, Plan
 from mlpfusion.records.profile import Profile
 from mlpfusion.records.proof import Proof
+from mlpfusion.records.sweep import study
+from mlpfusion.records.sweep.study import Study
 from mlpfusion.records.tuning import Tuning
 from mlpfusion.records.validation import SelfTest, Validation
 from mlpfusion.storage import files, inputs, invariants, schema_1
@@ -31,6 +33,7 @@ TRACE_SUFFIX: Final = ".trace.json.gz"  # of a backend's trace in that directory
 RESULT: Final = "result file"  # what messages call the files
 CHOICE: Final = "choice file"
 PLAN: Final = "choice plan"
+STUDY: Final = "study file"
 _MOST_BYTES: Final = 2**28  # of a file that is read; a profile of eight backends has less than 2**20
 _WIDTH: Final = 120  # a JSON value that fits on such a line is not broken up
 _VERSION: Final = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9.]+)?")
@@ -38,7 +41,7 @@ _SHOWN: Final = 40  # characters of a value that a message quotes
 _START: Final = 4096  # bytes in which a file says what it is
 _KIND: Final = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\w+\s*,\s*"kind"\s*:\s*"([\w -]+)"')
 _TRAFFIC: Final = "traffic"
-Result = Profile | Choice | Plan | Proof | Validation | SelfTest | Tuning | Profiles | Bench
+Result = Profile | Choice | Plan | Proof | Validation | SelfTest | Tuning | Study | Profiles | Bench
 
 
 class _Kind(NamedTuple):
@@ -56,6 +59,7 @@ _KINDS: Final = {
     "validation": _Kind(Validation, validation.SCHEMA),
     "self-test": _Kind(SelfTest, validation.SCHEMA),
     "tuning": _Kind(Tuning, tuning.SCHEMA),
+    "study": _Kind(Study, study.SCHEMA),
     _TRAFFIC: _Kind(Profiles, bench.SCHEMA),
     **dict.fromkeys(bench.KINDS, _Kind(Bench, bench.SCHEMA)),
 }
@@ -64,7 +68,7 @@ _KINDS: Final = {
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def save(result: Profile | Choice | Plan, path: str | os.PathLike[str]) -> None:
+def save(result: Profile | Choice | Plan | Study, path: str | os.PathLike[str]) -> None:
     """Write a result to `path`: a reader sees the old file or the new one, never half of either.
 
     Raises:
@@ -72,8 +76,8 @@ def save(result: Profile | Choice | Plan, path: str | os.PathLike[str]) -> None:
         MeasurementError: a number in it is NaN or infinite, which is no result and no JSON.
         MlpfusionError: the disk refused.
     """
-    what = RESULT if isinstance(result, Profile) else CHOICE if isinstance(result, Choice) else PLAN
-    files.write_whole(what, Path(path), encode(result).encode("utf-8", "backslashreplace"))
+    named: dict[type, str] = {Profile: RESULT, Choice: CHOICE, Plan: PLAN, Study: STUDY}
+    files.write_whole(named[type(result)], Path(path), encode(result).encode("utf-8", "backslashreplace"))
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
@@ -102,6 +106,13 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan of a choice in a file; errors are as of `load_choice`."""
     found = _load(PLAN, path, ("choice plan",))
     assert isinstance(found, Plan)
+    return found
+
+
+def load_study(path: str | os.PathLike[str]) -> Study:
+    """The study in a file; errors are as of `load_choice`."""
+    found = _load(STUDY, path, ("study",))
+    assert isinstance(found, Study)
     return found
 
 
@@ -292,7 +303,8 @@ def _newer(found: _Head, newest: int) -> str:
 def encode(result: Record) -> str:
     """The JSON text of a result: the same text for equal results, one line per small object and list of numbers.
 
-    A choice, which is kept beside a model and compared by line, has one line per value.
+    A choice, which is kept beside a model and compared by line, has one line per value; so has a study, which may have
+    thousands of cells.
 
     Raises:
         MeasurementError: a number in it is NaN or infinite.
@@ -300,7 +312,7 @@ def encode(result: Record) -> str:
     plain = msgspec.to_builtins(result)
     for where in _not_finite(plain, "result"):
         raise MeasurementError(f"{where} is not a finite number and cannot be a result")
-    if isinstance(result, Choice | Plan):
+    if isinstance(result, Choice | Plan | Study):
         return msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n"
     return _layout(plain, 0) + "\n"
 

@@ -8,7 +8,12 @@ import json
 import pytest
 import torch
 from support.command import refused, run
-from support.studies_made import SMALL, written
+from support.studies_made import SMALL, workers, written
+from support.sweep_worker import FAILS
+
+from mlpfusion.stages.sweep import local
+
+__all__ = ["workers"]
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a study without a GPU")
 
@@ -56,3 +61,45 @@ def test_a_bad_study_is_refused_by_line(tmp_path, capsys):
     path = written(tmp_path, "models = []")
     assert f"study '{path}', line 1: models is empty" in refused(capsys, "sweep", str(path), "--dry-run")
     assert "does not exist" in refused(capsys, "sweep", "none.toml")
+
+
+def test_the_command_measures_and_goes_on(tmp_path, capsys, monkeypatch, workers):
+    monkeypatch.chdir(tmp_path)
+    path = str(written(tmp_path))
+    code, out, err = run(capsys, "sweep", path)
+    assert code == 0
+    assert out.startswith("study small: 2 cells, 2 finished; host clocks exclusive\n")
+    assert "CPU: tiny, 4 tokens, float32, inference, cpu [0 of 2 cells]\n" in err
+    assert err.endswith("saved in sweeps/small\n")
+    code, again, err = run(capsys, "sweep", path)
+    assert (code, again, err) == (0, out, "saved in sweeps/small\n")
+    _, out, _ = run(capsys, "sweep", path, "--format", "json")
+    assert json.loads(out)["kind"] == "study"
+    code, out, _ = run(capsys, "table", "sweeps/small/study.json")
+    assert (code, out) == (0, again)
+    assert run(capsys, "table", "sweeps/small", "--format", "csv")[0] == 0
+
+
+def test_a_cell_that_failed_is_an_exit_code(tmp_path, capsys, workers):
+    path = written(tmp_path, SMALL.replace("[1, 4]", f"[1, {FAILS}]"))
+    code, out, _ = run(capsys, "sweep", str(path), "--out", str(tmp_path / "out"))
+    assert code == 1
+    assert "1x failed: out of memory" in out
+
+
+def test_an_interrupt_says_what_is_kept(tmp_path, capsys, monkeypatch, workers):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    path, out = str(written(tmp_path)), str(tmp_path / "out")
+    monkeypatch.setattr(local, "run", interrupted)
+    code, _, err = run(capsys, "sweep", path, "--out", out)
+    assert (code, err) == (130, "mlpfusion: interrupted; nothing was saved: no cell had finished\n")
+    monkeypatch.undo()
+
+
+def test_a_dry_run_estimates_from_what_is_finished(tmp_path, capsys, monkeypatch, workers):
+    monkeypatch.chdir(tmp_path)
+    run(capsys, "sweep", str(written(tmp_path, SMALL.replace("[1, 4]", "[1]"))))
+    _, out, _ = run(capsys, "sweep", str(written(tmp_path)), "--dry-run")
+    assert "2 cells: 1 finished, 1 to measure; about 1 s on 1 worker, by the median of the 1 cell finished" in out

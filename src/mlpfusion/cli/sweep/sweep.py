@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlpfusion.cli.streams import write_out
-from mlpfusion.cli.text import FAILED, OK, Format, Text
-from mlpfusion.errors import UsageError
+from mlpfusion.cli.text import FAILED, OK, Format, InterruptedRunError, Text, one_line, path_in, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlpfusion.records.sweep.study import Study
 
 
 def add_to(app: typer.Typer) -> None:
@@ -18,32 +23,73 @@ def add_to(app: typer.Typer) -> None:
 
 def _sweep(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="TOML file that says what to measure.")],
+    *,
+    out: Annotated[Text, typer.Option(metavar="DIR", help="Folder for the cells; sweeps/STUDY.")] = None,
     device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; all GPUs if there is one.")] = None,
     shard: Annotated[Text, typer.Option(metavar="I/N", help="The part I of N of its cells, or auto.")] = None,
+    host_clocks: Annotated[
+        str, typer.Option(metavar="exclusive|shared", help="Whether races of a host wait for each other.")
+    ] = "exclusive",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is in the folder already.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells and the time they take.")] = False,
     fmt: Format = "text",
 ) -> int:
     """Measure a study of many cells.
 
-    A cell is one MLP, number of tokens, dtype, mode and kind of GPU: a race of all backends on one card.
+    A cell is one MLP, number of tokens, dtype, mode and kind of GPU: a race of all backends on one card. Each visible
+    GPU has a worker of its own.
+
+    Cells that are finished are kept: the same command goes on where it was interrupted.
     """
     from mlpfusion import spec
     from mlpfusion.device import DEVICE_KINDS
     from mlpfusion.report import grid
     from mlpfusion.report.sweep import plan as report
-    from mlpfusion.stages.sweep import cells, plan, slots
+    from mlpfusion.report.sweep import summary
+    from mlpfusion.stages.sweep import cells, plan, run, slots
     from mlpfusion.stages.sweep import study as studies
 
     spec.one_of("format", fmt, grid.FORMATS)
+    spec.one_of("host clocks", host_clocks, run.HOST_CLOCKS)
     if device is not None:
         spec.one_of("device", device, DEVICE_KINDS)
     asked = studies.read(study)
     part = None if shard is None else cells.shard(shard)
-    if not dry_run:
-        raise UsageError("a study is planned by --dry-run alone")
+    folder = run.folder_of(asked, None if out is None else path_in("--out", out), part)
     places = slots.found(device)
-    found = plan.plan(asked, [each.device for each in places])
-    states = [plan.state(each, asked.settings, part) for each in found]
-    mine = states.count(plan.MEASURED)
-    write_out(report.render(found, states, plan.estimate(mine, asked.settings), len(places), fmt))
-    return OK if mine else FAILED
+    if dry_run:
+        found = plan.plan(asked, [each.device for each in places])
+        before = run.earlier(asked, folder)
+        states = [plan.state(each, asked.settings, part, () if fresh else before) for each in found]
+        mine = states.count(plan.MEASURED)
+        write_out(report.render(found, states, plan.estimate(mine, asked.settings, before), len(places), fmt))
+        return OK if mine or plan.FINISHED in states else FAILED
+    try:
+        made = run.sweep(
+            asked,
+            places,
+            out=folder,
+            shard=part,
+            fresh=fresh,
+            host_clocks=spec.one_of("host clocks", host_clocks, run.HOST_CLOCKS),
+            tell=lambda said: say(one_line(said), sys.stderr),
+        )
+    except KeyboardInterrupt:
+        raise InterruptedRunError(_kept(folder)) from None
+    say(f"saved in {folder}", sys.stderr)
+    write_out(summary.render(made, fmt))
+    return _judge(made)
+
+
+def _judge(made: Study) -> int:
+    """1 if a cell failed, or none is finished."""
+    states = {each.state for each in made.cells}
+    return FAILED if "failed" in states or "finished" not in states else OK
+
+
+def _kept(folder: Path) -> str:
+    cells = len(list((folder / "cells").glob("*.json")))
+    if not cells:
+        return "nothing was saved: no cell had finished"
+    said = "1 finished cell is" if cells == 1 else f"{cells} finished cells are"
+    return f"{said} in {folder}; the same command goes on from there"

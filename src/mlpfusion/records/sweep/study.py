@@ -8,13 +8,13 @@ import msgspec
 
 from mlpfusion.records.base import Record
 from mlpfusion.records.choice import ClockName, Conditions, Model
+from mlpfusion.records.profile import HostClocks
 from mlpfusion.records.sweep.cells import Cell, Settings
 from mlpfusion.units import Count, Factor, Time
 
 SCHEMA: Final = 1
 
 State = Literal["waiting", "finished", "failed", "refused"]
-HostClocks = Literal["exclusive", "shared"]
 
 
 class Attempt(Record, frozen=True, kw_only=True):

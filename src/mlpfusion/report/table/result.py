@@ -9,10 +9,12 @@ from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice, Plan
 from mlpfusion.records.profile import Profile
 from mlpfusion.records.proof import Proof
+from mlpfusion.records.sweep.study import Study
 from mlpfusion.records.tuning import Tuning
 from mlpfusion.records.validation import SelfTest
 from mlpfusion.report import choice, grid, proof, self_test, tuning, validation
 from mlpfusion.report.profile import table
+from mlpfusion.report.sweep import summary
 from mlpfusion.report.table import bench, plan
 from mlpfusion.spec import one_of
 
@@ -46,6 +48,8 @@ def render(
     if isinstance(found, Proof):
         one_of("format of a proof", fmt, proof.FORMATS)
         return proof.render(found, fmt)
+    if isinstance(found, Study):
+        return summary.render(found, fmt)
     if isinstance(found, Tuning):
         return tuning.render(found, fmt)
     if isinstance(found, SelfTest):

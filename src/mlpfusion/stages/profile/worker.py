@@ -155,7 +155,7 @@ def race(task: tasks.Race) -> tasks.Raced:
 
     from mlpfusion import reference
     from mlpfusion.device import detect
-    from mlpfusion.measure import clocks, host_load
+    from mlpfusion.measure import clocks, host_load, turns
     from mlpfusion.measure.sensors import Sensors
     from mlpfusion.traffic.recording.generated_code import graphs_compiled
 
@@ -193,9 +193,10 @@ def race(task: tasks.Race) -> tasks.Raced:
             invalid[name] = f"recompiled inside the measured window ({now - compiled} graphs)"
             compiled = now
 
-    begun = host_load.read()
-    samples = clocks.race(contenders, here, rounds=task.rounds, seed=task.seed, before=at, after=after)
-    others = host_load.share(begun, host_load.read())
+    with turns.taken():
+        begun = host_load.read()
+        samples = clocks.race(contenders, here, rounds=task.rounds, seed=task.seed, before=at, after=after)
+        others = host_load.share(begun, host_load.read())
     no_graph = {c.name: c.no_graph_reason for c in contenders if c.no_graph_reason is not None}
     untraced = _traced(task, contenders, here, at) if task.traces is not None else {}
     return tasks.Raced(

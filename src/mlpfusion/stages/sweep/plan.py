@@ -29,6 +29,7 @@ _ASSUMED: Final = f"assuming {BACKEND_S:g} s a backend, as on an H200"
 
 
 MEASURED: Final = "to measure"
+FINISHED: Final = "finished"
 
 
 class Planned(NamedTuple):
@@ -60,10 +61,12 @@ def plan(study: Definition, here: Sequence[Device]) -> tuple[Planned, ...]:
     return tuple(_planned(cell, study.settings, by_kind[cell.gpu]) for cell in cells.product(study.work, kinds))
 
 
-def state(each: Planned, settings: Settings, shard: Shard | None) -> str:
-    """What becomes of a cell: whether it is measured, refused and why, or left to somebody else."""
+def state(each: Planned, settings: Settings, shard: Shard | None, kept: Sequence[Kept] = ()) -> str:
+    """What becomes of a cell: whether it is measured, refused and why, left to somebody else, or among `kept`."""
     if shard is not None and not shard.has(settings, each.cell):
         return "of another shard"
+    if any(one.state == "finished" and one.cell == each.cell for one in kept):
+        return FINISHED
     if each.away:
         return f"waiting: {each.refused}"
     return MEASURED if each.refused is None else f"refused: {each.refused}"

@@ -1,0 +1,302 @@
+"""Runs the cells of a study on this host: one worker for each slot, the longest cells first."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from mlpfusion import units
+from mlpfusion.environment import machine
+from mlpfusion.errors import MlpfusionError, UsageError, without_paths
+from mlpfusion.measure import turns
+from mlpfusion.records.sweep.study import Attempt
+from mlpfusion.stages.sweep import cells, measure, plan, worker
+from mlpfusion.storage import results
+from mlpfusion.workers import lifetime, supervise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mlpfusion.records.profile import HostClocks
+    from mlpfusion.records.sweep.study import Kept
+    from mlpfusion.stages.sweep.ledger import Ledger
+    from mlpfusion.stages.sweep.slots import Slot
+
+COMMAND: Final = (sys.executable, "-m", "mlpfusion.stages.sweep.worker")
+START_S: Final = 300.0  # importing PyTorch takes 5 s alone, and a minute on a machine that is busy or cold
+END_S: Final = 3.0  # for a worker to end its own, of the 5 s in which Ctrl-C ends all
+_POLL_S: Final = 0.5
+_BLOCK: Final = 65_536
+
+
+def run(
+    ledger: Ledger,
+    slots: Sequence[Slot],
+    *,
+    host_clocks: HostClocks = "exclusive",
+    tell: Callable[[str], None] = lambda said: None,
+) -> None:
+    """Measure all cells that wait and have a slot; what fails is a failed cell, and the next gets a new worker.
+
+    Raises:
+        MlpfusionError: no slot is left for cells that wait, or a result cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
+        driver = _Driver(ledger, Path(scratch), host_clocks, tell)
+        try:
+            driver.run(slots)
+        finally:
+            driver.end()
+            ledger.save()
+
+
+class _Task(NamedTuple):
+    """A cell that a worker has: when it began, by the clock and in UTC, and when it counts as hung."""
+
+    kept: Kept
+    began: float
+    started: str
+    late: float
+
+
+class _Worker:
+    """One process on one slot; a cell that it has is `task`, and `ready` says that it has answered."""
+
+    def __init__(self, number: int, slot: Slot, scratch: Path, host_clocks: HostClocks) -> None:
+        self.slot, self.name = slot, _name(number, slot)
+        self.task: _Task | None = None
+        self.ready = False
+        self.step = ""
+        self._unread = b""
+        self.answer = scratch / f"{number}.answer.json"
+        self.log = scratch / f"{number}.log"
+        self._born = time.monotonic()
+        environment = {**slot.environment, lifetime.PARENT: str(os.getpid())}
+        environment[worker.CPUS] = ",".join(map(str, sorted(slot.cpus)))
+        if host_clocks == "exclusive":
+            environment[turns.LOCK] = str(Path(tempfile.gettempdir()) / f"mlpfusion-host-clocks-{os.getuid()}.lock")
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, slot.device.kind],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C of the terminal is for the driver
+            )
+
+    @property
+    def out(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def give(self, kept: Kept, order: measure.Order) -> None:
+        """Have it measure a cell."""
+        now = time.monotonic()
+        self.task = _Task(kept, now, machine.now(), now + measure.limit_s(order))
+        self.answer.unlink(missing_ok=True)
+        line = json.dumps([msgspec.to_builtins(order), str(self.answer)])
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which the next reading finds
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+
+    def said(self) -> list[tuple[str, str]] | None:
+        """What it has said since, None once it has ended."""
+        more = os.read(self.out.fileno(), _BLOCK)
+        if not more:
+            return None
+        *lines, self._unread = (self._unread + more).split(b"\n")
+        return [(kind, text) for kind, text in map(json.loads, lines)]
+
+    def is_late(self) -> bool:
+        """Whether it has said nothing for longer than anything takes."""
+        now = time.monotonic()
+        return now > self.task.late if self.task is not None else not self.ready and now > self._born + START_S
+
+    def death(self) -> str:
+        """How it ended."""
+        return supervise.death(self.process.wait(), self.log)
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # nobody of its session is left
+            os.killpg(self.process.pid, number)
+
+
+class _Driver:
+    """The workers of one run, and the cells that wait for one."""
+
+    def __init__(self, ledger: Ledger, scratch: Path, host_clocks: HostClocks, tell: Callable[[str], None]) -> None:
+        self._ledger, self._scratch, self._host_clocks, self._tell = ledger, scratch, host_clocks, tell
+        self._waiting = ledger.waiting()
+        self._total, self._done, self._taken_s = len(self._waiting), 0, 0.0
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+        self._gone: list[str] = []
+        self._number = 0
+
+    def run(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            if self._next(slot, take=False) is not None:
+                self._start(slot)
+        while self._workers:
+            for key, _ in self._selector.select(_POLL_S):
+                self._hear(key.data)
+            for each in list(self._workers):
+                if each.is_late():
+                    each.signal(signal.SIGKILL)
+                    each.process.wait()
+                    self._lost(each, "no answer within its time limit; it was killed")
+        if self._waiting:
+            raise MlpfusionError(
+                f"{len(self._waiting)} cells are left without a worker: {'; '.join(self._gone) or 'none could start'}; "
+                "the same command goes on"
+            )
+
+    def end(self) -> None:
+        """End all workers and what they started, within END_S."""
+        for each in self._workers:
+            each.signal(signal.SIGTERM)
+        until = time.monotonic() + END_S
+        for each in self._workers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                each.process.wait(max(0.0, until - time.monotonic()))
+            each.signal(signal.SIGKILL)
+            each.process.wait()
+        for each in list(self._workers):
+            self._drop(each)
+        self._selector.close()
+
+    # -- workers
+
+    def _start(self, slot: Slot) -> None:
+        self._number += 1
+        one = _Worker(self._number, slot, self._scratch, self._host_clocks)
+        self._workers.append(one)
+        self._selector.register(one.out, selectors.EVENT_READ, one)
+
+    def _drop(self, one: _Worker) -> None:
+        self._workers.remove(one)
+        self._selector.unregister(one.out)
+        for pipe in (one.process.stdin, one.process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def _stop(self, one: _Worker) -> None:
+        self._drop(one)  # it ends when nothing more can come
+        try:
+            one.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            one.signal(signal.SIGKILL)
+            one.process.wait()
+
+    def _next(self, slot: Slot, *, take: bool = True) -> Kept | None:
+        """The next cell for a slot."""
+        for each in self._waiting:
+            if plan.is_kind(each.cell.gpu, slot.device):
+                if take:
+                    self._waiting.remove(each)
+                return each
+        return None
+
+    def _give(self, one: _Worker) -> None:
+        kept = self._next(one.slot)
+        if kept is None:
+            self._stop(one)
+            return
+        settings = self._ledger.study.settings
+        one.give(kept, measure.order(kept.cell, settings, one.slot.device.kind, self._host_clocks))
+        self._tell(f"{one.name}: {cells.title(kept.cell)} [{self._left()}]")
+
+    # -- what they say
+
+    def _hear(self, one: _Worker) -> None:
+        said = one.said()
+        if said is None:
+            self._lost(one, one.death())
+            return
+        for kind, text in said:
+            if kind == "ready":
+                one.ready = True
+                self._give(one)
+            elif kind == "step":
+                one.step = text
+            else:
+                self._answered(one, None if kind == "done" else text)
+
+    def _answered(self, one: _Worker, reason: str | None) -> None:
+        found = None
+        if reason is None:
+            try:
+                found = results.load(one.answer)
+            except UsageError as error:
+                reason = f"its answer cannot be read: {without_paths(str(error))}"
+        task, attempt = self._over(one, reason)
+        title = cells.title(task.kept.cell)
+        if found is not None:
+            self._ledger.finish(task.kept.digest, found, attempt)
+            good = sum(row.status == "ok" for row in found.rows)
+            self._tell(f"{one.name}: {title}: {good} of {len(found.rows)} backends ok [{self._left()}]")
+            healthy = good > 0
+        else:
+            self._ledger.fail(task.kept.digest, attempt)
+            self._tell(f"{one.name}: {title}: failed: {reason} [{self._left()}]")
+            healthy = False
+        if healthy:
+            self._give(one)
+        else:  # a card that fell off the bus fails everything: a new worker finds out
+            self._stop(one)
+            self._again(one.slot)
+
+    def _lost(self, one: _Worker, reason: str) -> None:
+        """The cell of a worker that ended fails alone; one that never was ready has no card any more."""
+        if one.task is not None:
+            task, attempt = self._over(one, f"{reason}{f', at {one.step}' if one.step else ''}")
+            self._ledger.fail(task.kept.digest, attempt)
+            self._tell(f"{one.name}: {cells.title(task.kept.cell)}: failed: {attempt.reason} [{self._left()}]")
+        one.signal(signal.SIGKILL)  # what it started
+        self._drop(one)
+        if one.ready:
+            self._again(one.slot)
+        else:
+            self._gone.append(f"{one.name}: {reason}")
+            self._tell(f"{one.name} is given up: {reason}")
+
+    def _again(self, slot: Slot) -> None:
+        if self._next(slot, take=False) is not None:
+            self._start(slot)
+
+    def _over(self, one: _Worker, reason: str | None) -> tuple[_Task, Attempt]:
+        task, one.task, one_step = one.task, None, one.step
+        assert task is not None
+        one.step = one_step if reason is not None else ""
+        seconds = time.monotonic() - task.began
+        self._done += 1
+        self._taken_s += seconds
+        return task, Attempt(node=self._ledger.node, started=task.started, seconds=seconds, reason=reason)
+
+    def _left(self) -> str:
+        said = f"{self._done} of {self._total} cells"
+        if not self._done or self._done == self._total:
+            return said
+        left_s = self._taken_s / self._done * (self._total - self._done) / max(len(self._workers), 1)
+        return f"{said}, about {units.duration(left_s)} left"
+
+
+def _name(number: int, slot: Slot) -> str:
+    if slot.selector is None:
+        return "CPU"
+    short = slot.selector if slot.selector.isdigit() else slot.selector[:12]
+    return f"GPU {short} ({slot.device.name})"

@@ -1,0 +1,111 @@
+"""A worker that dies, hangs or fails costs its cell alone, and Ctrl-C ends all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from support.studies_made import SMALL, contents, measured, read, slots, workers
+from support.sweep_worker import FAILS, HANGS, KILLED, LOST, NO_JSON
+
+from mlpfusion.errors import MlpfusionError
+from mlpfusion.stages.sweep import measure, run
+from mlpfusion.storage import results
+
+__all__ = ["workers"]
+
+
+def sweep(tmp_path, *tokens, number=1, **options):
+    text = SMALL.replace("[1, 4]", str(list(tokens)))
+    return run.sweep(read(tmp_path, text), slots(number), out=tmp_path / "out", **options)
+
+
+def by_tokens(study):
+    return {each.cell.work.workload.tokens: each for each in study.cells}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reason"),
+    [
+        (KILLED, "the worker was killed by SIGKILL: last words, at qualify eager"),
+        (HANGS, "no answer within its time limit; it was killed, at qualify eager"),
+        (FAILS, "out of memory, at qualify eager"),
+        (NO_JSON, "its answer cannot be read: "),
+    ],
+)
+def test_what_goes_wrong_is_the_reason_of_one_cell(tmp_path, workers, monkeypatch, tokens, reason):
+    if tokens == HANGS:
+        monkeypatch.setattr(measure, "limit_s", lambda order: 1.0 if order.workload.tokens == HANGS else 600.0)
+    said = []
+    found = by_tokens(sweep(tmp_path, 1, tokens, 99, tell=said.append))
+    assert {number: each.state for number, each in found.items()} == {1: "finished", tokens: "failed", 99: "finished"}
+    assert found[tokens].reason.startswith(reason.removesuffix(", at qualify eager"))
+    assert found[tokens].attempts[0].reason == found[tokens].reason
+    assert found[tokens].file is None
+    assert any("failed: " in each for each in said)
+    assert measured(workers) == [99, tokens, 1]
+    again = by_tokens(results.load_study(tmp_path / "out" / "study.json") and sweep(tmp_path, 1, 99))
+    assert {each.state for each in again.values()} == {"finished"}
+
+
+def test_a_failed_cell_is_tried_again_by_the_same_call(tmp_path, workers):
+    sweep(tmp_path, 1, FAILS)
+    found = by_tokens(sweep(tmp_path, 1, FAILS))
+    assert [len(found[tokens].attempts) for tokens in (1, FAILS)] == [1, 2]
+    assert measured(workers) == [FAILS, 1, FAILS]
+
+
+def test_a_card_that_is_lost_ends_its_worker_and_the_same_call_goes_on(tmp_path, workers):
+    said = []
+    with pytest.raises(MlpfusionError, match="2 cells are left without a worker: CPU: ") as caught:
+        sweep(tmp_path, 1, 2, LOST, tell=said.append)
+    assert "the card is not there any more" in str(caught.value)
+    assert any("CPU is given up: " in each for each in said)
+    (workers.with_name("lost")).unlink()
+    found = by_tokens(sweep(tmp_path, 1, 2))
+    assert {each.state for each in found.values()} == {"finished"}
+
+
+def interrupted(tmp_path, number, until):
+    """The exit code of a driver that gets a signal once `until` holds, and how long it then took."""
+    child = os.fork()
+    if child == 0:
+        try:
+            sweep(tmp_path, 1, 99, HANGS)
+        except KeyboardInterrupt:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    end = time.monotonic() + 300
+    while not until() and time.monotonic() < end:
+        time.sleep(0.05)
+    os.kill(child, number)
+    began = time.monotonic()
+    status = os.waitpid(child, 0)[1]
+    return status, time.monotonic() - began
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(tmp_path, workers, number):
+    status, _ = interrupted(tmp_path, number, lambda: measured(workers) == [99, HANGS])
+    assert os.waitstatus_to_exitcode(status) == 7
+    study = results.load_study(tmp_path / "out" / "study.json")
+    assert {number: each.state for number, each in by_tokens(study).items()} == {
+        1: "waiting",
+        99: "finished",
+        HANGS: "waiting",
+    }
+    made = sweep(tmp_path, 1, 99)
+    assert {each.state for each in made.cells} == {"finished"}
+    assert len(contents(tmp_path / "out")) == 2
+
+
+def test_cells_of_a_kind_that_is_not_here_wait(tmp_path, workers):
+    text = f'gpus = ["h200", "cpu"]\n{SMALL}'
+    made = run.sweep(read(tmp_path, text), slots(), out=tmp_path / "out")
+    assert {each.cell.gpu: (each.state, each.reason) for each in made.cells} == {
+        "h200": ("waiting", "no h200 is here"),
+        "cpu": ("finished", None),
+    }
