@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.profile import PreOpParts
 from mlpfusion.report.figures import axes, shapes, style, words
 from mlpfusion.report.figures import rows as rows_of
 from mlpfusion.report.figures.figure import Figure
+from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,6 +50,7 @@ _ROLES: Final = {
     "memcpy": "#f0e442",
     "other": "#bbbbbb",
 }
+_MEDIANS: Final = "recorded medians"  # as the source of a call
 _SIGNS: Final = {**dict(zip(_CAUSES, "abcdefghij", strict=True)), **dict(zip(_ROLES, "1234567890", strict=True))}
 _DARK: Final = ("#332288", "#117733", "#0072b2", "#d55e00", "#882255", "#009e73", "#000000")  # white is read on these
 
@@ -62,22 +65,24 @@ class Piece(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """One backend's call, and where its pieces are from."""
+    """One backend's call: its pieces and where they are from, or why there are none; and what else is to be said."""
 
     shape: Shape
     row: Row
-    pieces: tuple[Piece, ...]
-    source: str
+    pieces: tuple[Piece, ...] = ()
+    source: str = ""
+    note: str | None = None
 
 
 def make(files: Sequence[Gathered], options: Options) -> Figure:
     """The figure `lanes`.
 
     Raises:
-        UsageError: no row has the parts of its host time and its kernels' times.
+        UsageError: no row has the parts of its host time and its kernels' times, in a trace or recorded.
     """
     every = shapes.of(files)
-    calls = [call for shape in every for row in shape.rows if (call := _call(shape, row)) is not None]
+    found = [_call(shape, row) for shape in every for row in shape.rows]
+    calls = [call for call in found if call.pieces]
     if not calls:
         raise UsageError(
             f"figure 'lanes' needs rows with the parts of their host time and kernel times; {words.lacking(every)} "
@@ -103,20 +108,50 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         spec=_spec(values, options.width),
         columns=_COLUMNS,
         rows=table,
-        notes=_absent(every),
+        notes=tuple(dict.fromkeys(words.note(f"{call.row.backend}: {call.note}") for call in found if call.note)),
     )
 
 
-_MEDIANS: Final = "recorded medians"
-
-
-def _call(shape: Shape, row: Row) -> _Call | None:
-    if row.status != "ok" or row.emulated or row.pre_ops is None or row.pre_ops.time_to_first_launch is None:
-        return None
+def _call(shape: Shape, row: Row) -> _Call:
+    """The call of the trace beside the result, if there is one of this row, else what the row recorded."""
+    if row.status != "ok" or row.emulated:
+        return _Call(shape, row, note=row.reason or row.status)
+    path = _trace_beside(shape, row)
+    why = None
+    if path is not None:
+        read = _of_trace(path, row)
+        if isinstance(read, tuple):
+            return _Call(shape, row, read, f"trace {path.name}")
+        why = f"from recorded medians, since its trace {path.name} is not used: {read}"
     times = [kernel.time_us for kernel in row.kernels]
-    if not times or None in times:
+    if row.pre_ops is None or row.pre_ops.time_to_first_launch is None or not times or None in times:
+        return _Call(shape, row, note=why or "no parts of the host's time or no times of kernels")
+    return _Call(shape, row, tuple(_of_medians(row, row.pre_ops)), _MEDIANS, why)
+
+
+def _trace_beside(shape: Shape, row: Row) -> Path | None:
+    """The trace of a row in the folder of its result. A name with a folder in it is none of ours."""
+    name = row.trace_file
+    if inputs.is_stdin(shape.path) or not name or Path(name).name != name or "\0" in name:
         return None
-    return _Call(shape, row, tuple(_of_medians(row, row.pre_ops)), _MEDIANS)
+    path = Path(shape.path).parent / name
+    return path if path.is_file() else None
+
+
+def _of_trace(path: Path, row: Row) -> tuple[Piece, ...] | str:
+    """The pieces of the median call of a trace, or why they are not those of the row."""
+    from mlpfusion.trace.analysis import lanes
+
+    try:
+        found = lanes.read(str(path))
+    except MlpfusionError as error:
+        return str(error)
+    if sorted(found.kernels) != sorted(kernel.name for kernel in row.kernels):
+        return "it has other kernels than the row"
+    both = (("host", found.host), ("device", found.device))
+    return tuple(
+        Piece(lane, *each) for lane, stretches in both for each in stretches if each.end_us - each.start_us >= _SHORTEST
+    )
 
 
 def _of_medians(row: Row, found: PreOps) -> Iterator[Piece]:
@@ -142,26 +177,21 @@ def _said(calls: Sequence[_Call]) -> str:
         "Host: the innermost event of each instant, by cause, first up to the first launch and then between launches. "
         "Device: kernels by role."
     )
-    if any(call.source == _MEDIANS for call in calls):
-        inflation = [call.row.pre_ops.profiler_inflation for call in calls if call.row.pre_ops is not None]
-        known = [each for each in inflation if each is not None]
+    medians = [call for call in calls if call.source == _MEDIANS]
+    traced = [call for call in calls if call.source != _MEDIANS]
+    if traced:
+        whose = "" if not medians else f" ({words.listed(words.caption_name(call.row.backend) for call in traced)})"
+        said += f" From traces beside the result{whose}: the call whose time to its first launch is the median."
+    if medians:
+        whose = "" if not traced else f" ({words.listed(words.caption_name(call.row.backend) for call in medians)})"
         said += (
-            " From recorded medians: parts of one cause are drawn together, and kernels without the gaps between them, "
-            "from the first launch on."
+            f" From recorded medians{whose}: parts of one cause are drawn together, and kernels without the gaps "
+            "between them, from the first launch on."
         )
-        if known:
-            said += f" Host times are under the profiler, {min(known):.2g} to {max(known):.2g} times those without it."
+    known = [each for call in calls if call.row.pre_ops and (each := call.row.pre_ops.profiler_inflation) is not None]
+    if known:
+        said += f" Host times are under the profiler, {min(known):.2g} to {max(known):.2g} times those without it."
     return said
-
-
-def _absent(every: Sequence[Shape]) -> tuple[str, ...]:
-    said: dict[str, None] = {}
-    for shape in every:
-        for row in shape.rows:
-            if _call(shape, row) is None:
-                why = row.reason or "no parts of the host's time or no times of kernels"
-                said[words.note(f"{row.backend}: {why}")] = None
-    return tuple(said)
 
 
 def _spec(values: list[dict[str, Any]], width: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ Part: TypeAlias = Literal[
 ]
 
 Stretch: TypeAlias = tuple[object, int, int]  # thread, start and end in ns
+Piece: TypeAlias = tuple[int, int, Part]  # start and end in ns, and what owned the time between
 
 # Beginnings of names. torch emits these as operators or as annotations, depending on its version.
 _SPELLINGS: Final[dict[str, Part]] = {
@@ -89,6 +90,16 @@ def unowned(call: Call) -> tuple[list[Stretch], list[Stretch]]:
     )
 
 
+def pieces(call: Call, *, split_launches: bool) -> tuple[Piece, ...]:
+    """What owned each instant of a call's host time in its order, to the first launch or, with `split_launches`, on.
+
+    The lengths by part are those of `pre_ops`.
+    """
+    spans, threads = _spans(call), _threads(call)
+    found = _split(threads, spans if split_launches else spans[:1], threads[call.annotation.tid])
+    return tuple(sorted(found.pieces))
+
+
 def without(trace: Trace) -> str | None:
     """Why a trace can have no pre-ops, or None."""
     categories = {kind.category for kind in trace.kinds}
@@ -135,9 +146,13 @@ def _threads(call: Call) -> dict[object, list[Event]]:
 
 
 class _Split(NamedTuple):
-    """Nanoseconds by part, and when nothing that has a part ran: on which thread, None for the call's own."""
+    """Nanoseconds by part, what owned each instant, and when nothing that has a part ran: on which thread.
+
+    None is the call's own thread.
+    """
 
     total: Counter[Part]
+    pieces: list[Piece]
     unowned: list[tuple[object, tuple[int, int]]]
 
 
@@ -153,8 +168,12 @@ def _split(
         if line is None:
             line = lines[thread] = _Line(threads.get(thread, []))
         line.share_out(start, end, total, otherwise)
-    found = [(thread, times) for thread, line in (*lines.items(), (None, otherwise)) for times in line.unowned]
-    return _Split(total, found)
+    every = (*lines.items(), (None, otherwise))
+    return _Split(
+        total,
+        [piece for _, line in every for piece in line.pieces],
+        [(thread, piece[:2]) for thread, line in every for piece in line.pieces if piece[2] == "unattributed"],
+    )
 
 
 def owned(events: Sequence[Event], start_ns: int, end_ns: int, otherwise: Sequence[Event] = ()) -> Counter[Part]:
@@ -171,11 +190,11 @@ def owned(events: Sequence[Event], start_ns: int, end_ns: int, otherwise: Sequen
 class _Line:
     """The events of one thread, gone through once from the first to the last.
 
-    `unowned` is when none of them, and of those asked otherwise none, had a part.
+    `pieces` are the instants that were its own; those of others that were asked otherwise are theirs.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self.unowned: list[tuple[int, int]] = []
+        self.pieces: list[Piece] = []
         self._events = events
         self._next = 0
         self._running: list[Event] = []
@@ -196,8 +215,7 @@ class _Line:
             else:
                 part: Part = part_of(self._running[-1]) if self._running else "unattributed"
                 total[part] += stop - now
-                if part == "unattributed":
-                    self.unowned.append((now, stop))
+                self.pieces.append((now, stop, part))
             now = stop
 
 

@@ -81,7 +81,7 @@ def with_calls(
 
     written, damage = trace, repaired(trace)
     trace = damage.trace
-    choice, calls, device, process = _calls(damage, call, device)
+    choice, calls, device, process = calls_of(damage, call, device)
     found = analyse_calls(calls, device)
     analysis, used = found.analysis, found.used
     shown = median_call(calls, used)
@@ -134,7 +134,7 @@ def _modules(calls: Calls, found: Analysed) -> tuple[tuple[str, ...], ...]:
     return tuple(by_launch[place] for place in found.order) if by_launch else ()
 
 
-def _calls(
+def calls_of(
     damage: Repaired, asked: str | None, device: DeviceKind | None
 ) -> tuple[CallChoice, Calls, DeviceKind, str | None]:
     """Which events delimit a call, the calls, what they ran on, and a note on their process."""
