@@ -17,7 +17,7 @@ import torch
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError, first_line, without_paths
 from mlpfusion.stages.validate import channel
-from mlpfusion.stages.validate.worker import emulation, guard, leftovers, loader
+from mlpfusion.stages.validate.worker import emulation, guard, leftovers, loader, update_probes
 from mlpfusion.stages.validate.worker.autotuners import Pins, on_launch
 from mlpfusion.stages.validate.worker.probes import PROBES, NoTensorError, Run
 from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
@@ -109,7 +109,7 @@ class _Served:
             raise RuntimeError("nothing is loaded")
         if self.emulation is not None:
             self.emulation.bf16_arithmetic = False
-        probe = PROBES.get(request.probe) or SPEED_PROBES[request.probe]
+        probe = (PROBES | update_probes.PROBES | SPEED_PROBES)[request.probe]
         # Tuning would take time, and what it picks differs from run to run.
         pins = self.run.pins
         pins.pin(request.options.get("configuration", 0))
