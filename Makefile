@@ -4,6 +4,7 @@
 # make test-isa  run the test files that judge values as on a CPU without AVX-512: libraries compute others with it
 # make test-range  run the suite on the oldest and the newest torch of the range; hours, and some 5 GB of downloads each
 # make gpu-test  run the tests that need CUDA
+# make latex-test  compile tables with pdflatex (Debian: texlive-latex-recommended); needs it
 # make lint      ruff, mypy and import-linter
 # make docs      build the site of docs/ in build/site; a broken link is an error
 # make wheel     build both wheels, and unpack them to build/wheel for machines where nothing can be installed
@@ -33,7 +34,7 @@ DOCS_READY := found-docs
 export PYTHONPATH := src:kernels/torch-ext$(if $(wildcard build/wheel),:build/wheel)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: profile test test-all test-isa gpu-test test-range lint docs wheel clean found found-dev found-docs
+.PHONY: profile test test-all test-isa gpu-test test-range latex-test lint docs wheel clean found found-dev found-docs
 
 # Each run has a folder of its own, named by the time in UTC: a second one keeps the first.
 RESULTS := results/$(shell date -u +%Y-%m-%d-%H%M%S)
@@ -57,6 +58,10 @@ test-range: $(DEV_READY)
 gpu-test: $(DEV_READY)
 	@$(PY) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("make: gpu-test needs a GPU; torch sees none")'
 	MLPFUSION_GPU_TESTS=1 $(PY) -m pytest tests/gpu $(ARGS)
+
+latex-test: $(DEV_READY)
+	@command -v pdflatex > /dev/null || { echo "make: latex-test needs pdflatex, in Debian's texlive-latex-recommended"; exit 1; }
+	$(PY) -m pytest -n 0 -m latex tests/report/table/formats/test_latex.py $(ARGS)
 
 lint: $(DEV_READY)
 	$(PY) -m ruff check .

@@ -15,6 +15,9 @@ from mlpfusion_kernels.layers import LAYERS
 from mlpfusion import spec
 from mlpfusion.report.profile.columns.every import all_columns
 from mlpfusion.report.profile.columns.speed import BACKEND
+from mlpfusion.report.table import render
+from mlpfusion.report.table.document import Options
+from mlpfusion.stages.tabulate import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +62,14 @@ def _folder(folder: Path, name: str, depth: int) -> Iterator[str]:
         yield from _folder(below, below.name, depth + 1)
 
 
+def table() -> str:
+    """The table of a recorded choice as papers print it, with its methods."""
+    found = sources.read([str(ROOT / "bench" / "results" / "h200-choose-article")])
+    return render.tables(found, "github", Options(transpose=True), ["--transpose"]).rstrip("\n")
+
+
 PARTS = {
+    ("docs/publishing.md", "table"): table,
     ("docs/columns.md", "columns"): columns,
     ("docs/backends.md", "activations"): activations,
     ("kernels/CARD.md", "layers"): layers,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,20 +126,6 @@ def test_a_gpu_that_is_not_there_is_named(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "valid here: cpu" in refused(capsys, "profile", "--device", "cuda")
-
-
-@pytest.mark.parametrize("args", [["--format", "xml"], ["--columns", "speed"], ["--columns", "status,status"]])
-def test_table_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path, args: list[str]) -> None:
-    results.save(on_a_cpu(OK, workload=SMALL), tmp_path / "r.json")
-    refused(capsys, "table", str(tmp_path / "r.json"), *args)
-
-
-@pytest.mark.parametrize("content", [None, "", "{", '{"schema": 9, "kind": "profile"}'])
-def test_a_bad_result_file_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "r.json"
-    if content is not None:
-        path.write_text(content)
-    assert "r.json" in refused(capsys, "table", str(path))
 
 
 # ---- what is done ----------------------------------------------------------------------------------------------------
@@ -400,36 +385,7 @@ def test_backends_says_what_a_profile_does_with_each(
     assert asked == [(wanted, CPU)] * 3
 
 
-@pytest.mark.parametrize("fmt", ["text", "github", "csv", "json"])
-def test_table_prints_a_result_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, fmt: str) -> None:
-    results.save(on_a_cpu(OK, UNAVAILABLE, workload=SMALL), tmp_path / "r.json")
-    code, out, err = run(capsys, "table", str(tmp_path / "r.json"), "--format", fmt)
-    assert (code, err) == (0, "")
-    assert "liger" in out
-    assert "no GPU" in out
-    code, out, _ = run(capsys, "table", str(tmp_path / "r.json"), "--format", fmt, "--columns", "status")
-    assert code == 0
-    assert "unavailable" in out
-
-
-# ---- in a process of its own -----------------------------------------------------------------------------------------
-
-
-def test_reading_a_table_needs_no_torch(tmp_path: Path) -> None:
-    results.save(on_a_cpu(OK, workload=SMALL), tmp_path / "r.json")
-    code = "import sys; sys.modules['torch'] = None; from mlpfusion.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "table", str(tmp_path / "r.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "CPU run" in done.stdout
-
-
-def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
-    rows = [msgspec.structs.replace(UNAVAILABLE, reason="x" * 200_000)]
-    results.save(on_a_cpu(OK, *rows, workload=SMALL), tmp_path / "r.json")
-    command = f"{sys.executable} -m mlpfusion table {tmp_path / 'r.json'} | head -c 10"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+# ---- what is registered ----------------------------------------------------------------------------------------------
 
 
 def test_every_registered_backend_may_be_asked_for(capsys: pytest.CaptureFixture[str], api: SimpleNamespace) -> None:

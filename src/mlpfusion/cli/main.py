@@ -19,6 +19,7 @@ from mlpfusion.cli import (
     publish,
     report,
     streams,
+    table,
     trace,
     tune,
     validate,
@@ -78,6 +79,7 @@ def _root(
 
 
 profile.add_to(app)
+table.add_to(app)
 trace.add_to(app)
 tune.add_to(app)
 validate.add_to(app)

@@ -1,4 +1,4 @@
-"""The verbs of the command line that deal in profiles: profile, backends, table."""
+"""The verbs of the command line that deal in profiles: profile, backends."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def add_to(app: typer.Typer) -> None:
     """Give the command line these verbs."""
     app.command("profile")(with_old_names(_profile))
     app.command("backends")(with_old_names(_backends))
-    app.command("table")(_table)
 
 
 def _profile(
@@ -175,34 +174,6 @@ def _backends(
         f"`mlpfusion profile` races {counts['available']} of {len(plans)} in {asked.dtype} on {found.name}, "
         f"emulates {counts['emulated']} and leaves out {rest}"
     )
-    return OK
-
-
-def _table(
-    result: Annotated[str, typer.Argument(metavar="RESULT", help="File that a verb wrote, or a folder; - for stdin.")],
-    fmt: Format = "text",
-    columns: Annotated[Text, typer.Option(metavar="A,B", help="Columns to show; those that fit.")] = None,
-    full: Full = False,
-) -> int:
-    """Print what a verb has written.
-
-    Profiles, choices, proofs, verdicts, tunings, and folders of them.
-    """
-    from mlpfusion import spec
-    from mlpfusion.report import grid
-    from mlpfusion.report.profile import table
-    from mlpfusion.report.table import result as report
-    from mlpfusion.storage import results
-
-    spec.one_of("format", fmt, grid.FORMATS)
-    names = None if columns is None else names_in("--columns", columns)
-    if names is not None:
-        table.check_columns(names, full=full)
-    if result and Path(result).is_dir():
-        found = results.load_folder(result)
-        streams.write_out(report.render_all(found, fmt, names, full=full))
-    else:
-        streams.write_out(report.render(results.load_any(result), fmt, names, full=full, source=result))
     return OK
 
 

@@ -9,7 +9,7 @@ from mlpfusion.records.base import Record
 from mlpfusion.records.choice import Model
 from mlpfusion.records.traffic import BoundBy, Role
 from mlpfusion.spec import MLPSpec, Mode
-from mlpfusion.units import PositiveTime, Some
+from mlpfusion.units import Factor, PositiveTime, Some
 
 SCHEMA: Final = 1
 
@@ -101,10 +101,10 @@ class Foreseen(Record, frozen=True, kw_only=True):
 
     backend: str
     verdict: Standing
-    predicted_us: float | None = None
-    ratio: float | None = None
-    low_us: float | None = None
-    high_us: float | None = None
+    predicted_us: PositiveTime | None = None
+    ratio: Factor | None = None
+    low_us: PositiveTime | None = None
+    high_us: PositiveTime | None = None
     sources: tuple[Origin, ...] = ()
     extrapolated: bool = False
     steps: tuple[PredictedStep, ...] = ()

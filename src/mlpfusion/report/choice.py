@@ -8,7 +8,7 @@ import msgspec
 
 from mlpfusion import units
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, clock_time, csv_text, markdown, printable, tabulated, titled
+from mlpfusion.report.grid import FORMATS, Grid, clock_time, csv_text, markdown, printable, tabulated, titled
 from mlpfusion.report.host_load import disturbed
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
@@ -36,7 +36,7 @@ def render(choice: Choice, fmt: str = "text") -> str:
     if fmt == "csv":
         return csv_text([_flat(choice, point, each) for point in choice.points for each in point.contenders])
     github = fmt == "github"
-    blocks = [header(choice, github=github), titled("Ranges", _ranges(choice, github=github), github=github)]
+    blocks = [header(choice, github=github), _below(ranges(choice), github=github)]
     blocks.append(titled("Winners", _winners(choice, github=github), github=github))
     blocks.append(titled("Every backend", _contenders(choice, github=github), github=github))
     notes = [*choice.model.notes]
@@ -84,13 +84,18 @@ def _l2(choice: Choice) -> str:
 # ---- the three tables ------------------------------------------------------------------------------------------------
 
 
-def _ranges(choice: Choice, *, github: bool) -> str:
+def _below(grid: Grid, *, github: bool) -> str:
+    return titled(grid.title, grid.text(github=github), github=github)
+
+
+def ranges(choice: Choice) -> Grid:
+    """Which backend is for which numbers of tokens."""
     heads = ["for", "mode", "tokens", "backend", "measured at"]
     cells = [
         [each.phase, each.mode, _tokens(each), f"{each.backend}{' (tie)' if each.tie else ''}", _listed(each.measured)]
         for each in choice.ranges
     ]
-    return tabulated(cells, heads, [False] * len(heads), github=github)
+    return Grid("Ranges", heads, cells, [False] * len(heads))
 
 
 def _tokens(each: Range) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import textwrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tabulate import tabulate
 
@@ -24,6 +24,19 @@ _NAME_WIDTH: Final = 64
 WIDTH: Final = 200  # characters that a line of a trace's page may have
 _LEAST: Final = 12  # of a column that is made narrower
 _PADDING: Final = 2  # which tabulate adds to heads, and between columns
+
+
+class Grid(NamedTuple):
+    """Cells under their heads with a title; `right` columns are aligned to the right."""
+
+    title: str
+    heads: list[str]
+    cells: list[list[str]]
+    right: list[bool]
+
+    def text(self, *, github: bool) -> str:
+        """The cells as plain text or GitHub Markdown, without the title."""
+        return tabulated(self.cells, self.heads, self.right, github=github)
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
@@ -60,13 +73,13 @@ def tabulated(cells: list[list[str]], heads: list[str], right: list[bool], *, gi
     return text
 
 
-def fitted(cells: list[list[str]], heads: list[str], right: list[bool]) -> list[list[str]]:
-    """The cells with the middle of long texts gone, so that no line of their table is longer than `WIDTH`."""
+def fitted(cells: list[list[str]], heads: list[str], right: list[bool], longest: int = WIDTH) -> list[list[str]]:
+    """The cells with the middle of long texts gone, so that no line of their table is longer than `longest`."""
     lengths = [
         [len(head) + _PADDING, *map(len, column)] for head, column in zip(heads, zip(*cells, strict=True), strict=True)
     ]
     widths = [max(column) for column in lengths]
-    spare = WIDTH - _PADDING * (len(heads) - 1) - sum(widths)
+    spare = longest - _PADDING * (len(heads) - 1) - sum(widths)
     while spare < 0:
         able = [at for at, flag in enumerate(right) if not flag and widths[at] > max(_LEAST, lengths[at][0])]
         if not able:

@@ -10,7 +10,7 @@ import msgspec
 
 from mlpfusion import units
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import markdown, printable, shorten, tabulated, titled
+from mlpfusion.report.grid import Grid, markdown, printable, shorten, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 
@@ -34,13 +34,14 @@ def render(proof: Proof, fmt: str = "text") -> str:
         return json.dumps(msgspec.to_builtins(proof), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     github = fmt == "github"
     blocks = [_pairs(_header(proof), github), _verdict(proof, github)]
-    rows = [_error(name, accuracy) for name, accuracy in _judged(proof)]
-    if rows:
-        table = tabulated(rows, list(_ERROR_HEADS), [False] + [True] * 7, github=github)
-        blocks.append(titled("Errors against fp64", table, github=github))
+    found = errors(proof)
+    if found.cells:
+        blocks.append(titled(found.title, found.text(github=github), github=github))
     blocks.append(titled("Swapped against unswapped", _pairs(_apart(proof), github), github=github))
     if proof.speed is not None:
-        blocks.append(titled("Time of the whole model", _speed(proof.speed, github), github=github))
+        timed = times(proof.speed)
+        said = f"{timed.text(github=github)}\n\n{_share(proof.speed)}"
+        blocks.append(titled(timed.title, said, github=github))
     if proof.kernels:
         blocks.append(titled("Kernels of one call whose number changed", _kernels(proof, github), github=github))
     notes = [f"{each.name} ({each.kind}) was left as it was: {each.reason}" for each in proof.refused]
@@ -48,6 +49,12 @@ def render(proof: Proof, fmt: str = "text") -> str:
     if notes:
         blocks.append("\n".join(f"- {markdown(note)}" if github else note for note in notes))
     return printable("\n\n".join(blocks) + "\n")
+
+
+def errors(proof: Proof) -> Grid:
+    """The errors of each part that was compared with fp64; no cells if none was."""
+    rows = [_error(name, accuracy) for name, accuracy in _judged(proof)]
+    return Grid("Errors against fp64", list(_ERROR_HEADS), rows, [False] + [True] * 7)
 
 
 def _header(proof: Proof) -> list[tuple[str, str]]:
@@ -134,15 +141,15 @@ def _against_fp64(proof: Proof) -> str:
     return "" if mine is None or theirs is None else f"; with fp64 {mine:.2%}, unswapped {theirs:.2%}"
 
 
-def _speed(speed: Speed, github: bool) -> str:
+def times(speed: Speed) -> Grid:
+    """The time of the whole model, swapped, unswapped, and with MLPs that do nothing."""
     heads = ["model", f"{speed.clock.removesuffix('_us')} µs [p20–p80]", "speedup vs unswapped"]
     rows = [
         ["unswapped", _time(speed.original), "baseline"],
         ["swapped", _time(speed.swapped), speedup.cell(speed.swapped.ratio_to_eager)],
         ["MLPs that do nothing", _time(speed.without), speedup.cell(speed.without.ratio_to_eager)],
     ]
-    table = tabulated(rows, heads, [False, True, True], github=github)
-    return f"{table}\n\n{_share(speed)}"
+    return Grid("Time of the whole model", heads, rows, [False, True, True])
 
 
 def _share(speed: Speed) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report.grid import FORMATS, csv_text, printable, tabulated
+from mlpfusion.report.grid import FORMATS, Grid, csv_text, printable
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 
@@ -23,11 +23,16 @@ def render(found: SelfTest, fmt: str = "text") -> str:
     one_of("format", fmt, FORMATS)
     if fmt == "json":
         return results.encode(found)
-    rows = [_cells(one) for one in found.judged]
+    grid = controls(found)
     if fmt == "csv":
-        return csv_text([dict(zip(HEADS, row, strict=True)) for row in rows])
-    table = tabulated(rows, list(HEADS), [False] * 6 + [True], github=fmt == "github")
+        return csv_text([dict(zip(HEADS, row, strict=True)) for row in grid.cells])
+    table = grid.text(github=fmt == "github")
     return printable("\n\n".join([table, summary(found), *_wrong(found)]) + "\n")
+
+
+def controls(found: SelfTest) -> Grid:
+    """Every control with what its verdict should be and is."""
+    return Grid("Controls", list(HEADS), [_cells(one) for one in found.judged], [False] * 6 + [True])
 
 
 def summary(found: SelfTest) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, clock_time, csv_text, markdown, printable, tabulated
+from mlpfusion.report.grid import FORMATS, Grid, clock_time, csv_text, markdown, printable
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 
@@ -40,12 +40,17 @@ def render(tuning: Tuning, fmt: str = "text") -> str:
     if fmt == "csv":
         return csv_text([_flat(tuning, answer) for answer in tuning.answers])
     github = fmt == "github"
-    table = tabulated([_cells(each) for each in tuning.answers], list(_HEADS), list(_RIGHT), github=github)
+    table = answers(tuning).text(github=github)
     blocks = [_header(tuning, github=github), table]
     notes = [f"{_name(each)}: {text}" for each in tuning.answers for text in _notes(each)]
     if notes:
         blocks.append("\n".join(f"- {markdown(note)}" if github else note for note in notes))
     return printable("\n\n".join(blocks) + "\n")
+
+
+def answers(tuning: Tuning) -> Grid:
+    """The shipped configuration of each question, and the best other one."""
+    return Grid("Configurations", list(_HEADS), [_cells(each) for each in tuning.answers], list(_RIGHT))
 
 
 def _header(tuning: Tuning, *, github: bool) -> str:

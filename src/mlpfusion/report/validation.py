@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, shorten, tabulated
+from mlpfusion.report.grid import FORMATS, Grid, csv_text, markdown, printable, shorten, tabulated
 from mlpfusion.spec import DTYPES, one_of
 from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
@@ -61,9 +61,14 @@ def summary(verdict: Verdict) -> str:
 
 def matrix(verdicts: Sequence[Verdict], *, github: bool) -> str:
     """One line per target: its word and what decided it."""
+    return words(verdicts).text(github=github)
+
+
+def words(verdicts: Sequence[Verdict]) -> Grid:
+    """The same as cells."""
     cells = [[v.target, _KINDS[v.kind], v.activation, v.word, v.headline, f"{v.seconds:.1f}"] for v in verdicts]
     heads = ["target", "kind", "activation", "verdict", "why", "s"]
-    return tabulated(cells, heads, [False] * 5 + [True], github=github)
+    return Grid("Verdicts", heads, cells, [False] * 5 + [True])
 
 
 def _table(checks: Sequence[Checked], *, github: bool) -> str:

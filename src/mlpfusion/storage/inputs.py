@@ -43,16 +43,25 @@ def read(what: str, name: str | os.PathLike[str], most_bytes: int) -> bytes:
     Raises:
         UsageError: there is no such file, it is damaged gzip, holds more than `most_bytes`, or stdin is empty.
     """
+    return unpacked(what, name, raw(what, name, most_bytes), most_bytes)
+
+
+def raw(what: str, name: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """The bytes of a file, or of stdin for `-`, as they are there. Errors are as of `read`."""
+    if not is_stdin(name):
+        return files.read_whole(what, Path(name), most_bytes)
+    try:
+        data = stdin().read(most_bytes + 1)
+    except OSError as error:
+        raise UsageError(f"stdin cannot be read: {error.strerror or error}") from None
+    if not data:
+        raise UsageError(f"stdin is empty; pipe a {what} into it, or name one")
+    return data
+
+
+def unpacked(what: str, name: str | os.PathLike[str], data: bytes, most_bytes: int) -> bytes:
+    """What the bytes of a file hold: themselves, or what was compressed. Errors are as of `read`."""
     shown = "stdin" if is_stdin(name) else f"{what} {str(name)!r}"
-    if is_stdin(name):
-        try:
-            data = stdin().read(most_bytes + 1)
-        except OSError as error:
-            raise UsageError(f"stdin cannot be read: {error.strerror or error}") from None
-        if not data:
-            raise UsageError(f"stdin is empty; pipe a {what} into it, or name one")
-    else:
-        data = files.read_whole(what, Path(name), most_bytes)
     if data.startswith(_GZIP):
         data = _inflated(data, shown, most_bytes)
     if len(data) > most_bytes:

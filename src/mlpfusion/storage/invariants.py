@@ -11,12 +11,20 @@ import msgspec
 
 from mlpfusion.records.choice import Choice, Point
 from mlpfusion.records.clocks import Clock, Ratio
+from mlpfusion.records.prediction import Foreseen, ForeseenPoint
 from mlpfusion.records.profile import Kernel, Profile, Row
 from mlpfusion.records.traffic import Ceilings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+# The fields that are in the order of their values.
+_ASCENDING: Final[dict[type, tuple[str, ...]]] = {
+    Clock: ("p20", "median", "p80"),
+    Ratio: ("low", "median", "high"),
+    Kernel: ("p20_us", "time_us", "p80_us"),
+    Foreseen: ("low_us", "predicted_us", "high_us"),
+}
 _ROUNDING: Final = 1 + 1e-9  # of a percentile that is interpolated between equal samples
 
 
@@ -33,13 +41,10 @@ def broken(record: Any, where: str = "$") -> Iterator[str]:
 
 
 def _own(record: Any) -> Iterator[str]:
+    if type(record) in _ASCENDING:
+        yield from _ascending(**{name: getattr(record, name) for name in _ASCENDING[type(record)]})
     if isinstance(record, Clock):
-        yield from _ascending(p20=record.p20, median=record.median, p80=record.p80)
         yield from _of_its_samples(record)
-    elif isinstance(record, Ratio):
-        yield from _ascending(low=record.low, median=record.median, high=record.high)
-    elif isinstance(record, Kernel):
-        yield from _ascending(p20_us=record.p20_us, time_us=record.time_us, p80_us=record.p80_us)
     elif isinstance(record, Row):
         yield from _indices(record)
     elif isinstance(record, Profile):
@@ -50,6 +55,8 @@ def _own(record: Any) -> Iterator[str]:
         sizes = [copy.bytes for copy in record.copies]
         if any(one >= other for one, other in itertools.pairwise(sizes)):
             yield f"copies are not in the order of their sizes: {sizes}"
+    elif isinstance(record, ForeseenPoint):
+        yield from _once("backend", [one.backend for one in record.backends])
     elif isinstance(record, Choice):
         if not record.points:
             yield "there is no point in it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.records import bench, choice, profile, proof, tuning, validation
+from mlpfusion.records import bench, choice, prediction, profile, proof, tuning, validation
 from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice, Plan
+from mlpfusion.records.prediction import Foresight
 from mlpfusion.records.profile import Profile
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.sweep import study
@@ -41,7 +43,7 @@ _SHOWN: Final = 40  # characters of a value that a message quotes
 _START: Final = 4096  # bytes in which a file says what it is
 _KIND: Final = re.compile(rb'^\s*\{\s*"schema"\s*:\s*\w+\s*,\s*"kind"\s*:\s*"([\w -]+)"')
 _TRAFFIC: Final = "traffic"
-Result = Profile | Choice | Plan | Proof | Validation | SelfTest | Tuning | Study | Profiles | Bench
+Result = Profile | Choice | Plan | Foresight | Proof | Validation | SelfTest | Tuning | Study | Profiles | Bench
 
 
 class _Kind(NamedTuple):
@@ -55,6 +57,7 @@ _KINDS: Final = {
     "profile": _Kind(Profile, profile.SCHEMA),
     "choice": _Kind(Choice, choice.SCHEMA),
     "choice plan": _Kind(Plan, choice.SCHEMA),
+    "prediction": _Kind(Foresight, prediction.SCHEMA),
     "proof": _Kind(Proof, proof.SCHEMA),
     "validation": _Kind(Validation, validation.SCHEMA),
     "self-test": _Kind(SelfTest, validation.SCHEMA),
@@ -121,6 +124,13 @@ def load_any(path: str | os.PathLike[str]) -> Result:
     return _load(RESULT, path, tuple(_KINDS))
 
 
+def load_with_digest(path: str | os.PathLike[str]) -> tuple[Result, str]:
+    """What `load_any` gives, and the SHA-256 of the bytes that it was read from, as they are on disk."""
+    data = inputs.raw(RESULT, path, _MOST_BYTES)
+    found = _parsed(RESULT, path, tuple(_KINDS), inputs.unpacked(RESULT, path, data, _MOST_BYTES))
+    return found, hashlib.sha256(data).hexdigest()
+
+
 def load_profiles(path: str | os.PathLike[str]) -> dict[str, Profile]:
     """The profiles in one file of several, by name; errors are as of `load`."""
     found = _load(RESULT, path, (_TRAFFIC,))
@@ -140,8 +150,13 @@ def kind_of(path: Path) -> str | None:
 
 
 def _load(what: str, path: str | os.PathLike[str], kinds: Sequence[str]) -> Result:
-    named = what == RESULT  # a result file is shown by its path alone, as it may be of any name
+    named = what == RESULT
     data = inputs.read(what, path, _MOST_BYTES) if named else files.read_whole(what, Path(path), _MOST_BYTES)
+    return _parsed(what, path, kinds, data)
+
+
+def _parsed(what: str, path: str | os.PathLike[str], kinds: Sequence[str], data: bytes) -> Result:
+    named = what == RESULT  # a result file is shown by its path alone, as it may be of any name
     shown = "stdin" if inputs.is_stdin(path) and named else repr(str(path)) if named else f"{what} {str(path)!r}"
     head = _head(data, shown, RESULT if named else "file")
     _check_head(head, shown, kinds)
@@ -184,20 +199,28 @@ def _with_profiles(document: dict[str, Any], wrong: str) -> dict[str, Any]:
 
 
 def load_folder(path: str | os.PathLike[str]) -> list[tuple[str, Result]]:
-    """Every file of ours in a folder, by its path in it: the choice first, and the shortest paths; others are left out.
+    """Every file of ours in a folder, by its path in it, in the order of `files_in`.
 
     Raises:
         UsageError: there is none, or one is damaged.
     """
+    return [(str(each.relative_to(path)), load_any(each)) for each in files_in(path)]
+
+
+def files_in(path: str | os.PathLike[str]) -> list[Path]:
+    """The files of ours in a folder and below it: the choice first, and the shortest paths; others are left out.
+
+    Raises:
+        UsageError: there is none.
+    """
     folder = Path(path)
-    found = [each for each in folder.rglob("*.json") if kind_of(each) in _KINDS]
-    if not found:
+    found = {each: kind_of(each) for each in folder.rglob("*.json")}
+    ours = [each for each, kind in found.items() if kind in _KINDS]
+    if not ours:
         raise UsageError(
             f"folder {str(folder)!r} holds no file of mlpfusion; name a result file, or a folder with some"
         )
-    names = {each: str(each.relative_to(folder)) for each in found}
-    order = sorted(found, key=lambda each: (kind_of(each) != "choice", len(each.parts), names[each]))
-    return [(names[each], load_any(each)) for each in order]
+    return sorted(ours, key=lambda each: (found[each] != "choice", len(each.parts), str(each)))
 
 
 def _placed(message: str, head: _Head) -> str:

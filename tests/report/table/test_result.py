@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILES = sorted(RESULTS.rglob("*.json"))
-CHOSEN = RESULTS / "h200-choose-article"
 SMALL = [path for path in FILES if path.stat().st_size < 100_000]
 
 
@@ -53,25 +52,16 @@ def test_in_every_format(path: Path, fmt: str) -> None:
         assert {len(line) for line in lines} == {len(heads)}
 
 
-def test_a_folder_is_the_choice_and_what_it_was_made_from(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, str(CHOSEN))
-    places = [out.index(f"{name}\n\n") for name in ("choice.json", "inference-1.json", "plan.json")]
-    assert places == sorted(places)
-    found = json.loads(shown(capsys, str(CHOSEN), "--format", "json"))
-    assert sorted(each["kind"] for each in found) == ["choice", "choice plan", *["profile"] * 5]
-
-
 def test_several_profiles_in_one_file(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, str(RESULTS / "h200-traffic.json"), "--columns", "event_us")
+    out = shown(capsys, str(RESULTS / "h200-traffic.json"))
     assert out.startswith("article\n\n")
     assert "\nlarge\n\n" in out
 
 
-@pytest.mark.parametrize("option", [["--columns", "event_us"], ["--full"]])
-@pytest.mark.parametrize("name", ["h200-choose-article/choice.json", "h200-fused.json"])
-def test_options_of_profiles_are_for_profiles(capsys: pytest.CaptureFixture[str], name: str, option: list[str]) -> None:
-    said = refused(capsys, "table", str(RESULTS / name), *option)
-    assert f"{option[0]} is for profiles, and {str(RESULTS / name)!r} holds a " in said
+def test_the_whole_of_a_profile_is_asked_of_profiles_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("h200-choose-article/choice.json", "h200-fused.json"):
+        said = refused(capsys, "table", str(RESULTS / name), "--full")
+        assert f"--full is for profiles, and {str(RESULTS / name)!r} holds a " in said
 
 
 def test_a_folder_without_results(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WIDTH: Final = 120  # of a line of text
 LABEL: Final = len("unavailable")  # the longest word that begins a line
 
-_CLOCK_MEANING: Final[dict[ClockName, str]] = {
+CLOCK_MEANING: Final[dict[ClockName, str]] = {
     "event_us": "device events around a plain call",
     "graph_us": "replay of a CUDA graph of the call",
     "wall_us": "host time of the call, synchronised",
@@ -45,9 +45,9 @@ _HOST_PARTS: Final = {
 def legend(profile: Profile, clock: ClockName, shown: Collection[str], *, github: bool, kernels: bool = False) -> str:
     """The machine, the workload and the terms of the columns `shown`; `kernels`: kernel times are listed as well."""
     lines = [
-        ("device", _device(profile)),
+        ("device", device_line(profile)),
         ("workload", _workload(profile)),
-        ("versions", _versions(profile)),
+        ("versions", versions_line(profile)),
         ("measured", profile.created),
     ]
     if not profile.complete:
@@ -121,7 +121,8 @@ def _traced(calls: str, shown: Collection[str], *, kernels: bool) -> str:
     return "; ".join(said)
 
 
-def _device(profile: Profile) -> str:
+def device_line(profile: Profile) -> str:
+    """The device and what is known of it."""
     device, env = profile.device, profile.environment
     cpu = device.kind == "cpu"
     facts = [f"CPU run on {device.name}" if cpu else device.name]
@@ -152,7 +153,8 @@ def _workload(profile: Profile) -> str:
     )
 
 
-def _versions(profile: Profile) -> str:
+def versions_line(profile: Profile) -> str:
+    """The versions of all that stands behind the rows, and the flags."""
     env = profile.environment
     found = {
         "mlpfusion": profile.mlpfusion,
@@ -175,7 +177,7 @@ def _clock_line(name: ClockName, read: Sequence[Clock]) -> str:
     states = sorted({clock.l2 for clock in read})
     dropped = sum(clock.dropped for clock in read)
     lost = f", {dropped} dropped" if dropped else ""
-    return f"{_CLOCK_MEANING[name]}, L2 {' or '.join(states)}, n = {_range([clock.n for clock in read])}{lost}"
+    return f"{CLOCK_MEANING[name]}, L2 {' or '.join(states)}, n = {_range([clock.n for clock in read])}{lost}"
 
 
 def _range(counts: Sequence[int]) -> str:

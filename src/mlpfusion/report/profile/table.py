@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = (BACKEND.key, *(column.key for column in all_columns()))
 
 # Former names of columns, and their replacements.
-_RENAMED: Final = {
+RENAMED: Final = {
     "vs_eager": f"'speedup_vs_eager': eager's time / the backend's, so that {speedup.DIRECTION}",
     "of_limit": "'of_roofline': minimum time at measured peak rates / kernel time",
 }
@@ -93,8 +93,8 @@ def check_columns(columns: Sequence[str], *, full: bool = False) -> None:
     if full:
         raise UsageError("--full shows all columns: give it or --columns, not both")
     for index, key in enumerate(columns):
-        if key in _RENAMED:
-            raise UsageError(f"column {key!r} is now {_RENAMED[key]}")
+        if key in RENAMED:
+            raise UsageError(f"column {key!r} is now {RENAMED[key]}")
         one_of("column", key, COLUMNS)
         if key in columns[:index]:
             raise UsageError(f"column {key!r} is given twice")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.report.grid import FORMATS, clipped, csv_text, printable, tabulated, titled
+from mlpfusion.report.grid import FORMATS, Grid, clipped, csv_text, printable
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 
@@ -40,11 +40,17 @@ def render(found: Bench, fmt: str = "text") -> str:
             for name, value in fields.items()
         ]
         return printable(csv_text(lines))
-    tables = _tables(records)
-    shown = [_shown(heads, rows, github=fmt == "github") for heads, rows in list(tables.items())[:_ROWS]]
-    rest = len(tables) - len(shown)
-    ends = [f"{rest} more tables: --format csv has all values"] if rest else []
+    found_grids, ends = grids(found)
+    shown = ["\n".join(filter(None, (grid.text(github=fmt == "github"), grid.title))) for grid in found_grids]
     return printable("\n\n".join([f"{found.kind}, schema {found.schema}", *shown, *ends]) + "\n")
+
+
+def grids(found: Bench) -> tuple[list[Grid], list[str]]:
+    """The first rows of the first tables, each titled by what it leaves out, and what is left out of them."""
+    tables = _tables(list(_records(found.content, ())))
+    shown = [_grid(heads, rows) for heads, rows in list(tables.items())[:_ROWS]]
+    rest = len(tables) - len(shown)
+    return shown, [f"{rest} more tables: --format csv has all values"] if rest else []
 
 
 def _records(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -82,13 +88,12 @@ def _tables(
     return found
 
 
-def _shown(heads: tuple[str, ...], rows: Sequence[tuple[str, list[Any]]], *, github: bool) -> str:
+def _grid(heads: tuple[str, ...], rows: Sequence[tuple[str, list[Any]]]) -> Grid:
     cells = [[clipped(name, 2 * _WIDTH), *[_cell(value) for value in values]] for name, values in rows[:_ROWS]]
     columns = ["", *[clipped(head, _WIDTH) for head in (heads if heads[:1] != ("",) else heads[1:])]]
     numbers = [all(isinstance(values[place], int | float) for _, values in rows) for place in range(len(columns) - 1)]
-    table = tabulated(cells, columns, [False, *numbers], github=github)
     rest = len(rows) - len(cells)
-    return titled("", table, github=github) + (f"\n{rest} more rows: --format csv has all values" if rest else "")
+    return Grid(f"{rest} more rows: --format csv has all values" if rest else "", columns, cells, [False, *numbers])
 
 
 def _cell(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion.report.grid import FORMATS, csv_text, printable, tabulated
+from mlpfusion.report.grid import FORMATS, Grid, csv_text, printable
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 
@@ -21,8 +21,16 @@ def render(found: Plan, fmt: str = "text") -> str:
     one_of("format", fmt, FORMATS)
     if fmt == "json":
         return results.encode(found)
+    grid = facts(found)
+    if fmt == "csv":
+        return csv_text([{"fact": name, "value": value} for name, value in grid.cells])
+    return printable(grid.text(github=fmt == "github") + "\n")
+
+
+def facts(found: Plan) -> Grid:
+    """What the rows of a choice are measured with."""
     spec = found.spec
-    facts = {
+    said = {
         "kind": found.kind,
         "hidden_size": str(spec.hidden_size),
         "intermediate_size": str(spec.intermediate_size),
@@ -33,7 +41,5 @@ def render(found: Plan, fmt: str = "text") -> str:
         "device": found.holds.device,
         **{name: version or "not installed" for name, version in found.holds.versions.items()},
     }
-    if fmt == "csv":
-        return csv_text([{"fact": name, "value": value} for name, value in facts.items()])
-    cells = [[name, value] for name, value in facts.items()]
-    return printable(tabulated(cells, ["fact", "value"], [False, False], github=fmt == "github") + "\n")
+    cells = [[name, value] for name, value in said.items()]
+    return Grid("Plan of a choice", ["fact", "value"], cells, [False, False])

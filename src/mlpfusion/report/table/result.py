@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from mlpfusion.errors import UsageError
 from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice, Plan
+from mlpfusion.records.prediction import Foresight
 from mlpfusion.records.profile import Profile
 from mlpfusion.records.proof import Proof
 from mlpfusion.records.sweep.study import Study
 from mlpfusion.records.tuning import Tuning
 from mlpfusion.records.validation import SelfTest
 from mlpfusion.report import choice, grid, proof, self_test, tuning, validation
+from mlpfusion.report.predict import foresight
 from mlpfusion.report.profile import table
 from mlpfusion.report.sweep import summary
 from mlpfusion.report.table import bench, plan
@@ -43,6 +45,8 @@ def render(
         raise UsageError(f"{option} is for profiles, and {source!r} holds a {found.kind!r}")
     if isinstance(found, Choice):
         return choice.render(found, fmt)
+    if isinstance(found, Foresight):
+        return foresight.render(found, fmt)
     if isinstance(found, Plan):
         return plan.render(found, fmt)
     if isinstance(found, Proof):

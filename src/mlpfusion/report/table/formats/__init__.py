@@ -1,0 +1,1 @@
+"""The formats of a table: each renders the same document."""
