@@ -30,6 +30,21 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def evil(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model's folder with code that would be seen to run, where neither the network nor the user may be asked."""
+    folder = Path(shutil.copytree(saved, tmp_path / "model"))
+    (folder / "evil.py").write_text(f"open({str(ran(folder))!r}, 'w')\n")
+    monkeypatch.setattr(socket, "socket", lambda *args, **options: pytest.fail("it asked the network"))
+    monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("it asked the user"))
+    return folder
+
+
+def ran(folder: Path) -> Path:
+    """What the code in this folder makes."""
+    return folder.parent / "ran"
+
+
 def refused(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     assert main.main(["prove", str(folder), "--backend", "eager", "--device", "cpu", "--rounds", "0", *options]) == 2
     out, err = capsys.readouterr()
@@ -61,18 +76,6 @@ OWN = {"auto_map": {"AutoConfig": "evil.Config"}}
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        *[
-            (changed(file, **values), kernel)
-            for kernel in KERNELS
-            for file, values in (
-                ("config.json", {"attn_implementation": kernel}),
-                ("config.json", {"_attn_implementation": kernel}),
-                ("config.json", {"text_config": {"attn_implementation": kernel}}),
-                ("config.json", {"attn_implementation": {"text_config": kernel}}),
-                ("config.json", {"experts_implementation": kernel}),
-                ("generation_config.json", {"attn_implementation": kernel}),
-            )
-        ],
         (changed("config.json", **OWN), "give a copy of the model without this key"),
         (changed("config.json", text_config=OWN), "give a copy of the model without this key"),
         (changed("generation_config.json", **OWN), "give a copy of the model without this key"),
@@ -100,20 +103,31 @@ OWN = {"auto_map": {"AutoConfig": "evil.Config"}}
     ],
 )
 def test_what_would_run_or_fetch_something_is_refused_by_name(
-    saved: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Path], Any],
-    name: str,
+    evil: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], Any], name: str
 ) -> None:
-    folder = Path(shutil.copytree(saved, tmp_path / "model"))
-    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    change(folder)
-    monkeypatch.setattr(socket, "socket", lambda *args, **options: pytest.fail("it asked the network"))
-    monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("it asked the user"))
-    assert name in refused(folder, capsys)
-    assert not (tmp_path / "ran").exists()
+    change(evil)
+    assert name in refused(evil, capsys)
+    assert not ran(evil).exists()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [
+        ("config.json", lambda kernel: {"attn_implementation": kernel}),
+        ("config.json", lambda kernel: {"_attn_implementation": kernel}),
+        ("config.json", lambda kernel: {"text_config": {"attn_implementation": kernel}}),
+        ("config.json", lambda kernel: {"attn_implementation": {"text_config": kernel}}),
+        ("config.json", lambda kernel: {"experts_implementation": kernel}),
+        ("generation_config.json", lambda kernel: {"attn_implementation": kernel}),
+    ],
+)
+def test_a_kernel_to_be_fetched_is_refused_by_name(
+    evil: Path, capsys: pytest.CaptureFixture[str], file: str, values: Callable[[str], dict[str, Any]], kernel: str
+) -> None:
+    changed(file, **values(kernel))(evil)
+    assert kernel in refused(evil, capsys)
+    assert not ran(evil).exists()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from support.paths import DATA, RESULTS, ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SRC = ROOT / "src" / "mlpfusion"
@@ -23,15 +24,17 @@ RESULT = RESULTS / "h200-article.json"
 
 
 @functools.cache
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@functools.cache
 def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return ast.parse(text(path), str(path))
 
 
 def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-each_file = pytest.mark.parametrize("path", ALL, ids=shown)
 
 
 # ---- imports that import-linter cannot judge -------------------------------------------------------------------------
@@ -61,12 +64,13 @@ def test_reading_works_where_torch_cannot_be_imported(arguments: list[str], tmp_
     assert done.stdout
 
 
-@pytest.mark.parametrize("path", DEVICE_CODE, ids=shown)
-def test_kernels_stand_alone(path: Path) -> None:
-    for node in ast.walk(tree(path)):
-        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-        assert not {name.split(".")[0] for name in names} & {"mlpfusion", "mlpfusion_kernels"}, "relative imports only"
+def test_kernels_stand_alone() -> None:
+    for path in DEVICE_CODE:
+        for node in ast.walk(tree(path)):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            tops = {name.split(".")[0] for name in names}
+            assert not tops & {"mlpfusion", "mlpfusion_kernels"}, f"{shown(path)}: relative imports only"
 
 
 def test_our_kernels_do_not_shadow_hugging_faces() -> None:
@@ -85,28 +89,36 @@ def test_few_modules_lie_loose_and_no_folder_is_long() -> None:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-@each_file
-def test_a_file_is_short_and_says_what_it_is(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 500
-    said = ast.get_docstring(tree(path))
-    assert said, "no docstring"
-    first = said.splitlines()[0]
-    assert first.endswith("."), f"its first line is not a sentence: {first!r}"
-    assert not re.search(r"[.!?]\s+[A-Z`]", first), f"its first line is more than one sentence: {first!r}"
-    assert not re.search(r"util|helper|common|manager", path.stem), "named after nothing"
+# One test each for all files: to name a test takes longer than to read a file.
 
 
-@each_file
-def test_a_function_is_short(path: Path) -> None:
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            on_device = any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert on_device or length <= 80, f"{shown(path)}:{node.lineno} {node.name} has {length} lines"
+def test_a_file_is_short_and_says_what_it_is() -> None:
+    faults = {shown(path): list(_faults(path)) for path in ALL}
+    assert {file: found for file, found in faults.items() if found} == {}
 
 
-@each_file
-def test_nothing_is_left_to_do(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text)
+def _faults(path: Path) -> Iterator[str]:
+    if len(text(path).splitlines()) > 500:
+        yield "more than 500 lines"
+    first = (ast.get_docstring(tree(path)) or "").partition("\n")[0]
+    if not first.endswith("."):
+        yield f"its docstring's first line is not a sentence: {first!r}"
+    if re.search(r"[.!?]\s+[A-Z`]", first):
+        yield f"its docstring's first line is more than one sentence: {first!r}"
+    if re.search(r"util|helper|common|manager", path.stem):
+        yield "named after nothing"
+
+
+def test_a_function_is_short() -> None:
+    long = []
+    for path in ALL:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > 80 and not any("jit" in ast.unparse(each) for each in node.decorator_list):
+                    long.append(f"{shown(path)}:{node.lineno} {node.name} has {length} lines")
+    assert long == []
+
+
+def test_nothing_is_left_to_do() -> None:
+    assert [shown(path) for path in ALL if re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text(path))] == []
