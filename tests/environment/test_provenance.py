@@ -191,6 +191,25 @@ def test_a_plugin_names_itself_what_it_requires_what_it_declares_and_what_it_loa
     }  # fmt: skip
 
 
+def test_metadata_is_parsed_once_for_all_files_of_a_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Distribution:
+        parsed = 0
+
+        @property
+        def name(self) -> str:
+            self.parsed += 1
+            return "large"
+
+        def read_text(self, file: str) -> str:
+            return "".join(f"large/m{number}.py,sha256=,1\n" for number in range(1000)) + "large/data.txt,,\n"
+
+    one = Distribution()
+    monkeypatch.setattr(metadata, "distributions", lambda: [one])
+    found = provenance._installed_files.__wrapped__()
+    assert found == {f"large/m{number}.py": "large" for number in range(1000)}
+    assert one.parsed == 1
+
+
 @pytest.mark.parametrize(
     "attributes", ['distributions = "liger-kernel"', "distributions = (1,)", "loaded = ['a']", "loaded = {'a': 1}"]
 )

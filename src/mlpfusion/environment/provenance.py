@@ -160,12 +160,12 @@ def _owners(files: Iterable[str]) -> set[str]:
 @functools.cache
 def _installed_files() -> Mapping[str, str]:
     """The distribution of every installed Python and extension file, by its path below the folder of packages."""
-    found = {}
+    found: dict[str, str] = {}
     for each in metadata.distributions():
-        for line in (each.read_text("RECORD") or "").splitlines():
-            path = line.split(",", 1)[0]
-            if path.endswith((".py", ".so", ".pyd")):
-                found[path] = each.name
+        lines = (each.read_text("RECORD") or "").splitlines()
+        name = each.name  # parses its metadata at every access
+        paths = (line.split(",", 1)[0] for line in lines)
+        found.update((path, name) for path in paths if path.endswith((".py", ".so", ".pyd")))
     return found
 
 
