@@ -20,9 +20,10 @@ from mlpfusion.stages.validate.judge.checks import registry
 from mlpfusion.stages.validate.run import self_test
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from mlpfusion.records.validation import Control, Judged, Verdict
+    from mlpfusion.spec import Dtype
     from mlpfusion.stages.validate.judge.checks.check import Check
 
 TABLE = self_test_judge.controls()
@@ -31,18 +32,16 @@ REPORTING = {"rounding", "ulps", "tf32", "exactness"}
 REJECTING = {check.name for check in registry.ALL} - REPORTING | {"loads"}
 
 
-def kind(control: Control) -> Hashable:
-    """What of the good ones the first ring judges one of: each way to name a target.
-
-    Those of a GPU, which are skipped here, take no time.
-    """
-    if control.device == "cuda":
-        return control.name
-    file, separator, _ = control.target.rpartition(":")
-    return None if control.rejected_by else (bool(separator), file.endswith(".py"))
-
-
-CASES = rings.first_of_each(TABLE, kind)
+# Those of a GPU, which are skipped here, take no time.
+CASES = rings.first_of_each(TABLE, lambda control: control.name if control.device == "cuda" else None)
+# A good control for each way to name a target. The first ring judges each of them in one dtype, by all checks.
+NAMED = {
+    (bool(separator), file.endswith(".py")): control
+    for control in reversed(TABLE)
+    if control.rejected_by is None and control.device != "cuda"
+    for file, separator, _ in [control.target.rpartition(":")]
+}
+GOOD = list(zip(NAMED.values(), DTYPES, strict=True))
 # The first bad control of each check, which the first ring judges by that check alone: seconds instead of minutes.
 REJECTED = {each.rejected_by: each for each in reversed(TABLE) if each.rejected_by and each.device != "cuda"}
 
@@ -59,8 +58,9 @@ def test_there_are_enough_controls() -> None:
 
 
 def test_the_first_ring_judges_three_good_controls() -> None:
-    judged = [case for case in CASES if case in TABLE and case.device != "cuda"]
-    assert [control.rejected_by for control in judged] == [None] * 3
+    assert len({control.name for control, _ in GOOD}) == 3
+    assert {dtype for _, dtype in GOOD} == set(DTYPES)
+    assert all(control.rejected_by is None and not control.only for control, _ in GOOD)
 
 
 @pytest.mark.parametrize("check", [each for each in registry.ALL if each.name in REPORTING], ids=lambda each: each.name)
@@ -123,6 +123,14 @@ def test_each_check_rejects_a_bad_control_by_itself(check: str, judge: Judge) ->
     judged = judge(msgspec.structs.replace(control, name=f"{control.name} by {check}", only=(check,)))
     assert judged.wrong is None
     assert judged.skipped is None
+
+
+@pytest.mark.parametrize(("control", "dtype"), GOOD, ids=lambda each: getattr(each, "name", each))
+def test_a_good_control_is_accepted_by_every_check(control: Control, dtype: Dtype, judge: Judge) -> None:
+    judged = judge(msgspec.structs.replace(control, name=f"{control.name} in {dtype}", dtypes=(dtype,)))
+    assert judged.wrong is None
+    assert judged.verdict is not None
+    assert {check.dtype for check in judged.verdict.checks} == {dtype}
 
 
 @pytest.mark.parametrize("control", CASES, ids=lambda control: control.name)
