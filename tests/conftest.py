@@ -18,6 +18,8 @@ if os.environ.get("MLPFUSION_GPU_TESTS") != "1":
     # Read by torch when it is imported, here and in the processes that tests start. The cores are shared by the
     # processes of pytest-xdist: threads of one that wait for each other spin while another could run.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Nor does Inductor start processes that compile: they would import torch, and compile a kernel or two.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 # How long an example takes is the machine's affair: pytest's timeout ends what hangs. Examples share the fixtures of
 # their test, which makes them faster, and each writes its own files.

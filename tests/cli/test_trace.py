@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import forked
 from support.command import refused, run
 from support.eager_and_compile import COMPILE, EAGER, EAGER_TO_COMPILE
 from support.paths import DATA
@@ -262,7 +263,8 @@ def test_trace_records_what_read_reads(
     script = tmp_path / "mine.py"
     script.write_text("import torch\nx = torch.ones(3)\n\n\ndef step():\n    print('noise')\n    return torch.sin(x)\n")
     monkeypatch.chdir(tmp_path)
-    assert run(capsys, "trace", "mine.py:step", "--calls", "4") == (0, "step.trace.json.gz\n", "")
+    with forked.processes_of(supervise):
+        assert run(capsys, "trace", "mine.py:step", "--calls", "4") == (0, "step.trace.json.gz\n", "")
     code, out, _ = run(capsys, "read", "step.trace.json.gz")
     assert code == 0
     assert "mlpfusion.call, 4 of them" in out

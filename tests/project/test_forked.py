@@ -66,6 +66,15 @@ def test_it_has_the_environment_and_the_descriptors_it_is_given(tmp_path: Path) 
     os.close(read)
 
 
+def test_it_customises_itself_by_the_folders_of_its_own_pythonpath(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import neighbour\n")
+    (tmp_path / "neighbour.py").write_text("print('came')\n")
+    command = [sys.executable, "-c", "import neighbour, sys; print(sys.path.index(sys.argv[1]))", str(tmp_path)]
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    assert forked.run(command, env={**os.environ, "PYTHONPATH": path}).stdout == "came\n1\n"
+    assert forked.run([sys.executable, "-c", "import neighbour"]).returncode == 1
+
+
 def test_one_that_hangs_can_be_waited_for_and_ended(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         one = forked.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=log, stderr=log)

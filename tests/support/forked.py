@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# Nothing reads these while it is imported; processes that differ in any other have servers of their own.
-FREE = {"PYTEST_CURRENT_TEST", "MLPFUSION_SCRATCH", "MLPFUSION_WORKER_OF"}
+# Nothing that a server imports reads these; processes that differ in any other have servers of their own.
+FREE = {"PYTEST_CURRENT_TEST", "MLPFUSION_SCRATCH", "MLPFUSION_TEST_OVERFLOW", "PYTHONPATH"}
 _SERVERS: dict[frozenset[tuple[str, str]], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
 
 
@@ -71,6 +71,7 @@ class Popen:
         self.args = command
         self.returncode: int | None = None
         environment = dict(os.environ if env is None else env)
+        environment.pop("MLPFUSION_WORKER_OF", None)  # a fork is its server's child, and ends with that
         request = {
             "arguments": [str(each) for each in command[1:]],
             "environment": environment,
@@ -124,13 +125,18 @@ def run(
 
 
 @contextlib.contextmanager
-def workers() -> Iterator[None]:
-    """Within, the workers of `validate` are forks."""
-    from mlpfusion.stages.validate.judge import worker_handle
-
-    before = worker_handle.subprocess
-    worker_handle.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})  # type: ignore[assignment]
+def processes_of(module: Any) -> Iterator[None]:
+    """Within, the processes that this module starts are forks."""
+    before = module.subprocess
+    module.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})
     try:
         yield
     finally:
-        worker_handle.subprocess = before
+        module.subprocess = before
+
+
+def workers() -> contextlib.AbstractContextManager[None]:
+    """Within, the workers of `validate` are forks."""
+    from mlpfusion.stages.validate.judge import worker_handle
+
+    return processes_of(worker_handle)

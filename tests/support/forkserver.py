@@ -6,8 +6,10 @@ code is written, as text, into the first of the descriptors that came along; the
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -93,8 +95,7 @@ def run(request: dict[str, Any], received: list[int]) -> None:
         os.dup2(each, number)
         os.close(each)
     os.chdir(request["folder"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
+    _take(request["environment"])
     random.seed()
     how, *rest = request["arguments"]
     if how == "-m":
@@ -113,10 +114,25 @@ def run(request: dict[str, Any], received: list[int]) -> None:
         runpy.run_path(how, run_name="__main__")
 
 
+def _take(environment: dict[str, str]) -> None:
+    """Have this environment, and what Python does at its start with folders of PYTHONPATH that the server had not."""
+    before, now = (each.get("PYTHONPATH", "").split(os.pathsep) for each in (os.environ, environment))
+    os.environ.clear()
+    os.environ.update(environment)
+    if more := [folder for folder in now if folder and folder not in before]:
+        sys.path[1:1] = more
+        sys.modules.pop("sitecustomize", None)
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module("sitecustomize")
+
+
 if __name__ == "__main__":
     asked = socket.socket(fileno=int(sys.argv[1]))
+    gc.disable()
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.freeze()  # a fork's collector would write into each of these objects, and so copy the memory of all of them
+    gc.enable()
     todo = serve(asked)
     asked.close()
     if todo is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 import torch
-from support import profiles_made
+from support import forked, profiles_made
 from support.eager_and_compile import COMPILE, EAGER, EAGER_TO_COMPILE
 
 import mlpfusion
@@ -23,9 +23,10 @@ from mlpfusion.storage import results
 from mlpfusion.trace.analysis.kernels import analyse
 from mlpfusion.trace.analysis.summary import read
 from mlpfusion.trace.read import kineto
+from mlpfusion.workers import supervise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 # ---- recording -------------------------------------------------------------------------------------------------------
@@ -189,12 +190,21 @@ def test_a_function_that_cannot_be_called_is_a_usage_error(
         load(script, function)
 
 
+@pytest.fixture
+def forks() -> Iterator[None]:
+    """A script's process need not import PyTorch again to say what becomes of it."""
+    with forked.processes_of(supervise):
+        yield
+
+
+@pytest.mark.usefixtures("forks")
 def test_what_the_process_says_of_a_function_is_a_usage_error(script: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"mine.py:nowhere does not exist; valid: step, raises, wants, waits, .*"):
         run.record_script(str(script), "nowhere", out=tmp_path / "t.json.gz")
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -209,6 +219,7 @@ def test_a_call_that_fails_says_why(script: Path, tmp_path: Path, function: str,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize(
     ("text", "limit", "reason"),
     [
@@ -226,6 +237,7 @@ def test_a_script_that_does_not_come_to_its_function_says_why(
     assert not list(tmp_path.glob("t*"))
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_script_that_profiles_itself_is_told_so(script: Path, tmp_path: Path) -> None:
     said = run.record_script(str(script), "profiles", out=tmp_path / "t.json.gz", time_limit_s=900)
     assert said is not None
