@@ -24,6 +24,7 @@ ARGUMENTS = {
     "predict": ["a.json"],
     "prove": ["model", "--backend", "eager"],
     "read": ["a.json"],
+    "merge": ["a", "--out", "b"],
     "sweep": ["study.toml"],
     "scrub": ["a.json", "--out", "b.json"],
     "table": ["a.json"],

@@ -25,7 +25,7 @@ from mlpfusion.cli import (
     validate,
 )
 from mlpfusion.cli.needs import check_installed
-from mlpfusion.cli.sweep import sweep
+from mlpfusion.cli.sweep import merge, sweep
 from mlpfusion.cli.text import (
     FAILED,
     INTERRUPTED,
@@ -90,6 +90,7 @@ compare.add_to(app)
 publish.add_to(app)
 plot.add_to(app)
 sweep.add_to(app)
+merge.add_to(app)
 report.add_to(app)
 
 

@@ -10,7 +10,7 @@ from mlpfusion.errors import UsageError
 # What `mlpfusion-read` alone runs. Every other verb needs PyTorch and the modules that `mlpfusion` adds.
 READERS: Final = (
     *("read", "diff", "explain", "open", "scrub"),  # traces
-    *("table", "compare", "predict", "plot", "report", "cite", "reproduce"),  # results
+    *("table", "compare", "predict", "plot", "report", "cite", "reproduce", "merge"),  # results
 )
 
 

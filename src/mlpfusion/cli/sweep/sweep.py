@@ -78,10 +78,10 @@ def _sweep(
         raise InterruptedRunError(_kept(folder)) from None
     say(f"saved in {folder}", sys.stderr)
     write_out(summary.render(made, fmt))
-    return _judge(made)
+    return judge(made)
 
 
-def _judge(made: Study) -> int:
+def judge(made: Study) -> int:
     """1 if a cell failed, or none is finished."""
     states = {each.state for each in made.cells}
     return FAILED if "failed" in states or "finished" not in states else OK
