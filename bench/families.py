@@ -34,6 +34,7 @@ from mlpfusion.errors import NothingSwappedError
 from mlpfusion.inductor.ledger import LEDGER
 from mlpfusion.inductor.passes import Pass
 from mlpfusion.inductor.settings import settle
+from mlpfusion.models import layers
 from mlpfusion.models.find import Found, Refused, probe
 from mlpfusion.models.swap import swap
 
@@ -202,7 +203,7 @@ def compared(module: nn.Module) -> tuple[float | None, float | None]:
     """The largest relative difference of a module after a swap, and with the pass; None where it was not replaced."""
     found = probe(module)
     assert isinstance(found, Found)
-    first: Any = module._modules[found.layers["gate"] if "gate" in found.layers else found.layers["gate_up"]]
+    first = layers.at(module, found.layers["gate"] if "gate" in found.layers else found.layers["gate_up"])
     x = torch.randn(2, 5, first.in_features, generator=torch.Generator().manual_seed(0))
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)

@@ -1,110 +1,180 @@
 """Determines by running a module whether it is a gated MLP, with which layers and which activation.
 
 Nothing is taken from names or configs. A small copy of the module with random weights is run in fp64 and compared with
-every gated MLP that its layers could make; only an exact match counts.
+every gated MLP that its layers could make; only an exact match counts. It is then run in fp32, bf16 and fp16 too, up to
+where values overflow.
 """
 
 from __future__ import annotations
 
 import inspect
 import itertools
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mlpfusion.reference import activate
+from mlpfusion.models import layers
+from mlpfusion.models.copies import NARROW, SMALL, TOLERANCE, Copy, Gave
+from mlpfusion.models.reads import Recorder
+from mlpfusion.models.watched import Watched
 from mlpfusion.spec import ACTIVATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from mlpfusion.models.layers import Role, Sizes
     from mlpfusion.spec import Activation
 
-# Rounding in fp64 leaves about 1e-15 of a row's size; the two GELUs are 1e-4 apart.
-TOLERANCE: Final = 1e-9
-# Sizes of x, row by row: small ones distinguish activations, large ones find clamps.
-SCALES: Final = (0.1, 1.0, 1.0, 4.0, 30.0, 1e3, 1e5)
-SMALL: Final = 24  # intermediate_size of the copy that is run
-_HOOKS: Final = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_pre_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-)
+__all__ = ["TOLERANCE", "Found", "Refused", "examine", "probe"]
+_CAST: float = 1e-5  # of a row's size: what rounding to fp32 inside leaves of fp64
 
 
 class Found(NamedTuple):
-    """A gated MLP: the names of its layers, what it computes, and whether training drops out values in it.
+    """A gated MLP: the paths of its layers, what it computes, and whether training drops out values in it.
 
-    `layers` has the keys gate, up, down or, where one layer holds gate and up, gate_up, down.
+    `layers` has the keys gate, up, down or, where one layer holds gate and up, gate_up, down. In the dtypes `unlike` it
+    computes something else.
     """
 
     layers: dict[str, str]
     activation: Activation
     up_first: bool
     drops: bool
+    unlike: tuple[torch.dtype, ...] = ()
+
+    def same(self, other: object) -> bool:
+        """Whether another one computes the same outside of training."""
+        return isinstance(other, Found) and self._replace(drops=False) == other._replace(drops=False)
 
 
 class Refused(NamedTuple):
-    """A module that looks like an MLP but is none that a backend may replace, and why."""
+    """A module that looks like an MLP and is none that a backend may replace, and why.
+
+    What is inside experts is looked at as well; `experts` is their number. One whose layers are inside its parts is
+    none if a part turns out to be one (`nested`).
+    """
 
     reason: str
+    experts: int = 0
+    nested: bool = False
 
 
-class _Role(NamedTuple):
-    """One way to see the layers of a module as a gated MLP."""
+class Examined(NamedTuple):
+    """A gated MLP, and what is to be watched from now on."""
 
-    gate: str
-    up: str
-    down: str
-    up_first: bool = False
-
-    @property
-    def layers(self) -> dict[str, str]:
-        """Their names by what they are."""
-        if self.gate == self.up:
-            return {"gate_up": self.gate, "down": self.down}
-        return {"gate": self.gate, "up": self.up, "down": self.down}
+    found: Found
+    watched: Watched
 
 
-@torch.inference_mode(False)  # whose tensors have no gradients
 def probe(module: nn.Module) -> Found | Refused | None:
     """What `module` itself (not what is inside it) is: a gated MLP, one that must be refused, or None for any other.
 
     The module is not touched: neither its weights nor its hooks take part, and the random state stays as it was.
     """
-    experts = _experts(module)
-    if experts:
-        return Refused(f"its experts are 3-D parameters ({', '.join(experts)}), not layers")
-    sizes = _linears(module)
-    roles = list(_roles(sizes))
-    if not (roles or _not_gated(sizes)):
+    found = examine(module)
+    return found.found if isinstance(found, Examined) else found
+
+
+@torch.inference_mode(False)  # whose tensors have no gradients
+def examine(module: nn.Module) -> Examined | Refused | None:
+    """As `probe`; of a gated MLP also what is to be watched."""
+    stacked = _experts(module)
+    if stacked:
+        number = module._parameters[stacked[0]].shape[0]  # type: ignore[union-attr]
+        names = ", ".join(stacked)
+        return Refused(f"its {number} experts are 3-D parameters ({names}), one grouped operator, no gated MLP", number)
+    sizes = layers.linears(module)
+    roles = list(layers.roles(sizes))
+    nested = any("." in path for path in sizes)
+    if not roles and not layers.is_plain(sizes):
         return None
+    if "attention" in type(module).__name__.lower() or "attn" in type(module).__name__.lower():
+        return None  # three layers of one width look like an MLP's
     if isinstance(module, torch.jit.ScriptModule):
         return Refused("it is compiled by TorchScript, which runs no other forward")
-    if not _takes_one_tensor(module):
-        return None
-    copy = run = None
-    for plan in (_shrunk(sizes), sizes):  # a module that knows its own sizes runs only with these
-        copy = _Copy(module, plan)
-        run = copy.run()
-        if run is not None:
+    lacking = _more_than_one(module)
+    if lacking:
+        return Refused(f"its forward needs more than one tensor: {lacking}", nested=nested) if roles else None
+    found = _examined(module, sizes, roles)
+    return found._replace(nested=nested) if isinstance(found, Refused) else found
+
+
+def _examined(module: nn.Module, sizes: Sizes, roles: list[Role]) -> Examined | Refused | None:
+    for plan in (layers.shrunk(sizes, SMALL), sizes):  # a module that knows its own sizes runs only with these
+        recorder = Recorder()
+        copy = Copy(module, plan, recorder=recorder)
+        gave = [copy.run(x) for x in copy.inputs()]
+        ran = [each for each in gave if each.y is not None]
+        if ran:
             break
-    if copy is None or run is None:
-        return None
     if not roles:
-        return Refused(f"it is not gated: {' feeds '.join(sizes)}, without a second factor")
+        return Refused(f"it is not gated: {' feeds '.join(sizes)}, without a second factor") if ran else None
+    if not ran:
+        return Refused(f"its forward cannot be run on one tensor of float64, by which it is judged: {gave[0].reason}")
+    match = _match(copy, ran[0], roles)
+    if match is None or not all(copy.agrees(each, *match) for each in ran):
+        return _unmatched(module, copy, ran, roles, set(sizes))
+    role, activation = match
+    if not layers.square(sizes, role):
+        into, out = sizes[role.gate][1], sizes[role.down][0]
+        return Refused(f"it computes a gated MLP ({activation}) of {into} features to {out}; backends return {into}")
+    if not copy.agrees_backward(ran[0].x, role, activation):
+        return Refused(f"it computes a gated MLP ({activation}) with custom gradients")
+    unlike = tuple(dtype for dtype in NARROW if not _alike(copy.same(dtype), role, activation))
+    own: Any = layers.at(module, role.gate)
+    dtype = getattr(getattr(own, "weight", None), "dtype", None)
+    if dtype in unlike:
+        return Refused(f"in {str(dtype).removeprefix('torch.')} its forward is another than in float64 (a clamp?)")
+    drops = _drops(copy, ran[0])
+    if recorder.sets:
+        return Refused(f"its forward sets {recorder.sets[0]}, which no backend does")
+    if copy.changed():
+        return Refused(f"its forward changes {copy.changed()} in place, which no backend does")
+    inner = {id(layers.at(module, path)) for path in sizes}
+    reads = recorder.reads(inner)
+    reason = recorder.unseen(reads)
+    if reason is not None:
+        return Refused(reason)
+    found = Found(role.layers, activation, role.up_first, drops, unlike)
+    return Examined(found, Watched(module, reads, parts(module, found)))
+
+
+def parts(module: nn.Module, found: Found) -> list[nn.Module]:
+    """The modules inside a gated MLP that are none of its layers, nor inside one."""
+    layered = {id(each) for path in found.layers.values() for each in layers.at(module, path).modules()}
+    return [each for each in module.modules() if each is not module and id(each) not in layered]
+
+
+def _match(copy: Copy, gave: Gave, roles: list[Role]) -> tuple[Role, Activation] | None:
     for role, activation in itertools.product(roles, ACTIVATIONS):
-        if copy.agrees(run, role, activation):
-            if not copy.agrees_backward(role, activation):
-                return Refused(f"it computes a gated MLP ({activation}) with custom gradients")
-            return Found(role.layers, activation, role.up_first, drops=copy.drops(run))
-    return Refused(_differs(module, set(sizes)))
+        if copy.agrees(gave, role, activation):
+            return role, activation
+    return None
+
+
+def _alike(narrow: Copy, role: Role, activation: Activation) -> bool:
+    """Whether the module computes the same in a dtype of fewer bits; what cannot be run in it computes nothing else."""
+    exact = narrow.same(torch.float64)
+    gave = [narrow.run(x) for x in narrow.inputs()]
+    return all(each.y is None or narrow.agrees_narrow(each, role, activation, exact) for each in gave)
+
+
+def _drops(copy: Copy, gave: Gave) -> bool:
+    """Whether the forward gives something else in training."""
+    trained = copy.run(gave.x, training=True)
+    return trained.y is None or gave.y is None or not torch.equal(trained.y, gave.y)
+
+
+def _more_than_one(module: nn.Module) -> str | None:
+    """What a forward must be given, if that is more than one argument; or None."""
+    try:
+        signature = inspect.signature(type(module).forward)
+        signature.bind(module, None)
+    except ValueError:
+        return None
+    except TypeError:
+        needed = [name for name, each in signature.parameters.items() if each.default is each.empty]
+        return ", ".join(needed[1:]) or "nothing"
+    return None
 
 
 def _experts(module: nn.Module) -> list[str]:
@@ -125,172 +195,29 @@ def _experts(module: nn.Module) -> list[str]:
     return list(stacked) if packed else []
 
 
-def _linears(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """(out, in) of each layer that maps one width to another, wrapped, quantised and transposed ones included."""
-    found = {}
-    for name, child in module._modules.items():
-        for out, into in (("out_features", "in_features"), ("nf", "nx")):  # nf, nx: Conv1D of transformers
-            rows, columns = getattr(child, out, None), getattr(child, into, None)
-            if isinstance(rows, int) and isinstance(columns, int) and rows > 0 and columns > 0:
-                found[name] = (rows, columns)
-                break
-    return found
-
-
-def _roles(sizes: dict[str, tuple[int, int]]) -> Iterator[_Role]:
-    """Every way to see these layers as gate, up and down."""
-    if len(sizes) == 3:
-        for gate, up, down in itertools.permutations(sizes):
-            if sizes[gate] == sizes[up] == sizes[down][::-1]:
-                yield _Role(gate, up, down)
-    elif len(sizes) == 2:
-        for both, down in itertools.permutations(sizes):
-            d, h = sizes[down]
-            if sizes[both] == (2 * h, d):
-                yield _Role(both, both, down)
-                yield _Role(both, both, down, up_first=True)
-
-
-def _not_gated(sizes: dict[str, tuple[int, int]]) -> bool:
-    shapes = list(sizes.values())
-    return len(shapes) == 2 and shapes[0] == shapes[1][::-1]
-
-
-def _shrunk(sizes: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """The same layers with small sizes that are equal, double or different where the true ones are."""
-    h = min(min(size) for size in sizes.values())
-    others = {number for size in sizes.values() for number in size if number != h}
-    small = {h: SMALL} | {number: 2 * SMALL if number == 2 * h else 0 for number in others}
-    free = itertools.count(SMALL + 17, 13)  # none of these is a multiple of another here
-    for number in sorted(others):
-        if not small[number]:
-            half = small.get(number // 2) if number % 2 == 0 else None
-            small[number] = 2 * half if half else next(free)
-    return {name: (small[out], small[into]) for name, (out, into) in sizes.items()}
-
-
-def _takes_one_tensor(module: nn.Module) -> bool:
-    try:
-        inspect.signature(type(module).forward).bind(module, None)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-class _Copy:
-    """A copy of a module in fp64 on the CPU with random weights, its linear layers plain ones of given sizes."""
-
-    def __init__(self, module: nn.Module, sizes: dict[str, tuple[int, int]]) -> None:
-        self.random = torch.Generator("cpu").manual_seed(0)
-        self.linears = {name: self._linear(out, into) for name, (out, into) in sizes.items()}
-        for name, linear in self.linears.items():
-            if getattr(module._modules[name], "bias", None) is None:
-                linear.register_parameter("bias", None)
-        replaced = {id(module._modules[name]): linear for name, linear in self.linears.items()}
-        self.module: nn.Module = self._skeleton(module, replaced)
-        self.module.__dict__.pop("forward", None)  # one put on the instance is bound to the original
-        self.x = self._inputs(sizes)
-
-    def _inputs(self, sizes: dict[str, tuple[int, int]]) -> Tensor:
-        """x [1, rows, D]; D is what the module's first layer takes."""
-        roles = next(_roles(sizes), None)
-        width = sizes[roles.gate if roles else next(iter(sizes))][1]
-        scales = torch.tensor(SCALES, dtype=torch.float64, device="cpu")
-        return self._normal(1, len(SCALES), width) * scales[:, None]
-
-    def _normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.random, dtype=torch.float64, device="cpu")
-
-    def _linear(self, out: int, into: int) -> nn.Linear:
-        made = nn.Linear(1, 1, device="meta")
-        made.in_features, made.out_features = into, out
-        made.weight = nn.Parameter(self._normal(out, into) * into**-0.5, requires_grad=False)
-        made.bias = nn.Parameter(self._normal(out), requires_grad=False)
-        return made
-
-    def _skeleton(self, module: nn.Module, replaced: dict[int, Any]) -> Any:
-        """A copy of the module without hooks and with new tensors; everything else is shared."""
-        if id(module) in replaced:
-            return replaced[id(module)]
-        made = object.__new__(type(module))
-        replaced[id(module)] = made
-        made.__dict__.update(module.__dict__)
-        made.__dict__.update({name: OrderedDict() for name in _HOOKS if name in module.__dict__})
-        made.__dict__["_compiled_call_impl"] = None
-        if "_hf_hook" in module.__dict__:  # accelerate's, which moves tensors to the original's device
-            made.__dict__.pop("forward", None)
-        made.__dict__["_parameters"] = {
-            name: None if p is None else nn.Parameter(self._normal(*p.shape), requires_grad=False)
-            for name, p in module._parameters.items()
-        }
-        made.__dict__["_buffers"] = {
-            name: None if b is None else self._normal(*b.shape) if b.is_meta else _widened(b)
-            for name, b in module._buffers.items()
-        }
-        made.__dict__["_modules"] = {
-            name: None if child is None else self._skeleton(child, replaced) for name, child in module._modules.items()
-        }
-        made.__dict__["training"] = False
-        return made
-
-    def run(self) -> Tensor | None:
-        """The module's own forward of x, or None if it does not return one tensor like x."""
-        try:
-            with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.random.fork_rng(devices=[]):
-                y = self.module(self.x)
-        except Exception:  # any module of a model gets here, and most are no MLP
-            return None
-        return y if isinstance(y, Tensor) and y.shape == self.x.shape else None
-
-    def agrees_backward(self, role: _Role, activation: Activation) -> bool:
-        """Whether the gradient of x is that of this gated MLP too, if the module can be differentiated at all."""
-        found = []
-        for forward in (self.module, lambda x: self.expected(x, role, activation)):
-            try:
-                with torch.enable_grad(), torch.autocast("cpu", enabled=False):
-                    x = self.x.clone().requires_grad_()
-                    found.append(torch.autograd.grad(forward(x).sum(), x)[0])
-            except RuntimeError:  # under no_grad, say: nobody trains through it
-                return True
-        mine, theirs = found
-        return _close(mine, theirs)
-
-    def agrees(self, y: Tensor, role: _Role, activation: Activation) -> bool:
-        """Whether y is what this gated MLP gives, row by row."""
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            expected = self.expected(self.x, role, activation)
-        return y.dtype == expected.dtype and _close(y, expected)
-
-    def expected(self, x: Tensor, role: _Role, activation: Activation) -> Tensor:
-        """What the layers give of x as this gated MLP."""
-        gate, up = self.linears[role.gate](x), self.linears[role.up](x)
-        if role.gate == role.up:
-            first, second = gate.chunk(2, dim=-1)
-            gate, up = (second, first) if role.up_first else (first, second)
-        y: Tensor = self.linears[role.down](activate(gate, activation) * up)
-        return y
-
-    def drops(self, y: Tensor) -> bool:
-        """Whether the forward gives something else in training."""
-        for module in self.module.modules():
-            module.__dict__["training"] = True
-        trained = self.run()
-        return trained is None or not torch.equal(trained, y)
-
-
-def _close(value: Tensor, expected: Tensor) -> bool:
-    size = expected.abs().amax(-1, keepdim=True)
-    return bool(((value - expected).abs() <= TOLERANCE * size).all())
-
-
-def _widened(buffer: Tensor) -> Tensor:
-    copy = buffer.detach().to("cpu", copy=True)
-    return copy.double() if copy.is_floating_point() else copy
+def _unmatched(module: nn.Module, copy: Copy, ran: list[Gave], roles: list[Role], linears: set[str]) -> Refused | None:
+    """Why no gated MLP matches for every x."""
+    if not any(layers.square(copy.sizes, role) for role in roles):
+        return None  # it only has widths in common with one
+    if copy.mixes(ran[0]):
+        return Refused("its forward mixes tokens, which no MLP does")
+    matches = [_match(copy, each, roles) for each in ran]
+    if matches[0] is not None:
+        other = next(each.x for each, match in zip(ran, matches, strict=True) if match != matches[0])
+        return Refused(f"its forward depends on the shape of x: for {list(other.shape[:-1])} tokens it is another")
+    modest = copy.modest(ran[0])
+    if _match(copy, modest, roles) is not None:
+        return Refused("extra maths: for very large or small values its forward is another (a clamp?)")
+    for role, activation in itertools.product(roles, ACTIVATIONS):
+        if copy.agrees(modest, role, activation, _CAST):
+            return Refused(f"it computes a gated MLP ({activation}) and rounds inside, to float32 say")
+    return Refused(_differs(module, linears))
 
 
 def _differs(module: nn.Module, linears: set[str]) -> str:
-    """Why no gated MLP matches: what the module has beyond its layers."""
-    extra = [f"a {type(child).__name__} ({name})" for name, child in module.named_children() if name not in linears]
+    """What a module has beyond its layers."""
+    tops = {path.partition(".")[0] for path in linears}
+    extra = [f"a {type(child).__name__} ({name})" for name, child in module.named_children() if name not in tops]
     extra += [f"a parameter {name}" for name, value in module._parameters.items() if value is not None]
     extra += [
         f"{name} = {value}"

@@ -9,7 +9,7 @@ from torch import nn
 
 from mlpfusion.backends import bypass
 from mlpfusion.errors import UsageError
-from mlpfusion.models.swapped import FOUND, OTHERS, OWN, VIEW
+from mlpfusion.models.swapped import ADDED, OWN, VIEW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def give_back(swapped: Sequence[tuple[str, nn.Module]]) -> None:
     owns = [own_class(name, module) for name, module in swapped]
     for (_, module), own in zip(swapped, owns, strict=True):
         set_class(module, own)
-        view, *_ = (module.__dict__.pop(name) for name in (VIEW, FOUND, OTHERS))
+        view, *_ = (module.__dict__.pop(name) for name in ADDED)
         object.__setattr__(view, "_call", None)  # its handle may keep it, and what was bound may hold CUDA graphs
 
 

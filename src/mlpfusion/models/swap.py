@@ -19,9 +19,20 @@ from mlpfusion.errors import (
     first_line,
     without_paths,
 )
-from mlpfusion.models.find import Found, Refused, probe
+from mlpfusion.models import layers as paths
+from mlpfusion.models.find import Examined, Found, Refused, examine
 from mlpfusion.models.restore import give_back, own_class, set_class
-from mlpfusion.models.swapped import FOUND, OTHERS, VIEW, Swapped, left_out, others, skipped_class, swapped_class
+from mlpfusion.models.swapped import (
+    BYPASSED,
+    FOUND,
+    NAME,
+    VIEW,
+    WATCHED,
+    Swapped,
+    left_out,
+    skipped_class,
+    swapped_class,
+)
 from mlpfusion.module import GatedMLP, PackedGatedMLP, check_backend
 
 if TYPE_CHECKING:
@@ -69,7 +80,7 @@ class _Taken(NamedTuple):
     what: SwappedModule
     module: nn.Module
     view: GatedMLP
-    found: Found
+    examined: Examined
     places: tuple[int, ...]
 
 
@@ -119,6 +130,14 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<{len(self.swapped)} modules swapped, {len(self.refused)} refused>"
+
+    @property
+    def bypassed(self) -> int:
+        """How many calls gave a swapped module more than x, which then ran its own forward; of modules still swapped.
+
+        Calls that a compiler has compiled are not counted.
+        """
+        return sum(module.__dict__[BYPASSED] for module in self.modules)
 
     @property
     def backend(self) -> str | registry.Backend:
@@ -185,8 +204,8 @@ def swap(
         except _RefusalError as refusal:
             refused.append(RefusedModule(name, kind, str(refusal)))
             continue
-        assert isinstance(found, Found)
-        what = SwappedModule(name, kind, view.spec, found.layers, made.name)
+        assert isinstance(found, Examined)
+        what = SwappedModule(name, kind, view.spec, found.found.layers, made.name)
         taken.append(_Taken(what, module, view, found, _places(view)))
     parted = [one for one in taken if one.places != _places(one.view)]
     taken = [one for one in taken if one.places == _places(one.view)]
@@ -194,8 +213,8 @@ def swap(
     if not taken:
         raise NothingSwappedError(_nothing(model, where, refused), tuple(refused))
     seats = [_Seat(one.what.name, one.module, one.view) for one in taken]
-    for _, module, view, found, _ in taken:  # all views are bound by now: nothing below fails half-way
-        module.__dict__.update({VIEW: view, FOUND: found, OTHERS: others(module, found)})
+    for what, module, view, (found, watched), _ in taken:  # all views are bound by now: nothing below fails half-way
+        module.__dict__.update({VIEW: view, FOUND: found, WATCHED: watched, NAME: what.name, BYPASSED: 0})
         set_class(module, swapped_class(type(module)))
     return Handle(model, seats, tuple(one.what for one in taken), tuple(refused))
 
@@ -209,25 +228,34 @@ def _candidates(
 ) -> Iterator[tuple[str, nn.Module, Any]]:
     """Name, module and probing result of each requested module that is an MLP of some kind."""
     inside: tuple[str, ...] = ()
+    around: list[tuple[str, nn.Module, Any]] = []  # refused ones whose layers are inside their parts
     for name, module in model.named_modules():
         if inside and name.startswith(inside):
             continue
         asked = where is None or (fnmatch.fnmatch(name, where) if isinstance(where, str) else where(name, module))
         if not asked:
             continue
-        found = _probed(module)
-        if isinstance(module, Swapped) or found is not None:
-            inside = (*inside, f"{name}." if name else "")
-            yield name, module, found
+        found = _examined(module)
+        if found is None and not isinstance(module, Swapped):
+            continue
+        prefix = f"{name}." if name else ""
+        if isinstance(found, Refused) and found.nested:
+            around.append((name, module, found))
+            continue
+        if not (isinstance(found, Refused) and found.experts):
+            inside = (*inside, prefix)
+        around = [each for each in around if not name.startswith(f"{each[0]}." if each[0] else "")]
+        yield name, module, found
+    yield from around
 
 
-def _probed(module: nn.Module) -> Found | Refused | None:
+def _examined(module: nn.Module) -> Examined | Refused | None:
     if isinstance(module, GatedMLP):
         return Refused("it is a GatedMLP of mlpfusion, whose set_backend does this")
-    return None if isinstance(module, Swapped) else probe(module)
+    return None if isinstance(module, Swapped) else examine(module)
 
 
-def _view(module: nn.Module, found: Any, backend: str | registry.Backend, called: str) -> GatedMLP:
+def _view(module: nn.Module, examined: Any, backend: str | registry.Backend, called: str) -> GatedMLP:
     """A bound GatedMLP of the module's own layers.
 
     Raises:
@@ -235,12 +263,13 @@ def _view(module: nn.Module, found: Any, backend: str | registry.Backend, called
     """
     if isinstance(module, Swapped):
         raise _RefusalError(f"it is swapped already, to {module._mlpfusion_view.backend!r}; restore that first")
-    if not isinstance(found, Found):
-        raise _RefusalError(found.reason)
-    reason = _state(module, found)
+    if not isinstance(examined, Examined):
+        raise _RefusalError(examined.reason)
+    found = examined.found
+    reason = _state(module, examined)
     if reason is not None:
         raise _RefusalError(reason)
-    layers: dict[str, Any] = {role: module._modules[name] for role, name in found.layers.items()}
+    layers: dict[str, Any] = {role: paths.at(module, path) for role, path in found.layers.items()}
     try:
         if "gate_up" in layers:
             return PackedGatedMLP.around_packed(
@@ -269,23 +298,25 @@ def _shared(one: _Taken, taken: list[_Taken]) -> str:
     return f"it shares a weight with {', '.join(map(repr, names))}, for which the backend has moved it"
 
 
-def _state(module: nn.Module, found: Found) -> str | None:
+def _state(module: nn.Module, examined: Examined) -> str | None:
     """What a module that computes a gated MLP is in no state for, whatever the backend; or None."""
+    found, watched = examined
     if replaced(module):
         return "its forward is replaced on the module itself (by offloading or another library's kernel?)"
     if found.drops and module.training:
         return "in training it drops out values inside, which no backend does; eval() it or set its dropout to 0"
     weights = {}
     for name in found.layers.values():
-        layer: Any = module._modules[name]
+        layer: Any = paths.at(module, name)
         reason = not_plain(layer)
         if reason is not None:
             return f"{name} {reason}"
         weights[name] = layer.weight
-    for name, part in others(module, found).items():
+    inside = {id(part): name for name, part in module.named_modules()}
+    for part in watched.parts:
         reason = left_out(part)
         if reason is not None:
-            return f"{name} {reason}"
+            return f"{inside[id(part)]} {reason}"
     first, leading = next(iter(weights.items()))
     for name, weight in weights.items():
         if not isinstance(weight, nn.Parameter):

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from mlpfusion.backends.bypass import bypassed
-from mlpfusion.errors import BackendUnavailableError, UsageError
-from mlpfusion.models.find import Found, probe
+from mlpfusion import backend as registry
+from mlpfusion.backends import bypass
+from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError, first_line, without_paths
+from mlpfusion.models import layers, signature
+from mlpfusion.models.find import Examined, Found, examine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion.models.watched import Watched
     from mlpfusion.module import GatedMLP
 
 # Attributes that a swapped module has besides its own. They are in no registry of nn.Module: no state_dict key, no
 # submodule, no parameter twice.
 VIEW: Final = "_mlpfusion_view"  # a GatedMLP of this module's own layers
 FOUND: Final = "_mlpfusion_found"
-OTHERS: Final = "_mlpfusion_others"  # its parts that are no layers, by name
+WATCHED: Final = "_mlpfusion_watched"  # what its own forward reads
+NAME: Final = "_mlpfusion_name"  # in the model that was swapped
+BYPASSED: Final = "_mlpfusion_bypassed"  # how many calls went to its own forward
 OWN: Final = "_mlpfusion_own"  # of the classes that are made here: the one that the module had
+ADDED: Final = (VIEW, FOUND, WATCHED, NAME, BYPASSED)
 DROPS: Final = "in training this module drops out values inside, which no backend does"
 _PROJECTIONS: Final = {"gate": "gate_proj", "up": "up_proj", "gate_up": "gate_up_proj", "down": "down_proj"}
 
@@ -31,50 +37,90 @@ _PROJECTIONS: Final = {"gate": "gate_proj", "up": "up_proj", "gate_up": "gate_up
 class Swapped(nn.Module):
     """Mixed in before the module's own class, of which everything but the forward stays."""
 
-    _mlpfusion_view: GatedMLP
-    _mlpfusion_found: Found
-    _mlpfusion_others: dict[str, nn.Module]
-    _mlpfusion_own: ClassVar[type[nn.Module]]  # the class that the module had
-    _mlpfusion_input: ClassVar[str]  # what the module's own forward calls its one argument
+    if TYPE_CHECKING:  # TorchScript reads annotations, and knows none of these
+        _mlpfusion_view: GatedMLP
+        _mlpfusion_found: Found
+        _mlpfusion_watched: Watched
+        _mlpfusion_name: str
+        _mlpfusion_bypassed: int
+        _mlpfusion_own: ClassVar[type[nn.Module]]  # the class that the module had
 
-    def forward(self, *given: Tensor, **named: Tensor) -> Tensor:
-        """x [..., hidden_size], by position or by its own name -> y [..., hidden_size], by the backend.
+    def _mlpfusion_run(self, x: Tensor) -> Tensor:
+        """x [..., hidden_size] -> y [..., hidden_size], by the backend.
 
         Raises:
-            UsageError: more than that one tensor is given.
             BackendUnavailableError: in training, where the module's own forward would drop out values; a part of it was
                 changed since in a way that the backend would leave out; or it cannot run the layers as they are now.
+            MlpfusionError: the backend of a third party failed.
         """
         view = self._mlpfusion_view
-        reason = self._changed()
+        if torch.compiler.is_compiling() and self._mlpfusion_own_is_compiled():
+            own: Tensor = self._mlpfusion_own.forward(self, x)
+            return own
+        reason = self._changed(x)
         if reason is not None:
-            raise BackendUnavailableError(view.backend, reason)
-        if len(given) == 1 and not named:
-            return view.forward(given[0])
-        return view.forward(self._only(given, named))
+            raise BackendUnavailableError(view.backend, f"{self._mlpfusion_where()}: {reason}")
+        try:
+            return view.forward(x)
+        except BackendUnavailableError as error:
+            if error.reason.startswith(self._mlpfusion_where()):
+                raise
+            raise BackendUnavailableError(error.backend, f"{self._mlpfusion_where()}: {error.reason}") from error
+        except (MlpfusionError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            if isinstance(view._backend, str) and registry.is_built_in(view._backend):
+                raise
+            said = f"{type(error).__name__}: {without_paths(first_line(error))}"
+            raise MlpfusionError(f"backend {view.backend!r} failed in {self._mlpfusion_where()}: {said}") from error
 
-    def _only(self, given: tuple[Tensor, ...], named: dict[str, Tensor]) -> Tensor:
-        asked = self._mlpfusion_input
-        if given or named.keys() != {asked}:
-            said = ", ".join([*(f"argument {index + 1}" for index in range(len(given))), *named]) or "nothing"
-            raise UsageError(f"a swapped module takes one tensor, {asked}, got {said}; restore it to give it more")
-        return named[asked]
+    def _mlpfusion_bypass(self, *given: Any, **named: Any) -> Any:
+        """What the module's own forward gives of more than x."""
+        if not torch.compiler.is_compiling():  # which would compile anew for each number
+            self.__dict__[BYPASSED] += 1
+        return self._mlpfusion_own.forward(self, *given, **named)
 
-    def _changed(self) -> str | None:
+    def _mlpfusion_where(self) -> str:
+        return self._mlpfusion_name or "the model itself"
+
+    def _mlpfusion_own_is_compiled(self) -> bool:
+        """Whether a compiler gets the module's own forward: it cannot see at each call whether a buffer has changed."""
+        return self._mlpfusion_watched.has_tensors or self._mlpfusion_watched.changed_traced(self)
+
+    def _changed(self, x: Tensor) -> str | None:
         """What the backend would leave out of what the module's own forward does by now, or None."""
-        found, layers = self._mlpfusion_found, self._mlpfusion_view._modules
-        for role, name in found.layers.items():
-            if self._modules.get(name) is not layers[_PROJECTIONS[role]]:
-                return f"its {name} was replaced by something else than an assignment; restore it, and swap again"
-        for name, part in self._mlpfusion_others.items():
-            if self._modules.get(name) is not part:
-                return f"its {name} was replaced by something else than an assignment; restore it, and swap again"
+        found, inner = self._mlpfusion_found, self._mlpfusion_view._modules
+        for role, path in found.layers.items():
+            if "." in path:
+                layer = layers.at(self, path)
+            else:
+                layer = self._modules.get(path)
+            if layer is not inner[_PROJECTIONS[role]]:
+                return f"its {path} was replaced by something else than an assignment; restore it, and swap again"
+        if not torch.compiler.is_compiling():
+            what = self._mlpfusion_watched.changed(self)
+            if what is not None and not self._mlpfusion_rejudged():
+                return f"its {what} was changed, and it no longer computes what it did; restore it"
+        for part in self._mlpfusion_watched.parts:
             reason = left_out(part)
             if reason is not None:
-                return f"{name} {reason}"
+                return f"{_path(self, part)} {reason}"
             if self.training and isinstance(part, _DropoutNd) and part.p > 0:
                 return DROPS
+        if found.unlike and _dtype_of(x) in found.unlike:
+            return f"in {str(_dtype_of(x)).removeprefix('torch.')} its own forward is another; restore it"
         return DROPS if self.training and found.drops else None
+
+    def _mlpfusion_rejudged(self) -> bool:
+        """Whether the module still is the gated MLP that it was; what it reads now is watched from then on."""
+        own: nn.Module = object.__new__(self._mlpfusion_own)
+        own.__dict__.update(self.__dict__)
+        made = examine(own)
+        if not isinstance(made, Examined) or not self._mlpfusion_found.same(made.found):
+            return False
+        made.watched.of(self)
+        self.__dict__.update({FOUND: made.found, WATCHED: made.watched})
+        return True
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Swapped:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -88,36 +134,30 @@ class Swapped(nn.Module):
             setattr(self._mlpfusion_view, _PROJECTIONS[roles[name]], value)  # binds again, or refuses at its next call
             return
         known = name in self._modules or name in self._buffers or (name in self.__dict__ and _public(name))
-        before = getattr(self, name) if known else None
+        before: Any = getattr(self, name) if known else None
         super().__setattr__(name, value)
-        if known and value is not before:
-            self._judge(name, before)
-
-    def _judge(self, name: str, before: Any) -> None:
-        """Take back an attribute that was set, unless the module computes what it did."""
-        own: nn.Module = object.__new__(self._mlpfusion_own)
-        own.__dict__.update(self.__dict__)
-        found = probe(own)
-        if not isinstance(found, Found) or found._replace(drops=False) != self._mlpfusion_found._replace(drops=False):
+        if known and value is not before and not self._mlpfusion_rejudged():
             super().__setattr__(name, before)
             raise UsageError(f"{name!r} of a swapped module cannot be replaced: what it computes would change; restore")
-        self.__dict__.update({FOUND: found, OTHERS: others(self, found)})
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # A class made at run time has no name to pickle it by; copies and pickles are made of what it is made of.
         return _blank, (self._mlpfusion_own,), dict(self.__dict__)
 
 
-def others(module: nn.Module, found: Found) -> dict[str, nn.Module]:
-    """The parts of a gated MLP that are none of its layers, by name."""
-    layers = found.layers.values()
-    return {name: part for name, part in module._modules.items() if part is not None and name not in layers}
-
-
 def left_out(part: nn.Module) -> str | None:
     """What no backend runs of a part that is no layer, such as the activation; or None."""
-    reason = bypassed(part)
+    reason = bypass.bypassed(part)
     return None if reason is None else reason.replace("this backend would bypass", "no backend runs")
+
+
+def _path(module: nn.Module, part: nn.Module) -> str:
+    return next((path for path, each in module.named_modules() if each is part), "a part of it")
+
+
+def _dtype_of(x: Tensor) -> torch.dtype:
+    """The dtype that products of x have."""
+    return bypass.autocast_dtype(x) or x.dtype
 
 
 def _public(name: str) -> bool:
@@ -131,24 +171,25 @@ _MADE: Final[weakref.WeakValueDictionary[tuple[type, str], type[nn.Module]]] = w
 
 def swapped_class(base: type[nn.Module]) -> type[nn.Module]:
     """The class for swapped modules of class `base`; it keeps the name, by which wrapping policies go."""
-    asked = [*inspect.signature(base.forward).parameters][1]
-    return _made(base, "swapped", (Swapped, base), {"_mlpfusion_input": asked})
+    return _made(base, "swapped", (Swapped, base), lambda: {"forward": signature.like(base.forward)})
 
 
 def skipped_class(base: type[nn.Module]) -> type[nn.Module]:
     """The class of a module that returns its input: what is left of a model's time without its MLPs."""
-    return _made(base, "skipped", (base,), {"forward": _first})
+    return _made(base, "skipped", (base,), lambda: {"forward": _first})
 
 
 def _first(_: nn.Module, *given: Tensor, **named: Tensor) -> Tensor:
     return next(iter((*given, *named.values())))
 
 
-def _made(base: type[nn.Module], purpose: str, bases: tuple[type, ...], members: dict[str, Any]) -> type[nn.Module]:
+def _made(
+    base: type[nn.Module], purpose: str, bases: tuple[type, ...], members: Callable[[], dict[str, Any]]
+) -> type[nn.Module]:
     found = _MADE.get((base, purpose))
     if found is None:
         names = {"__module__": base.__module__, "__qualname__": base.__qualname__, OWN: base}
-        found = _MADE[base, purpose] = type(base.__name__, bases, {**names, **members})
+        found = _MADE[base, purpose] = type(base.__name__, bases, {**names, **members()})
     return found
 
 
