@@ -40,6 +40,8 @@ def test_ties_are_hatched_and_no_others() -> None:
     hatched = [layer["data"]["values"] for layer in made.spec["layer"] if "data" in layer]
     assert 0 < tied < len(made.rows)
     assert [len(values) for values in hatched] == [tied] * 3
+    written = [value["margin"] for value in made.spec["data"]["values"]]
+    assert [bool(row[4]) for row in made.rows] == [margin == "" for margin in written]
 
 
 def test_margins_are_written_where_there_is_room() -> None:

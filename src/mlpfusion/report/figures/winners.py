@@ -61,7 +61,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     title = "Fastest backend"
     caption = (
         f"{title} at each number of tokens by {clock} ({words.CLOCKS[clock]}); hatched where the interval of its ratio "
-        f"to another reaches 1, a tie. Numbers are the next one's time over it. {words.measured(drawn)}"
+        f"to another reaches 1, a tie. Numbers elsewhere are the next one's time over it. {words.measured(drawn)}"
     )
     values = [
         {
@@ -127,9 +127,9 @@ def _models(drawn: Sequence[Shape], width: int) -> tuple[str, ...]:
 
 
 def _margin(cell: _Cell) -> str:
-    """How much more time the next one takes, as the cell shows it."""
+    """How much more time the next one takes, as the cell shows it; of a tie nothing, it may be less."""
     ratio = _next(cell)
-    return "" if ratio is None else f"{ratio.median:.2f}×"
+    return "" if ratio is None or cell.point.tied else f"{ratio.median:.2f}×"
 
 
 def _next(cell: _Cell) -> Ratio | None:
