@@ -119,6 +119,8 @@ def test_a_command_runs(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pyte
         monkeypatch.setattr(place, _reached)
     if "--device a100" in line:  # predicts from the rows in the folder
         shutil.copytree(ROOT / "bench/results/h200-choose-gemma-2b", "choices/gemma-2b-bfloat16", dirs_exist_ok=True)
+    if line.startswith("mlpfusion plot") and ".json" not in line.partition(" -o ")[2]:
+        pytest.importorskip("vl_convert", reason="needs the extra figures")
     if "--counters" in line:
         monkeypatch.setattr("shutil.which", lambda name: name)
     try:
@@ -155,6 +157,21 @@ GENERATED = tool("generated")
 def test_what_is_generated_is_up_to_date(name: str, marker: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert GENERATED.filled(text, marker, GENERATED.PARTS[name, marker]()) == text, "python tools/generated.py"
+
+
+DRAWN = tool("figures")
+
+
+def test_every_figure_of_the_pages_has_its_command() -> None:
+    assert {path.name for path in DRAWN.FIGURES.iterdir()} == set(DRAWN.commands())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", DRAWN.commands())
+def test_a_figure_of_the_pages_is_what_its_command_draws(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra figures")
+    assert DRAWN.draw(DRAWN.commands()[name], tmp_path / name) == 0
+    assert (tmp_path / name).read_bytes() == (DRAWN.FIGURES / name).read_bytes(), "python tools/figures.py"
 
 
 # ---- examples --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -29,10 +30,29 @@ HOSTILE = (
     "void kernel<" + "at::native::Functor<float, 4>, " * 330 + ">",
 )
 
+# Files from which each figure is made.
+RECORDED = {
+    "ratios": ("h200-choose-article",),
+    "tokens": ("h200-choose-gemma-2b",),
+    "roofline": ("h200-profile.json",),
+    "bytes": ("h200-traffic.json",),
+    "lanes": ("h200-article-training.json",),
+    "flow": ("h200-profile.json",),
+    "winners": ("h200-grid.json",),
+    "accuracy": ("h200-profile.json", "h200-choose-gemma-2b"),
+    "compare": ("h200-article.json", "h200-profile.json"),
+}
+
 
 def figure(name: str, *files: str, **options: Any) -> Figure:
     """The figure of files in bench/results."""
-    return registry.make(name, gather([str(RESULTS / each) for each in files]), Options(**options))
+    return registry.make(name, read(*files), Options(**options))
+
+
+@functools.cache
+def read(*files: str) -> tuple[Gathered, ...]:
+    """Files of bench/results, each read once: records are frozen."""
+    return gather([str(RESULTS / each) for each in files])
 
 
 def of(name: str, *records: Any, **options: Any) -> Figure:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from support.figures_made import HOSTILE, check, figure, of
+from support.figures_made import HOSTILE, RECORDED, check, figure, of
 from support.paths import RESULTS
 from support.profiles_made import COMPILE, EAGER, HUB, LIGER, TRITON, profile
 
@@ -17,18 +17,6 @@ from mlpfusion.storage import results
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Profile
 
-# Files from which each figure is made.
-RECORDED = {
-    "ratios": ("h200-choose-article",),
-    "tokens": ("h200-choose-gemma-2b",),
-    "roofline": ("h200-profile.json",),
-    "bytes": ("h200-traffic.json",),
-    "lanes": ("h200-article-training.json",),
-    "flow": ("h200-profile.json",),
-    "winners": ("h200-grid.json",),
-    "accuracy": ("h200-profile.json", "h200-choose-gemma-2b"),
-    "compare": ("h200-article.json", "h200-profile.json"),
-}
 OTHERS = {"clock": "graph_us", "baseline": "compile", "value": "tflops"}
 
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from support.figures_made import HOSTILE, figure, of
+from support.figures_made import HOSTILE, RECORDED, figure, of
 from support.profiles_made import COMPILE, EAGER, profile
 
 from mlpfusion.errors import UsageError
@@ -63,6 +63,19 @@ def test_json_is_the_specification(drawn: dict[str, bytes]) -> None:
 def test_the_same_input_gives_the_same_bytes(drawn: dict[str, bytes]) -> None:
     again = figure("ratios", "h200-profile.json", width=84)
     assert {fmt: render.render(again, fmt) for fmt in render.FORMATS} == drawn
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("width", [84, 178])
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_figure_is_drawn_in_its_width_without_raster(name: str, width: int) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra figures")
+    root = ElementTree.fromstring(render.render(figure(name, *RECORDED[name], width=width), "svg"))
+    assert float(root.get("width", "").removesuffix("mm")) == pytest.approx(width, abs=0.01)
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert names <= {"svg", "g", "path", "line", "text", "rect", "defs", "clipPath"}
+    sizes = [float(size.removesuffix("px")) for element in root.iter() if (size := element.get("font-size"))]
+    assert min(sizes) * 0.75 >= 7
 
 
 @pytest.mark.full

@@ -16,6 +16,7 @@ PIXELS: Final = 96 / 25.4  # of CSS, in one mm
 _TYPE: Final = {84: 9.6, 178: 10.7}
 # Liberation Sans has the widths of Arial and Helvetica, which stand in where it is not installed.
 FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"
+_LABELS: Final = 0.6  # of the width, that labels of rows may take
 INK: Final = "#222222"
 FAINT: Final = "#8a8a8a"
 GRID: Final = "#e3e3e3"
@@ -60,9 +61,7 @@ MOST_BACKENDS: Final = 100
 
 
 def looks(backends: Sequence[str]) -> dict[str, Look]:
-    """One look per backend: that of its name, so that it is the same in every figure, else one that none here has.
-
-    Where there are more than colours, these come again with other shapes.
+    """One look per backend: that of its name, so that it is the same in every figure, else one that none of ours has.
 
     Raises:
         UsageError: there are more backends than looks.
@@ -73,13 +72,12 @@ def looks(backends: Sequence[str]) -> dict[str, Look]:
     count = len(_LOOKS)
     combined = (
         Look(COLOURS[place], _SHAPES[(place + shift) % count], _DASHES[(place + 2 * shift) % count])
-        for shift in range(count)
+        for shift in range(1, count)  # 0 are the looks of ours
         for place in range(count)
     )
-    spare = (look for look in combined if look not in found.values())
     for name in backends:
         if name not in found:
-            found[name] = next(spare)
+            found[name] = next(combined)
     return {name: found[name] for name in backends}
 
 
@@ -135,7 +133,7 @@ def config(width: int) -> dict[str, Any]:
             "gridColor": GRID,
             "domainColor": FAINT,
             "tickColor": FAINT,
-            "labelLimit": round(0.45 * pixels(width)),
+            "labelLimit": round(_LABELS * pixels(width)),
             "titleLimit": round(0.9 * pixels(width)),
             "labelOverlap": "greedy",
         },
@@ -159,7 +157,7 @@ def config(width: int) -> dict[str, Any]:
 
 def plot_width(labels: Sequence[str], width: int) -> float:
     """About how many pixels the labels of the rows leave for the plot."""
-    return pixels(width) - min(widest(labels, width), 0.45 * pixels(width)) - 12
+    return pixels(width) - min(widest(labels, width), _LABELS * pixels(width)) - 12
 
 
 def widest(texts: Sequence[str], width: int) -> float:
