@@ -156,7 +156,7 @@ def test_the_table_is_written_to_a_file(
 ) -> None:
     target = tmp_path / "t.tex"
     target.write_text("old")
-    assert run(capsys, "table", *two, "--format", "latex", "-o", str(target)) == (0, "", "")
+    assert run(capsys, "table", *two, "--format", "latex", "-o", str(target)) == (0, f"written: {target}\n", "")
     assert target.read_text(encoding="utf-8") == run(capsys, "table", *two, "--format", "latex")[1]
 
 

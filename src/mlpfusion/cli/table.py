@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mlpfusion.cli import streams
-from mlpfusion.cli.text import OK, Text, names_in
+from mlpfusion.cli.text import OK, Text, names_in, say
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def _table(
         from mlpfusion.storage import files
 
         files.write_whole("table", target, text.encode("utf-8", "backslashreplace"))
+        say(f"written: {output}")
     return OK
 
 

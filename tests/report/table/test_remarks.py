@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from support.races_made import emulated, failed, foresight, profile, race, source
 
+from mlpfusion.records.profile import Memory
 from mlpfusion.report.table.remarks import remarks
 from mlpfusion.stages.tabulate.races import of_sources
 
@@ -30,6 +31,12 @@ def test_too_few_samples_are_counted_where_their_clock_is_shown() -> None:
     made = race({"fused": 0.5}, rounds=1, processes=1)
     assert said(made)[0] == "eager: event_us: 1 sample; no figure without a spread, from 20 samples on"
     assert said(made, shown=("peak_bytes",)) == []
+
+
+def test_an_absent_figure_has_its_reason_where_its_column_is_shown() -> None:
+    made = race({}, rows={"eager": {"memory": Memory(reasons={"peak_bytes": "no\ncounter"})}})
+    assert said(made, shown=("peak_bytes",)) == ["eager: peak_bytes: not measured: no counter"]
+    assert said(made, shown=("event_us",)) == []
 
 
 def test_where_nothing_was_measured_or_the_baseline_was_not_it_is_said() -> None:

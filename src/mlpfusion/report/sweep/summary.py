@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, csv_text, printable, tabulated, titled
+from mlpfusion.report.grid import FORMATS, Grid, csv_text, printable, titled
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
@@ -32,11 +32,18 @@ def render(study: Study, fmt: str = "text") -> str:
     if fmt == "csv":
         return csv_text([row for each in study.cells for row in _rows(each)])
     github = fmt == "github"
-    parts = [_winners(study.cells, github=github), _means(study.cells, github=github), _failures(study.cells)]
+    tables = [titled(grid.title, grid.text(github=github), github=github) for grid in grids(study)]
+    parts = [*tables, _failures(study.cells)]
     states = [each.state for each in study.cells]
     counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     head = f"study {study.name}: {len(states)} cells, {counted}; host clocks {study.host_clocks}"
     return printable("\n\n".join([head, *[part for part in parts if part]]) + "\n")
+
+
+def grids(study: Study) -> list[Grid]:
+    """The winners of its cells, and the means over them if there is any."""
+    means = _means(study.cells)
+    return [_winners(study.cells), *([] if means is None else [means])]
 
 
 def _rows(each: Kept) -> Iterable[dict[str, object]]:
@@ -74,7 +81,7 @@ def _rows(each: Kept) -> Iterable[dict[str, object]]:
 # ---- winners ---------------------------------------------------------------------------------------------------------
 
 
-def _winners(kept: Sequence[Kept], *, github: bool) -> str:
+def _winners(kept: Sequence[Kept]) -> Grid:
     """A row for each model, mode, dtype and kind of GPU, a column for each number of tokens."""
     tokens = sorted({each.cell.work.workload.tokens for each in kept})
     lines: dict[tuple[str, ...], dict[int, str]] = {}
@@ -84,8 +91,7 @@ def _winners(kept: Sequence[Kept], *, github: bool) -> str:
         lines.setdefault(key, {})[work.tokens] = _winner(each)
     cells = [[*key, *[found.get(count, "") for count in tokens]] for key, found in lines.items()]
     heads = ["model", "mode", "dtype", "gpu", *[f"M={count}" for count in tokens]]
-    table = tabulated(cells, heads, [False] * len(heads), github=github)
-    return titled(f"fastest backend by tokens M ({_TIE}: within the noise)", table, github=github)
+    return Grid(f"fastest backend by tokens M ({_TIE}: within the noise)", heads, cells, [False] * len(heads))
 
 
 def _winner(each: Kept) -> str:
@@ -99,19 +105,17 @@ def _winner(each: Kept) -> str:
 # ---- means -----------------------------------------------------------------------------------------------------------
 
 
-def _means(kept: Sequence[Kept], *, github: bool) -> str:
+def _means(kept: Sequence[Kept]) -> Grid | None:
     found: dict[str, list[OverEager]] = {}
     for each in kept:
         for name, ratio in (each.outcome.speeds if each.outcome is not None else {}).items():
             found.setdefault(name, []).append(ratio)
     found.pop("eager", None)
     if not found:
-        return ""
+        return None
     cells = [[name, f"{len(ratios)}", _mean(ratios)] for name, ratios in found.items()]
-    table = tabulated(cells, ["backend", "cells", "speedup"], [False, True, True], github=github)
-    return titled(
-        f"speedup over eager, geometric mean over the cells that have one ({speedup.DIRECTION})", table, github=github
-    )
+    title = f"speedup over eager, geometric mean over the cells that have one ({speedup.DIRECTION})"
+    return Grid(title, ["backend", "cells", "speedup"], cells, [False, True, True])
 
 
 def _mean(ratios: Sequence[OverEager]) -> str:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from mlpfusion.records.bench import Bench
 from mlpfusion.records.choice import Choice, Plan
 from mlpfusion.records.proof import Proof
+from mlpfusion.records.sweep.study import Study
 from mlpfusion.records.tuning import Tuning
 from mlpfusion.records.validation import SelfTest, Validation
 from mlpfusion.report import choice, proof, self_test, tuning, validation
+from mlpfusion.report.sweep import summary
 from mlpfusion.report.table import bench, plan
 from mlpfusion.report.table.model import Cell, Column, Group, Line, Table
 
@@ -25,6 +27,8 @@ def tables(source: Source, *, alone: bool) -> list[Table]:
     grids: list[Grid] = []
     if isinstance(found, Choice):
         grids = [choice.ranges(found)]
+    elif isinstance(found, Study):
+        grids = summary.grids(found)
     elif isinstance(found, Plan) and alone:
         grids = [plan.facts(found)]
     elif isinstance(found, Validation):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of, has_spread
+from mlpfusion.report.profile.columns.every import is_shown
 from mlpfusion.report.profile.row import verdict
 from mlpfusion.report.table.shapes import varying
 from mlpfusion.stats import QUANTILE_SAMPLES
@@ -42,10 +43,23 @@ def _of_race(race: Race, shown: Collection[str], baseline: str | None) -> Iterat
         if entry.predicted is not None and entry.predicted.extrapolated:
             yield f"{entry.name}: predicted outside the measured products"
     timed = [each for each in race.entries if each.standing == "measured"]
+    yield from _absent(timed, shown)
     if not timed:
         yield "no row was measured"
     elif baseline is not None and not any(each.name == baseline for each in timed):
         yield f"no speedup: {baseline} was not measured"
+
+
+def _absent(entries: Sequence[Entry], shown: Collection[str]) -> Iterator[str]:
+    """Why figures of the columns that are shown were not measured, as the file has it: each reason once."""
+    absent: dict[str, list[str]] = {}
+    for entry in entries:
+        for part in (entry.row.clocks, entry.row.traffic, entry.row.memory):
+            for field, reason in (part.reasons if part is not None else {}).items():
+                if is_shown(field, shown):
+                    absent.setdefault(f"{field}: not measured: {' '.join(reason.split())}", []).append(entry.name)
+    for line, names in absent.items():
+        yield f"{', '.join(names)}: {line}"
 
 
 def _few(entry: Entry, shown: Collection[str]) -> Iterator[str]:

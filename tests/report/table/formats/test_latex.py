@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # The commands that our text has itself; whatever else follows a backslash came from a name.
 OURS = re.compile(
-    r"\\(?:[#$%&_{}]|[`'^~\"][{]|[rvc][{]|text(?:backslash|asciitilde|asciicircum|less|greater|bar)\{\}|(?:mu|times|cdot|pm|geq|leq|to"
+    r"\\(?:[#$%&_{}]|[`'^~\"][{]|[rvc][{]|text(?:backslash|asciitilde|asciicircum|less|greater|bar)\{\}|(?:mu|times|cdot|pm|geq|leq|to|approx"
     r"|circ)\$|ldots\{\}|S\{\}|ss\{\})"
 )
 
