@@ -5,6 +5,7 @@
 # make test-range  run the suite on the oldest and the newest torch of the range; hours, and some 5 GB of downloads each
 # make gpu-test  run the tests that need CUDA
 # make latex-test  compile tables with pdflatex (Debian: texlive-latex-recommended); needs it
+# make browser-test  run the tests that need a browser: a Chromium on the machine, which must be there
 # make lint      ruff, mypy and import-linter
 # make docs      build the site of docs/ in build/site; a broken link is an error
 # make wheel     build both wheels, and unpack them to build/wheel for machines where nothing can be installed
@@ -25,16 +26,18 @@ PY := $(VENV)/bin/python
 USER_READY := $(VENV)/installed
 DEV_READY := $(VENV)/installed-dev
 DOCS_READY := $(VENV)/installed-docs
+BROWSER_READY := $(VENV)/installed-browser
 else
 PY := $(PYTHON)
 USER_READY := found
 DEV_READY := found-dev
 DOCS_READY := found-docs
+BROWSER_READY := found-dev
 # The sources come first; the unpacked wheel is there for its entry points, by which backends are found.
 export PYTHONPATH := src:kernels/torch-ext$(if $(wildcard build/wheel),:build/wheel)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: profile test test-all test-isa gpu-test test-range latex-test lint docs wheel clean found found-dev found-docs
+.PHONY: profile test test-all test-isa gpu-test browser-test test-range latex-test lint docs wheel clean found found-dev found-docs
 
 # Each run has a folder of its own, named by the time in UTC: a second one keeps the first.
 RESULTS := results/$(shell date -u +%Y-%m-%d-%H%M%S)
@@ -46,7 +49,7 @@ test: RING := -m "not full"
 test test-all: $(DEV_READY)
 	@$(PY) -c 'import sys; from importlib.util import find_spec as f; f("xdist") or sys.exit("make: $(PY) lacks pytest-xdist: install mlpfusion[dev] there")'
 	@# Tests start many processes: each would compile all sources again if none of them kept what it compiled.
-	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist worksteal --ignore=tests/gpu $(RING) $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser $(RING) $(ARGS)
 
 # By name: to collect the others would take longer than to run these.
 test-isa: $(DEV_READY)
@@ -62,6 +65,9 @@ gpu-test: $(DEV_READY)
 latex-test: $(DEV_READY)
 	@command -v pdflatex > /dev/null || { echo "make: latex-test needs pdflatex, in Debian's texlive-latex-recommended"; exit 1; }
 	$(PY) -m pytest -n 0 -m latex tests/report/table/formats/test_latex.py $(ARGS)
+
+browser-test: $(BROWSER_READY)
+	MLPFUSION_BROWSER_TESTS=1 $(PY) -m pytest tests/browser $(ARGS)
 
 lint: $(DEV_READY)
 	$(PY) -m ruff check .
@@ -104,6 +110,10 @@ $(VENV)/installed-dev: pyproject.toml packages/read/pyproject.toml constraints.t
 
 $(VENV)/installed-docs: pyproject.toml packages/read/pyproject.toml | $(DEV_READY)
 	$(INSTALL) '.[docs]'
+	@touch $@
+
+$(VENV)/installed-browser: pyproject.toml packages/read/pyproject.toml | $(DEV_READY)
+	$(INSTALL) '.[browser]'
 	@touch $@
 
 found:

@@ -10,8 +10,8 @@ from support.paths import ROOT, TESTS
 
 # Where sources lie, and where below `tests` their mirror is.
 MIRRORED = {"src/mlpfusion": "", "kernels/torch-ext/mlpfusion_kernels": "kernels"}
-# What mirrors nothing: it judges the project, its scripts and many modules on a GPU, or is what tests share.
-APART = ("project", "bench", "gpu", "support")
+# What mirrors nothing: it judges the project, its scripts, many modules on a GPU or in a browser, or is shared.
+APART = ("project", "bench", "gpu", "browser", "support")
 # Targets of `validate --self-test`, each of which that test judges.
 CONTROLS = "src/mlpfusion/stages/validate/controls"
 

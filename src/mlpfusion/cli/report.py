@@ -44,9 +44,9 @@ def _report(
     _check_target(path)
     found = sources.gather(result)
     _check_not_an_input(path, found)
-    text = page.render(found, version("mlpfusion-read"), title)
-    files.write_whole(_WHAT, path, text.encode("utf-8", "backslashreplace"))
-    say(f"{path}: {len(text.encode('utf-8', 'backslashreplace')) / 1e6:.2f} MB of {len(found)} files")
+    data = page.render(found, version("mlpfusion-read"), title).encode("utf-8", "backslashreplace")
+    files.write_whole(_WHAT, path, data)
+    say(f"{path}: {len(data) / 1e6:.2f} MB of {len(found)} file{'' if len(found) == 1 else 's'}")
     return OK
 
 

@@ -64,7 +64,7 @@ def test_equal_names_of_two_folders_are_told_apart(tmp_path: Path) -> None:
         (["none.json"], "'none.json' does not exist"),
         (["text.json"], "not JSON"),
         (["zero.json"], "not JSON"),
-        ([""], "directory"),
+        ([""], "a result needs a path, got ''"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(

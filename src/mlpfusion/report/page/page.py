@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mlpfusion.errors import UsageError
 from mlpfusion.report.grid import printable
 from mlpfusion.report.page import cases as case_parts
-from mlpfusion.report.page import data, findings, methods, policy, standings, summary, tables, verdicts
+from mlpfusion.report.page import data, figures, findings, methods, policy, standings, summary, tables, verdicts
 from mlpfusion.report.page.cautions import cautions
 from mlpfusion.stats import CONFIDENCE
 from mlpfusion.storage import inputs
@@ -43,13 +43,19 @@ def render(sources: Sequence[Source], version: str, title: str | None = None) ->
     found = case_parts.cases(sources)
     clock = case_parts.default_clock(found)
     ranked = [case_parts.standing(case, clock) for case in found]
-    style, script = _asset("page.css"), _asset("page.js")
+    drawn, absent = figures.figures(sources)
+    style = _asset("page.css")
+    scripts = [*(figures.scripts() if drawn else ()), _asset("page.js")]
     return str(
         _template().render(
             mark=MARK,
-            policy=policy.policy([script], [style]),
+            policy=policy.policy(scripts, [style]),
             style=style,
-            scripts=[script],
+            scripts=scripts,
+            figures=drawn,
+            absent=absent,
+            licences=figures.licences() if drawn else (),
+            specs=data.script_json(_printable([each.specs for each in drawn])),
             title=title or _title(found, sources),
             version=version,
             clock=clock,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.storage import files, inputs, results
+from mlpfusion.storage import files, gathered, inputs, results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from mlpfusion.storage.results import Result
 
@@ -23,7 +23,7 @@ _SCHEMA: Final = re.compile(rb'"schema"\s*:\s*(\d+)')
 class Source(NamedTuple):
     """A result file: its name without the folders above it, what it holds, its bytes on disk and their SHA-256.
 
-    `schema` is the one that it was written in.
+    `schema` is the one that it was written in, `given` what named it: its path, or the folder that it is in.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Source(NamedTuple):
     data: bytes
     digest: str
     schema: int
+    given: str = ""
 
 
 def gather(given: Sequence[str]) -> tuple[Source, ...]:
@@ -40,30 +41,22 @@ def gather(given: Sequence[str]) -> tuple[Source, ...]:
     Raises:
         UsageError: there is no such file, it is none of ours or damaged, a folder holds none, or one comes twice.
     """
-    found: list[Source] = []
-    by_digest: dict[str, Path] = {}
-    for text in given:
-        for name, path, result in _opened(text):
-            data = files.read_whole(results.RESULT, path, _MOST_BYTES)
-            digest = hashlib.sha256(data).hexdigest()
-            if digest in by_digest:
-                other = by_digest[digest]
-                same = "is given twice" if files.is_same(path, other) else f"holds the same bytes as {str(other)!r}"
-                raise UsageError(f"{str(path)!r} {same}; name each file once")
-            by_digest[digest] = path
-            found.append(Source(name, path, result, data, digest, _schema(data)))
-    return _renamed(found)
-
-
-def _opened(text: str) -> Iterator[tuple[str, Path, Result]]:
-    if inputs.is_stdin(text):
+    if any(map(inputs.is_stdin, given)):
         raise UsageError("stdin has no file that a report could carry; name one")
-    path = Path(text)
-    if text and path.is_dir():
-        for name, result in results.load_folder(path):
-            yield f"{path.resolve().name}/{name}", path / name, result
-    else:
-        yield path.name, path, results.load_any(path)
+    if "" in given:  # an unset variable of a shell, which would be taken for this folder
+        raise UsageError("a result needs a path, got ''")
+    found: list[Source] = []
+    by_digest: dict[str, str] = {}
+    for path, record, within in gathered.gather(given):
+        data = files.read_whole(results.RESULT, Path(path), _MOST_BYTES)
+        digest = hashlib.sha256(data).hexdigest()
+        if digest in by_digest:
+            raise UsageError(f"{path!r} holds the same bytes as {by_digest[digest]!r}; name each file once")
+        by_digest[digest] = path
+        folder = Path(within)
+        name = f"{folder.resolve().name}/{Path(path).relative_to(folder)}" if path != within else folder.name
+        found.append(Source(name, Path(path), record, data, digest, _schema(data), within))
+    return _renamed(found)
 
 
 def _schema(data: bytes) -> int:

@@ -9,11 +9,11 @@
 
   // ---- numbers as the program prints them: the digits that the spread supports ----
   const secondDigit = (value) => (Number.isFinite(value) && value ? 1 - Math.floor(Math.log10(Math.abs(value))) : 0);
-  const places = (spread, value) =>
+  const decimals = (spread, value) =>
     spread > 0 ? Math.min(secondDigit(spread), 3) : Math.min(secondDigit(value) + 1, Math.abs(value) >= 0.01 ? 3 : 6);
   function three([value, low, high], least, unit) {
     const smallest = Math.min(...[value, low, high].filter(Boolean).map(Math.abs));
-    const digits = Math.max(least, Number.isFinite(smallest) ? Math.max(places(high - low, value), secondDigit(smallest)) : 0);
+    const digits = Math.max(least, Number.isFinite(smallest) ? Math.max(decimals(high - low, value), secondDigit(smallest)) : 0);
     const fixed = (number) => (digits >= 0 ? number.toFixed(digits) : String(Math.round(number / 10 ** -digits) * 10 ** -digits));
     return `${fixed(value)}${unit} [${fixed(low)}–${fixed(high)}]`;
   }
@@ -217,6 +217,78 @@
       button.addEventListener("click", () => sort(table, head.cellIndex));
       head.append(button);
     }
+  }
+
+  // ---- figures: drawn one after the other, those in sight first, and again when the state or the width changes ----
+  const specs = JSON.parse(document.getElementById("specs").textContent);
+  const places = [...document.querySelectorAll(".drawing")];
+  let order = 0;
+  const isNarrow = (place) => place.clientWidth < 660;
+  function values(spec, found = []) { // every list of rows in a specification
+    if (Array.isArray(spec)) spec.forEach((each) => values(each, found));
+    else if (spec && typeof spec === "object") {
+      for (const [name, each] of Object.entries(spec)) {
+        if (name === "data" && Array.isArray(each?.values)) found.push(each);
+        else values(each, found);
+      }
+    }
+    return found;
+  }
+  function narrowed(spec, left) { // scales without what no row has any longer
+    if (Array.isArray(spec)) { spec.forEach((each) => narrowed(each, left)); return; }
+    if (!spec || typeof spec !== "object") return;
+    const { domain, range } = spec.scale ?? {};
+    if (typeof spec.field === "string" && Array.isArray(domain) && domain.every((each) => typeof each === "string")) {
+      const kept = domain.map((each) => left.some((row) => row[spec.field] === each));
+      if (kept.some(Boolean)) {
+        spec.scale.domain = domain.filter((_, place) => kept[place]);
+        if (Array.isArray(range) && range.length === domain.length) spec.scale.range = range.filter((_, place) => kept[place]);
+      }
+    }
+    for (const [name, each] of Object.entries(spec)) if (name !== "data") narrowed(each, left);
+  }
+  const isFiltered = (row) => lists.some((name) => keys[name] in row);
+  const named = (rows) => new Set(rows.flatMap((row) => Object.entries(row).filter(([, value]) => typeof value === "string").map(String)));
+  function filtered(whole, now) {
+    const spec = structuredClone(whole), tables = values(spec);
+    const fits = (row) => lists.every((name) => now[`every ${name}`] || !(keys[name] in row) || now[name].includes(String(row[keys[name]])));
+    const before = tables.reduce((sum, each) => sum + each.values.length, 0);
+    const rows = tables.flatMap((each) => each.values);
+    const gone = named(rows.filter((row) => !fits(row))), stays = named(rows.filter((row) => fits(row) && isFiltered(row)));
+    // A row of no backend, as of a shaded band, goes with the rows of the name that it shares with them.
+    const alone = (row) => !isFiltered(row) && Object.entries(row).some((entry) => gone.has(String(entry)) && !stays.has(String(entry)));
+    for (const each of tables) each.values = each.values.filter((row) => fits(row) && !alone(row));
+    const left = tables.flatMap((each) => each.values);
+    if (left.length !== before) narrowed(spec, left);
+    return left.length ? spec : null;
+  }
+  async function draw() {
+    const mine = ++order;
+    const now = form ? state() : Object.fromEntries(lists.map((name) => [`every ${name}`, true]));
+    const far = (place) => Math.abs(place.getBoundingClientRect().top);
+    for (const place of [...places].sort((a, b) => far(a) - far(b))) {
+      const { wide, narrow } = specs[places.indexOf(place)];
+      place.toggleAttribute("data-narrow", isNarrow(place));
+      const spec = filtered(isNarrow(place) ? narrow : wide, now);
+      if (spec === null) { place.replaceChildren("No row of this figure is left by the filters."); continue; }
+      const fresh = document.createElement("div");
+      try {
+        await vegaEmbed(fresh, spec, { mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false, tooltip: false, logLevel: vega.Error });
+      } catch (error) {
+        fresh.textContent = `This figure could not be drawn: ${error.message}`;
+      }
+      if (mine !== order) return; // the state has changed meanwhile
+      place.replaceChildren(fresh);
+      await new Promise((done) => setTimeout(done));
+    }
+    document.body.dataset.drawn = mine;
+  }
+  if (places.length && "vegaEmbed" in window) {
+    let waiting, width = innerWidth;
+    const later = () => { clearTimeout(waiting); waiting = setTimeout(draw, 150); };
+    document.addEventListener("filtered", (event) => { if (event.detail) later(); });
+    addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; later(); } });
+    draw();
   }
 
   // ---- the files: as they are on disk, not packed as in the page ----
