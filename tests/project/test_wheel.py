@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import command
 from support.paths import DATA, RESULTS, ROOT
 
 from mlpfusion.cli.main import app
@@ -177,10 +178,14 @@ READING = [
 
 
 @pytest.mark.parametrize("arguments", READING, ids=lambda each: " ".join(Path(part).name for part in each) or "nothing")
-def test_it_reads_as_all_of_it_does(alone: Path, arguments: tuple[str, ...]) -> None:
-    here, there = run(Path(sys.executable), *arguments), run(alone, *arguments)
-    assert (there.returncode, there.stderr) == (0, "")
-    assert there.stdout == here.stdout
+def test_it_reads_as_all_of_it_does(
+    alone: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mlpfusion", *arguments])
+    code, here, _ = command.run(capsys, *arguments)
+    there = run(alone, *arguments)
+    assert (there.returncode, there.stderr) == (code, "") == (0, "")
+    assert there.stdout == here
     assert there.stdout
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
+
+from support import forked
 
 LEAVES = {
     "folder": "os.chdir('/')",
@@ -34,9 +35,7 @@ def test_all_that_a_target_may_leave_behind_is_seen() -> None:
             os._exit(0)
         os.wait()
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text), *LEAVES.values()], capture_output=True, text=True, check=True
-    )
+    done = forked.run([sys.executable, "-c", textwrap.dedent(text), *LEAVES.values()], check=True)
     assert dict(zip(LEAVES, done.stdout.splitlines(), strict=True)) == {
         "folder": "the working directory",
         "environment": "the environment",
