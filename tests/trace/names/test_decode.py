@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import rings
 from support.mangled_names import MANGLED
+from support.one_by_one import one_by_one
 from support.paths import DATA
 
 from mlpfusion.records.profile import Decoded
@@ -59,14 +60,14 @@ SPLIT = (
 )
 
 
-@pytest.mark.parametrize(("name", "family"), NAMES, ids=[name[:60] for name, _ in NAMES])
+@one_by_one(map(tuple, NAMES))
 def test_real_names_have_the_right_library(name: str, family: str) -> None:
     decoded = decode(name)
     assert decoded.library in LIBRARIES[family]
     assert (decoded.kind == "gemm") == (family in PRODUCTS)
 
 
-@pytest.mark.parametrize(("name", "family"), NAMES, ids=[name[:60] for name, _ in NAMES])
+@one_by_one(map(tuple, NAMES))
 def test_a_product_of_a_library_tells_its_shape(name: str, family: str) -> None:
     decoded = decode(name)
     if family in PRODUCTS - {"cublas-gemv"} and "_mma_" not in name:
@@ -77,7 +78,7 @@ def test_a_product_of_a_library_tells_its_shape(name: str, family: str) -> None:
         assert decoded.dtype
 
 
-@pytest.mark.parametrize("name", DECODED, ids=lambda name: name[:60])
+@one_by_one(DECODED)
 def test_decodes(name: str) -> None:
     assert decode(name) == DECODED[name]
 
@@ -108,7 +109,7 @@ def test_what_is_not_established_is_said_to_be_unknown(name: str) -> None:
         }
 
 
-@pytest.mark.parametrize("name", sorted({*DECODED, *(name for name, _ in NAMES), *SPLIT}), ids=lambda name: name[:60])
+@one_by_one(sorted({*DECODED, *(name for name, _ in NAMES), *SPLIT}))
 def test_a_field_rests_on_a_token_of_known_meaning(name: str) -> None:
     decoded, tokens = parse(name)
     said = " ".join(f"{token.text} {token.meaning}" for token in tokens if token.certainty != "unknown")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import rings
+from support.one_by_one import one_by_one
 
 from mlpfusion.trace.names.decode import decode, parse
 from mlpfusion.trace.names.explain import explain
@@ -18,7 +19,7 @@ NAMES = [line.split("\t") for line in (DATA / "library_names.tsv").read_text().s
 LETTERS = "<>(){}[]:, _&*abATZNSIE0123456789"
 
 
-@pytest.mark.parametrize("row", NAMES, ids=[row[0][:60] for row in NAMES])
+@one_by_one(NAMES)
 def test_a_library_s_kernel_is_known_by_its_words(row: list[str]) -> None:
     name, library, kind, ops, dtype, more = row
     found = decode(name)
@@ -28,7 +29,7 @@ def test_a_library_s_kernel_is_known_by_its_words(row: list[str]) -> None:
         assert str(getattr(found, field)) == value.replace(",", " "), field
 
 
-@pytest.mark.parametrize("row", NAMES, ids=[row[0][:60] for row in NAMES])
+@one_by_one(NAMES)
 def test_what_is_known_stands_in_its_sentence_and_its_tokens(row: list[str]) -> None:
     found = explain(row[0])
     said = f"{found.sentence} {' '.join(token.meaning for token in found.tokens)}"

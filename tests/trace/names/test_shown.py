@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.one_by_one import one_by_one
 
 from mlpfusion.trace.names.shown import shown, told_apart
 
@@ -15,7 +16,7 @@ NAMES = [line.split("\t")[0] for line in (DATA / "library_names.tsv").read_text(
 RMS = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi{}ELi{}ELb0ELb0ELb1ELi1EEEvPT0_PT_PfS4_S4_S4_diiiiiiib"
 
 
-@pytest.mark.parametrize("name", NAMES, ids=[name[:60] for name in NAMES])
+@one_by_one(NAMES)
 def test_a_function_is_all_that_is_shown(name: str) -> None:
     text = shown(name)
     assert text

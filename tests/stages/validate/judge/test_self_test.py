@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from support import forked, rings
+from support.one_by_one import one_by_one
 
 from mlpfusion.report import self_test as report
 from mlpfusion.spec import DTYPES
@@ -70,7 +71,7 @@ def test_what_has_no_bad_control_rejects_nothing(check: Check) -> None:
     assert "hazard(" not in code
 
 
-@pytest.mark.parametrize("control", TABLE, ids=lambda control: control.name)
+@one_by_one(TABLE)
 def test_a_control_is_described(control: Control) -> None:
     names = {check.name for check in registry.ALL} | {"loads"}
     assert control.why
