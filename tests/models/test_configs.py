@@ -102,8 +102,11 @@ def test_t5_trains_with_dropout_in_the_middle():
         ({"hidden_size": "2048"}, "hidden_size must be an integer from 1 to 2147483647, got '2048'"),
         ({"intermediate_size": 0}, "intermediate_size must be an integer from 1 to 2147483647, got 0"),
         ({"model_type": None}, "it has no model_type"),
-        ({"model_type": "gemma9"}, "model_type 'gemma9' is not known; known: cohere"),
-        ({"model_type": "vision", "text_config": {}}, "model_type 'vision', of several parts, is not known"),
+        (
+            {"model_type": "gemma9"},
+            "model_type 'gemma9' is not known; nearest: gemma, gemma2, vaultgemma; or give the sizes",
+        ),
+        ({"model_type": "vision", "text_config": {}}, "model_type 'vision', of several parts, is not known; nearest: "),
         ({"model_type": "gemma3", "text_config": 3}, "text_config must be an object, got 3"),
         ({"num_experts": 8}, "num_experts says that its MLPs are experts"),
         ({"quantization_config": {"quant_method": "fp8"}}, "its weights are quantised"),

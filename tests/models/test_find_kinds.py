@@ -311,3 +311,20 @@ def test_what_is_beside_experts_is_swapped_and_experts_are_counted() -> None:
     assert [each.name for each in handle.swapped] == ["0.shared", "1.shared"]
     assert [each.name for each in handle.refused] == ["0", "1"]
     assert "its 4 experts are 3-D parameters (gate_up, down)" in handle.refused[0].reason
+    assert handle.summary == "2 of 2 shared experts swapped; 8 routed experts are one grouped operator, not a gated MLP"
+
+
+class Block(nn.Module):
+    """Routed experts, and beside them a shared one."""
+
+    def __init__(self, shared: nn.Module) -> None:
+        super().__init__()
+        self.experts, self.shared_expert = Experts(), shared
+        self.experts.shared = nn.Identity()
+
+
+@pytest.mark.parametrize(("second", "number"), [(Plain, 2), (Pair, 1)])
+def test_the_summary_tells_shared_experts_from_others(second: type[nn.Module], number: int) -> None:
+    model = nn.ModuleDict({"dense": Plain(), "one": Block(Plain()), "two": Block(second())})
+    said = f"1 of 1 MLPs swapped; {number} of 2 shared experts swapped; 8 routed experts are one grouped operator"
+    assert str(swap(model, "eager")) == f"{said}, not a gated MLP"

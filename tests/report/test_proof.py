@@ -46,6 +46,13 @@ def test_a_recorded_proof_says_its_verdict_and_every_part_it_has(path: Path, fmt
     assert f"{len(found.swapped)} gated MLPs to {found.backend}" in text
 
 
+def test_the_verdict_names_what_was_not_judged(proof: Proof) -> None:
+    assert "; not judged" not in render(proof)
+    lacking = replace(proof, logits=replace(proof.logits, accuracy=None), gradients=None, layers=proof.layers[:1])
+    said = f"; not judged: logits, gradients, {', '.join(each.name for each in proof.swapped[1:3])}"
+    assert f"holds: 1 part judged, none beyond its limit{said}" in render(lacking)
+
+
 @pytest.mark.parametrize("fmt", ["text", "github"])
 def test_what_breaks_the_policy_takes_the_place_of_the_verdict(proof: Proof, fmt: str) -> None:
     text = render(replace(proof, failures=("the logits are off", "layer 3 is off")), fmt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from pathlib import Path
@@ -15,6 +16,7 @@ from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
 CONFIG: Final = "config.json"
 _MOST_BYTES: Final = 2**24
@@ -71,6 +73,11 @@ def parse(raw: Config, *, name: str, source: str, dtype: spec.Dtype | None = Non
     )
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The three names of those known that are most like this one, for an error."""
+    return f"nearest: {', '.join(difflib.get_close_matches(name, list(known), 3, cutoff=0.0))}"
+
+
 # ---- which part, and whether it can be one of ours -------------------------------------------------------------------
 
 
@@ -84,7 +91,7 @@ def _language_model(raw: Config) -> tuple[str, Config, list[str]]:
     text = raw.get("text_config")
     if kind not in TEXT_OF:
         if isinstance(text, dict) and kind not in REFUSED:
-            raise UsageError(f"model_type {kind!r}, of several parts, is not known; known: {', '.join(TEXT_OF)}")
+            raise UsageError(f"model_type {kind!r}, of several parts, is not known; {nearest(kind, TEXT_OF)}")
         return kind, raw, []
     if text is None and kind in FLAT and "hidden_size" in raw:
         return TEXT_OF[kind], raw, []
@@ -104,7 +111,7 @@ def _check_kind(kind: str, config: Config) -> None:
         raise UsageError(f"model_type {kind!r}: {REFUSED[kind]}")
     if kind not in FAMILIES:
         raise UsageError(
-            f"model_type {kind!r} is not known; known: {', '.join(sorted(FAMILIES))}; or give the sizes by "
+            f"model_type {kind!r} is not known; {nearest(kind, FAMILIES)}; or give the sizes by "
             "--hidden-size, --intermediate-size and --activation"
         )
     for key in EXPERT_KEYS:

@@ -65,8 +65,8 @@ def find(model: str | os.PathLike[str], *, dtype: spec.Dtype | None = None) -> M
     path = Path(model)
     if not str(model) or not (inputs.is_stdin(model) or path.exists()):
         raise UsageError(
-            f"unknown model {str(model)!r}: no config.json or directory of that name, and none of the models "
-            f"{', '.join(models())}"
+            f"unknown model {str(model)!r}: no config.json or directory of that name, and no known model; "
+            f"{configs.nearest(str(model), models())}"
         )
     return configs.read(path, dtype=dtype)
 

@@ -59,6 +59,7 @@ class RefusedModule(NamedTuple):
     name: str
     kind: str
     reason: str
+    experts: int = 0  # how many routed experts it holds as 3-D parameters
 
 
 class _Seat(NamedTuple):
@@ -131,6 +132,32 @@ class Handle:
     def __repr__(self) -> str:
         return f"<{len(self.swapped)} modules swapped, {len(self.refused)} refused>"
 
+    def __str__(self) -> str:
+        return self.summary
+
+    @property
+    def summary(self) -> str:
+        """One line: how many MLPs were swapped, of them the shared experts, and how many routed experts were not."""
+        routed = [each for each in self.refused if each.experts]
+        around = {path for each in routed for path in (each.name, each.name.rpartition(".")[0])} - {""}
+        blocks = tuple(f"{path}." for path in around)
+        others: list[SwappedModule | RefusedModule] = [
+            *self.swapped,
+            *(each for each in self.refused if not each.experts),
+        ]
+        shared = [each for each in others if each.name.startswith(blocks)]
+        said = []
+        for kind, all_of_them in (
+            ("MLPs", [each for each in others if each not in shared]),
+            ("shared experts", shared),
+        ):
+            swapped = sum(isinstance(each, SwappedModule) for each in all_of_them)
+            said += [f"{swapped} of {len(all_of_them)} {kind} swapped"] if all_of_them else []
+        if routed:
+            number = sum(each.experts for each in routed)
+            said.append(f"{number} routed experts are one grouped operator, not a gated MLP")
+        return "; ".join(said)
+
     @property
     def bypassed(self) -> int:
         """How many calls gave a swapped module more than x, which then ran its own forward; of modules still swapped.
@@ -202,7 +229,8 @@ def swap(
         try:
             view = _view(module, found, backend, made.name)
         except _RefusalError as refusal:
-            refused.append(RefusedModule(name, kind, str(refusal)))
+            experts = found.experts if isinstance(found, Refused) else 0
+            refused.append(RefusedModule(name, kind, str(refusal), experts))
             continue
         assert isinstance(found, Examined)
         what = SwappedModule(name, kind, view.spec, found.found.layers, made.name)

@@ -54,10 +54,11 @@ class Swapped(nn.Module):
             MlpfusionError: the backend of a third party failed.
         """
         view = self._mlpfusion_view
-        if torch.compiler.is_compiling() and self._mlpfusion_own_is_compiled():
+        compiling = torch.compiler.is_compiling()
+        if compiling and self._mlpfusion_own_is_compiled():
             own: Tensor = self._mlpfusion_own.forward(self, x)
             return own
-        reason = self._changed(x)
+        reason = self._changed(x, compiling=compiling)
         if reason is not None:
             raise BackendUnavailableError(view.backend, f"{self._mlpfusion_where()}: {reason}")
         try:
@@ -87,7 +88,7 @@ class Swapped(nn.Module):
         """Whether a compiler gets the module's own forward: it cannot see at each call whether a buffer has changed."""
         return self._mlpfusion_watched.has_tensors or self._mlpfusion_watched.changed_traced(self)
 
-    def _changed(self, x: Tensor) -> str | None:
+    def _changed(self, x: Tensor, *, compiling: bool) -> str | None:
         """What the backend would leave out of what the module's own forward does by now, or None."""
         found, inner = self._mlpfusion_found, self._mlpfusion_view._modules
         for role, path in found.layers.items():
@@ -97,7 +98,7 @@ class Swapped(nn.Module):
                 layer = self._modules.get(path)
             if layer is not inner[_PROJECTIONS[role]]:
                 return f"its {path} was replaced by something else than an assignment; restore it, and swap again"
-        if not torch.compiler.is_compiling():
+        if not compiling:
             what = self._mlpfusion_watched.changed(self)
             if what is not None and not self._mlpfusion_rejudged():
                 return f"its {what} was changed, and it no longer computes what it did; restore it"

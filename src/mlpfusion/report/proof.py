@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.proof import Deviation, Proof, Speed
 
 FORMATS: Final = ("text", "github", "json")
+_SHOWN: Final = 4  # parts that the verdict names
 _ERROR_HEADS: Final = ("part", "elements", "max error", "unswapped", "rms error", "unswapped", "ratio", "limit")
 
 
@@ -82,9 +83,19 @@ def _header(proof: Proof) -> list[tuple[str, str]]:
 def _verdict(proof: Proof, github: bool) -> str:
     if proof.holds:
         judged = len(_judged(proof))
-        return f"holds: {judged} part{'' if judged == 1 else 's'} judged, none beyond its limit"
+        return f"holds: {judged} part{'' if judged == 1 else 's'} judged, none beyond its limit{_not_judged(proof)}"
     lines = [f"fails: {failure}" for failure in proof.failures]
     return "\n".join(f"- {markdown(line)}" if github else line for line in lines)
+
+
+def _not_judged(proof: Proof) -> str:
+    """Which parts there was nothing to hold against; why is in the notes."""
+    found = ["logits"] if proof.logits.accuracy is None else []
+    found += ["gradients"] if proof.gradients is None or proof.gradients.accuracy is None else []
+    judged = {each.name for each in proof.layers}
+    found += [each.name or "the model itself" for each in proof.swapped if each.name not in judged]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"; not judged: {', '.join(found[:_SHOWN])}{more}" if found else ""
 
 
 def _judged(proof: Proof) -> list[tuple[str, Accuracy]]:
