@@ -47,13 +47,15 @@ def test_no_two_labels_are_alike_even_of_one_file() -> None:
 
 def test_a_caption_says_what_where_with_what_and_how_often() -> None:
     every = shapes.of(gather([str(RESULTS / "h200-profile.json")]))
-    said = words.measured(every, timed.pick(every, "event_us")[1])
+    said = words.measured(every, [each.clock for each in timed.pick(every, "event_us")[1]])
     assert said == (
         "768×3072 gelu_tanh bfloat16; 8192 tokens; inference. NVIDIA H200; torch 2.11.0+cu130, triton 3.6.0, driver "
         "580.159.04; 2026-11-29. 60 rounds in 1 process; L2 cold. Source: h200-profile.json."
     )
     five = of(raced({"triton": 0.9}))
-    assert "300 rounds in 5 processes; L2 cold." in words.measured(five, timed.pick(five, "graph_us")[1])
+    assert "300 rounds in 5 processes; L2 cold." in words.measured(
+        five, [each.clock for each in timed.pick(five, "graph_us")[1]]
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)

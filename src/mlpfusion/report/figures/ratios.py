@@ -49,7 +49,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     caption = (
         f"{title} by {clock} ({words.CLOCKS[clock]}): its time / the backend's, median of paired rounds with the "
         f"interval of {rows[0].ratio.confidence:.0%} confidence; right of 1 is faster, and a mark is open where the "
-        f"interval reaches 1. {words.measured(labelled.shapes, [row.found for row in rows])}"
+        f"interval reaches 1. {words.measured(labelled.shapes, [row.found.clock for row in rows])}"
     )
     values = [
         {

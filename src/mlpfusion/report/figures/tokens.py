@@ -52,7 +52,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     caption = (
         f"{title} by {clock} ({words.CLOCKS[clock]}): medians, bands from the 20th to the 80th percentile, both axes "
         f"logarithmic{'; the operations of the three products' if rate else ''}. "
-        f"{words.measured([each.shape for each in found], found)}"
+        f"{words.measured([each.shape for each in found], [each.clock for each in found])}"
     )
     values = [
         {

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.clocks import Clock
     from mlpfusion.report.figures.shapes import Shape
-    from mlpfusion.report.figures.timed import Timed
     from mlpfusion.spec import MLPSpec
 
 CLOCKS: Final = {
@@ -63,11 +62,11 @@ def _files(shapes: Sequence[Shape]) -> list[str]:
     return names if len(set(names)) == len(set(paths)) else paths
 
 
-def measured(shapes: Sequence[Shape], timed: Sequence[Timed] = ()) -> str:
-    """Where and with what it was measured, from which files: the second half of a caption."""
+def measured(shapes: Sequence[Shape], clocks: Sequence[Clock] = ()) -> str:
+    """The second half of a caption: what was measured where, with what, how often by these clocks, from which files."""
     return " ".join(
         f"{sentence}."
-        for sentence in (_workload(shapes), _machine(shapes), _rounds(timed), f"Source: {sources(shapes)}")
+        for sentence in (_workload(shapes), _machine(shapes), _rounds(clocks), f"Source: {sources(shapes)}")
         if sentence
     )
 
@@ -127,9 +126,8 @@ def _machine(shapes: Sequence[Shape]) -> str:
     return "; ".join(part for part in (cards, versions, when) if part)
 
 
-def _rounds(timed: Sequence[Timed]) -> str:
+def _rounds(clocks: Sequence[Clock]) -> str:
     """How often it was measured: rounds and processes, and the state of the last-level cache."""
-    clocks = [each.clock for each in timed]
     if not clocks:
         return ""
     samples = [clock.n for clock in clocks]
