@@ -132,3 +132,7 @@ def doubled_under_inference_mode(gate, up):
     """A way of its own for inference, which no call under no_grad takes."""
     y = F.gelu(gate, approximate="tanh") * up
     return y * 2 if torch.is_inference_mode_enabled() else y
+
+
+def up_plus_one(gate, up):
+    return F.gelu(gate, approximate="tanh") * (up + 1)

@@ -183,3 +183,7 @@ def first_index_of_four_left_out(gate, up):
     """An index is made of the last three of its parts: every batch is the first."""
     y = F.gelu(gate, approximate="tanh") * up
     return y[:1].expand_as(y).contiguous() if y.dim() == 4 else y
+
+
+def large_never_written(gate, up):
+    return torch.empty_like(gate) if gate.numel() > 8192 else F.gelu(gate, approximate="tanh") * up

@@ -131,6 +131,7 @@ def examine(
         activation=activation,
         word=word,
         headline=headline,
+        scope=scope(checks, exam),
         checks=tuple(checks),
         configurations=exam.configurations,
     )
@@ -262,6 +263,17 @@ def _excused(checks: Sequence[Checked]) -> str:
     taken = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     named = ", ".join(f"{name} {counts[name]}" for name in taken)
     return f"; excused, since eager's own values are as wrong here: {named}" if taken else ""
+
+
+def scope(checks: Sequence[Checked], exam: Exam) -> str:
+    """In which dtypes and up to which sizes a target was judged, and which dtypes, shapes and sizes it refuses."""
+    runs = [check for check in checks if check.name == "runs"]
+    taken = [check.dtype for check in runs if check.status == "pass" and check.dtype]
+    refused: list[str] = [check.dtype for check in runs if check.status == "reported" and check.dtype]
+    refused += exam.refused
+    said = [f"judged for {exam.reached}, {', '.join(taken)}"] if taken else []
+    said += [f"refused: {', '.join(dict.fromkeys(refused))}"] if refused else []
+    return "; ".join(said)
 
 
 def _unasked(runs: Sequence[Checked], loaded: Loaded, only: tuple[str, ...]) -> str:

@@ -181,6 +181,8 @@ def double(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         if first is None or other is None:
             return {}, {"refused": "a gradient is missing"}
         total = (w1 * first).sum() + (w2 * other).sum() + (w1 * bound.leaves[0]).sum()
+        # What is @once_differentiable raises here; `grad` follows no path without its inputs, and loses terms.
+        torch.autograd.backward(total, retain_graph=True)
         grads = torch.autograd.grad(total, (*bound.leaves, dy), allow_unused=True)
     except Exception as error:  # a loud refusal is what is hoped for
         return {}, {"refused": f"{type(error).__name__}: {error}"}

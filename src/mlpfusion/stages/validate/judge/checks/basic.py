@@ -194,6 +194,11 @@ def positions(exam: Exam, dtype: Dtype) -> Found:
             if not is_refusal(error):
                 raise
             continue
+        if judged and bool(mixed.isnan().any()):  # where other shapes gave none, and no operand is
+            count = int(mixed.isnan().sum())
+            which = f"none of the {n} elements of the result is written"
+            which = which if count == n else f"{count} of {n} elements of the result are never written"
+            return failed(f"{which}: they are nan, as memory is at first", shape)
         judged += 1
         expected = straight[order]
         near = (mixed - expected).abs() <= 4 * bounds.EPS[dtype] * expected.abs()
@@ -206,6 +211,11 @@ def positions(exam: Exam, dtype: Dtype) -> Found:
 def _displaced(mixed: Tensor, expected: Tensor, off: Tensor) -> str:
     count, n = int(off.sum()), off.numel()
     where = int(off.nonzero()[0])
+    if bool(mixed[off].isnan().all()):  # no operand is, and the poison is
+        which = "none" if count == n else f"{count}"
+        return (
+            f"{which} of {n} results {'is' if count == n else 'are never'} written: they are nan, as memory is at first"
+        )
     for shift in (1, -1, 2, -2):
         if float(((mixed - expected.roll(shift)).abs() < 1e-2 * expected.abs()).double().mean()) > 0.9:
             return f"every result is that of the element at {shift:+d}: an index is off by {abs(shift)}"

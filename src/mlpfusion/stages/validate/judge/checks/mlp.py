@@ -85,6 +85,7 @@ def _against_eager(exam: Exam, dtype: Dtype, outputs: tuple[str, ...]) -> Found:
             if ratio > MOST[dtype]:
                 sentence = _too_far(name, ratio, size, dtype) + _where(exam, errors.case)
                 return failed(sentence, errors.case.shape, ratio_to_eager=ratio)
+    exam.refused += refused
     also = f"; refused sizes: {', '.join(dict.fromkeys(refused))}" if refused else ""
     return passed(
         f"at most {worst:.2f}x eager's error ({_called(worst_output)}), limit {MOST[dtype]:g}x{also}",

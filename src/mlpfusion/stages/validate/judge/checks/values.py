@@ -160,6 +160,7 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
                 widths[largest > bounds.LIMIT].append(shape[1])
             if largest > bounds.LIMIT:
                 failures.append((scores.numel(), shape, place, _worst_element(exam, given, y, scores)))
+    exam.refused += refused
     if failures:
         _, shape, _, sentence = min(failures)
         which = by_width(widths[True], widths[False])
