@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from support import studies_made
 from support.bench import tool
 from support.comparisons_made import raced
 from support.paths import DATA, RESULTS, ROOT
@@ -77,6 +78,7 @@ SLOW = (  # where each verb that measures begins to
     "mlpfusion.models.load.load_model",
     "mlpfusion.stages.tune.run.check_device",
     "mlpfusion.trace.perfetto.serve",
+    "mlpfusion.stages.sweep.local.run",
 )
 
 
@@ -109,6 +111,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("path/to/config.json").write_text(json.dumps(config), encoding="utf-8")
     Path("choices/gemma-2b-bfloat16").mkdir(parents=True)
     shutil.copy(RESULTS / "h200-choose-gemma-2b" / "choice.json", "choices/gemma-2b-bfloat16")
+    studies_made.recorded(tmp_path / "sweeps" / "decode")
     return tmp_path
 
 

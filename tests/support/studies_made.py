@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from mlpfusion.models import known
+from mlpfusion.records.choice import Conditions
+from mlpfusion.records.sweep.cells import Cell, Settings, Use, Work
+from mlpfusion.records.sweep.study import SCHEMA, Kept, Study
 from mlpfusion.spec import MLPSpec
 from mlpfusion.stages.sweep import local, study
 from mlpfusion.stages.sweep.slots import Slot
 from mlpfusion.storage import results
 from support.choices_made import HERE, around, profile, row
+from support.paths import RESULTS
 
 if TYPE_CHECKING:
     from mlpfusion.records.profile import Profile
@@ -72,3 +78,28 @@ def contents(folder: Path) -> dict[str, tuple[str, str | None]]:
     there = {path.name for path in (folder / "cells").iterdir()}
     assert there == {each.file for each in study.cells if each.file is not None}
     return {each.digest: (each.state, each.file) for each in study.cells}
+
+
+def recorded(out: Path) -> Study:
+    """A study's folder with the cells of a choice that was recorded on a card."""
+    (out / "cells").mkdir(parents=True)
+    found = {path: results.load(path) for path in sorted((RESULTS / "h200-choose-gemma-2b").glob("inference-*.json"))}
+    kept = []
+    for path, each in found.items():
+        shutil.copy(path, out / "cells")
+        cell = Cell(work=Work(of=(Use(model="gemma-2b"),), workload=each.workload), gpu=each.device.name)
+        kept.append(Kept(cell=cell, digest=path.name, state="finished", file=path.name, node="node 1"))
+    made = Study(
+        schema=SCHEMA,
+        kind="study",
+        mlpfusion="0.1.0",
+        created="2026-01-01T00:00:00+00:00",
+        name="decode",
+        definition="d",
+        settings=Settings(backends=tuple(row.backend for row in each.rows), rounds=60),
+        models=(known.find("gemma-2b"),),
+        cells=tuple(kept),
+        nodes={"node 1": Conditions(device=each.device.name, capability=(9, 0), versions={"torch": "2.11.0"})},
+    )
+    results.save(made, out / "study.json")
+    return made

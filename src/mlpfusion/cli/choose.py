@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict
 
 import typer
 
@@ -28,6 +29,7 @@ from mlpfusion.cli.text import (
     size,
 )
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,6 +75,7 @@ def _choose(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is in the folder already.")] = False,
     table: Annotated[Text, typer.Option(metavar="FILE", help="Products timed on a card that is not here.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show the products behind a prediction.")] = False,
+    study: Annotated[Text, typer.Option("--from", metavar="STUDY", help="Folder of a study that decides.")] = None,
     fmt: Format = "text",
 ) -> int:
     """Choose the backends for a model.
@@ -82,15 +85,20 @@ def _choose(
     Rows that are finished are kept: the same command goes on where it was interrupted. For a card that is not here it
     predicts from those rows, and writes no choice.
 
+    With --from nothing is measured: a choice is made of each model of a study, or of MODEL.
+
     Known models: article, gemma-2b, gemma-7b, gemma-2-2b, gemma-2-9b, gemma-2-27b, gemma-3-1b, gemma-3-4b, gemma-3-12b,
     gemma-3-27b, t5-v1.1-xl, flan-t5-xxl, llama-3.2-1b, llama-3.2-3b, llama-3.1-8b, llama-3.1-70b, qwen2.5-0.5b,
     qwen2.5-7b, qwen3-0.6b, qwen3-8b, qwen3-32b, mistral-7b, phi-4-mini, smollm2-1.7b.
     """
+    given = locals()
     from mlpfusion import backend as registry
     from mlpfusion import spec
     from mlpfusion.report import grid
 
     spec.one_of("format", fmt, grid.FORMATS)
+    if study is not None:
+        return _of_study(study, given)
     asked = _model(model, hidden_size, intermediate_size, activation, dtype)
     parts = size("--tp", tp, limits.CARDS)
     folder = path_in("--out", out) if out is not None else Path(FOLDER) / _folder_name(asked, parts)
@@ -113,6 +121,39 @@ def _choose(
         return _made(asked, device, clock, fmt, how, away=_Away(table, explain))
     except KeyboardInterrupt:
         raise InterruptedRunError(_kept(folder)) from None
+
+
+def _of_study(study: str, given: dict[str, Any]) -> int:
+    """Write a choice for each model of a study, in a folder of its own; its cells have settled everything else."""
+    from mlpfusion import spec
+    from mlpfusion.report import choice as report
+    from mlpfusion.stages.choose import run
+    from mlpfusion.stages.sweep import choices
+    from mlpfusion.storage import results
+
+    for name, parameter in inspect.signature(_choose).parameters.items():
+        if given[name] != parameter.default and name not in ("study", "model", "clock", "out", "fmt"):
+            raise UsageError(f"--{name.replace('_', '-')} does not go with --from: the study has settled it")
+    model, clock, out, fmt = (given[name] for name in ("model", "clock", "out", "fmt"))
+    by = None if clock is None else spec.one_of("clock", clock, run.CLOCKS)
+    folder = Path(FOLDER) if out is None else path_in("--out", out)
+    made = choices.choices(str(path_in("--from", study)), model=model, clock=by)
+    several = len({each.device.name for each in made}) > 1
+    for each in made:
+        kind = f"-{each.device.name.replace(' ', '-')}" if several else ""
+        place = folder / f"{_folder_name(each.model, each.tp)}{kind}"
+        files.check_directory("output directory", place).mkdir(parents=True, exist_ok=True)
+        results.check_file(place / "choice.json", kind="choice", what=results.CHOICE)
+        results.save(each, place / "choice.json")
+        say(f"saved in {place / 'choice.json'}", sys.stderr)
+    shown = [(each.model.name, report.render(each, fmt)) for each in made]
+    write_out("\n".join(text for _, text in shown) if fmt != "json" or len(shown) == 1 else _listed(shown))
+    return OK if any(each.ranges for each in made) else FAILED
+
+
+def _listed(shown: Sequence[tuple[str, str]]) -> str:
+    """Several choices as one JSON list."""
+    return "[\n" + ",\n".join(text.rstrip("\n") for _, text in shown) + "\n]\n"
 
 
 class _How(TypedDict):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mlpfusion.device import Device
+    from mlpfusion.records.choice import Conditions
     from mlpfusion.records.profile import Profile
     from mlpfusion.spec import MLPSpec, Mode, Workload
 
@@ -64,12 +65,12 @@ def choose(
     here = device_of(device)
     names = [registry.check_name(name) for name in (registry.names() if backends is None else backends)]
     work = workloads(asked, tokens, modes, tp)
-    judged_by, folder = _clock(clock, here), None if out is None else Path(out)
+    judged_by, folder = clock_asked(clock, here), None if out is None else Path(out)
     with alone(folder):
         found = measure(
             work, names, here, folder=folder, rounds=rounds, time_limit_s=time_limit_s, fresh=fresh, on_event=on_event
         )
-        choice = _choice(found, here, model=asked, tp=tp, clock=judged_by, rounds=rounds)
+        choice = decided(found, here, model=asked, tp=tp, clock=judged_by, rounds=rounds, holds=_held(found, here))
         if folder is not None:
             results.save(choice, folder / rows.CHOICE_NAME)
     return choice
@@ -128,15 +129,31 @@ def _plan(made: MLPSpec, rounds: int, names: Sequence[str], here: Device) -> Pla
     return Plan(schema=SCHEMA, kind="choice plan", spec=made, rounds=rounds, holds=holds)
 
 
-def _choice(
-    profiles: Sequence[Profile], here: Device, *, model: Model, tp: int, clock: ClockName, rounds: int
+def _held(profiles: Sequence[Profile], here: Device) -> Callable[[Sequence[str]], Conditions]:
+    """What a choice of some backends holds for, by what is installed here."""
+
+    def holds(chosen: Sequence[str]) -> Conditions:
+        behind = provenance.of_choice((row for profile in profiles for row in profile.rows), chosen)
+        return conditions.conditions(here, chosen, also=behind)
+
+    return holds
+
+
+def decided(
+    profiles: Sequence[Profile],
+    device: Device,
+    *,
+    model: Model,
+    tp: int,
+    clock: ClockName,
+    rounds: int,
+    holds: Callable[[Sequence[str]], Conditions],
 ) -> Choice:
-    """What the profiles of one MLP say, in all."""
+    """What the profiles of one MLP say, in all; `holds` has for the backends that are chosen what that holds for."""
     wrong = decide.disqualified(profiles)
     points = tuple(decide.point(profile, clock, wrong) for profile in profiles)
     found = decide.ranges(points)
     chosen = list(dict.fromkeys(each.backend for each in found))
-    behind = provenance.of_choice((row for profile in profiles for row in profile.rows), chosen)
     return Choice(
         schema=SCHEMA,
         kind="choice",
@@ -147,9 +164,9 @@ def _choice(
         spec=profiles[-1].workload.spec,
         clock=clock,
         rounds=rounds,
-        device=here,
+        device=device,
         environment=profiles[-1].environment,
-        holds=conditions.conditions(here, chosen, also=behind),
+        holds=holds(chosen),
         points=points,
         ranges=found,
     )
@@ -239,7 +256,8 @@ def workloads(model: Model, tokens: Sequence[int], modes: Sequence[Mode], tp: in
     ]
 
 
-def _clock(asked: ClockName | None, here: Device) -> ClockName:
+def clock_asked(asked: ClockName | None, here: Device) -> ClockName:
+    """The clock that decides on a device: the one that is asked for, if it is there, or the usual one."""
     if asked is None:
         return "event_us" if here.kind == "cuda" else "wall_us"
     spec.one_of("clock", asked, CLOCKS)
