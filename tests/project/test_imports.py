@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
+from support import lacking
 from support.paths import DATA, RESULTS, ROOT
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def shown(path: Path) -> str:
 
 # ---- imports that import-linter cannot judge -------------------------------------------------------------------------
 
-# Each in its turn in one process: a verb must not need what an earlier one imported.
+# A verb must not need what an earlier one imported.
 WITHOUT_TORCH = [
     ["read", str(DATA / "h200_eager.json.gz")],
     ["table", str(RESULT)],
@@ -51,17 +50,12 @@ WITHOUT_TORCH = [
 ]
 
 
-@pytest.mark.parametrize("arguments", WITHOUT_TORCH, ids=lambda each: each[0])
-def test_reading_works_where_torch_cannot_be_imported(arguments: list[str], tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules.update(dict.fromkeys(('torch', 'triton', 'mlpfusion_kernels'))); "
-        f"from mlpfusion.cli.main import main; sys.exit(main({arguments!r}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+def test_reading_works_where_torch_cannot_be_imported() -> None:
+    found = lacking.run(sys.executable, ["torch", "triton", "mlpfusion_kernels"], WITHOUT_TORCH)
+    assert len(found) == len(WITHOUT_TORCH)
+    for arguments, (code, out, err) in zip(WITHOUT_TORCH, found, strict=True):
+        assert (code, err) == (0, ""), arguments
+        assert out, arguments
 
 
 def test_kernels_stand_alone() -> None:

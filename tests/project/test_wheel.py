@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import command
+from support import command, lacking
 from support.paths import DATA, RESULTS, ROOT
 
 from mlpfusion.cli.main import app
@@ -195,15 +195,15 @@ def test_every_recorded_trace_is_read(alone: Path) -> None:
     assert json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    "arguments", [each for each in READING if not each or each[0] != "read"], ids=lambda each: " ".join(each[:1])
-)
-def test_only_traces_need_numpy(alone: Path, arguments: tuple[str, ...]) -> None:
-    traces = [each for each in arguments if each.startswith(str(DATA))]
-    done = without(alone, "numpy", *arguments)
-    assert done.returncode == (2 if traces else 0), done.stderr
-    if traces:
-        assert (done.stdout, done.stderr) == ("", lacking("numpy"))
+def test_only_traces_need_numpy(alone: Path) -> None:
+    commands = [each for each in READING if not each or each[0] != "read"]
+    found = lacking.run(alone, ["numpy"], commands, "-I")
+    assert len(found) == len(commands)
+    for arguments, (code, out, err) in zip(commands, found, strict=True):
+        if any(each.startswith(str(DATA)) for each in arguments):
+            assert (code, out, err) == (2, "", said_of("numpy")), arguments
+        else:
+            assert code == 0, (arguments, err)
 
 
 def without(python: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -213,14 +213,14 @@ def without(python: Path, name: str, *arguments: str) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
-def lacking(name: str) -> str:
+def said_of(name: str) -> str:
     return f"mlpfusion: this needs {name}, which is not installed: pip install {name}\n"
 
 
 @pytest.mark.parametrize("name", ["numpy", "msgspec", "tabulate", "typer"])
 def test_a_package_that_is_missing_is_one_line(alone: Path, name: str) -> None:
     done = without(alone, name, "read", str(TRACE))
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", lacking(name))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said_of(name))
 
 
 def test_a_module_of_nobody_s_is_a_fault_and_shows_where(alone: Path) -> None:
