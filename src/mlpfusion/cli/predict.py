@@ -20,7 +20,7 @@ def _predict(
     card: Annotated[Text, typer.Option(metavar="NAME", help="One of the known cards, by its whole name.")] = None,
     table: Annotated[Text, typer.Option(metavar="FILE", help="Products timed on that card: CSV or result.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show the measured products behind it.")] = False,
-    fmt: Annotated[str, typer.Option("--format", metavar="text|github", help="What stdout gets.")] = "text",
+    fmt: Annotated[str, typer.Option("--format", metavar="text|github|json", help="What stdout gets.")] = "text",
 ) -> int:
     """Predict times on a card that is not here.
 
@@ -44,11 +44,15 @@ def _predict(
     """
     from mlpfusion import spec
     from mlpfusion.report.predict import prediction
-    from mlpfusion.stages.predict import run
+    from mlpfusion.stages.predict import foreseen, run
     from mlpfusion.storage import results
 
-    spec.one_of("format", fmt, ("text", "github"))
+    spec.one_of("format", fmt, ("text", "github", "json"))
     there = run.card(run.REFERENCE_CARD if card is None else card, table)
-    made = run.predict(results.load(result), there)
+    profile = results.load(result)
+    made = run.predict(profile, there)
+    if fmt == "json":
+        streams.write_out(results.encode(foreseen.foresight(profile, made, there)))
+        return OK
     streams.write_out(prediction.render(made, fmt, there.notes, explain=explain))
     return OK

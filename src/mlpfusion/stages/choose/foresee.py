@@ -16,6 +16,7 @@ from mlpfusion.stages.choose import decide, rows
 from mlpfusion.stages.choose import run as choose_run
 from mlpfusion.stages.predict import run as predict
 from mlpfusion.stages.predict import scaled
+from mlpfusion.stages.predict.foreseen import against
 from mlpfusion.stages.predict.shapes import steps
 from mlpfusion.storage.files import alone
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mlpfusion.records.choice import Model
-    from mlpfusion.records.prediction import Predicted, Standing
+    from mlpfusion.records.prediction import Predicted
     from mlpfusion.records.profile import Profile, Row
     from mlpfusion.spec import Dtype, MLPSpec, Mode, Workload
     from mlpfusion.stages.profile import run
@@ -145,25 +146,9 @@ def _point(
         backends=tuple(
             Foreseen(backend=row.backend, verdict="not predicted", reason=refused[row.backend])
             if least is None or row.backend in refused
-            else _foreseen(times[row.backend], least)
+            else against(times[row.backend], least)
             for row in profile.rows
         ),
-    )
-
-
-def _foreseen(mine: Predicted, least: Predicted) -> Foreseen:
-    verdict: Standing = "least" if mine is least else "tied" if _meet(mine, least) else "slower"
-    return Foreseen(
-        backend=mine.backend,
-        verdict=verdict,
-        predicted_us=mine.predicted_us,
-        ratio=mine.predicted_us / least.predicted_us,
-        low_us=mine.low_us,
-        high_us=mine.high_us,
-        sources=tuple(dict.fromkeys(step.source for step in mine.steps)),
-        extrapolated=any(step.extrapolated for step in mine.steps),
-        steps=mine.steps,
-        guard=mine.guard,
     )
 
 
@@ -178,11 +163,6 @@ def _raised(mine: Predicted, fewer: Predicted | None) -> Predicted:
 
 def _high(each: Predicted) -> float:
     return each.predicted_us if each.high_us is None else each.high_us
-
-
-def _meet(mine: Predicted, least: Predicted) -> bool:
-    """Whether the intervals have a time in common; each is there for what was just predicted."""
-    return mine.low_us is None or least.high_us is None or mine.low_us <= least.high_us
 
 
 def _refusal(row: Row, wrong: Mapping[str, str]) -> str | None:
