@@ -57,6 +57,13 @@ def test_without_what_it_needs_it_is_one_line(name: str, records: tuple[Any, ...
     with pytest.raises(UsageError, match=f"figure '{name}' needs ") as raised:
         of(name, *records)
     assert "\n" not in str(raised.value)
+    if name != "compare":
+        rows = (
+            "the files hold no measured rows",
+            "file-1.json has liger unavailable, hub failed",
+            "file-1.json has triton ok",
+        )
+        assert any(said in str(raised.value) for said in rows)
 
 
 def renamed(found: Profile, names: tuple[str, ...]) -> Profile:

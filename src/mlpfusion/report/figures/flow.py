@@ -53,9 +53,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         value for shape in every for row in shape.rows if row.traffic for value in _values(shape, row, row.traffic)
     ]
     if not found:
-        raise UsageError(
-            f"figure 'flow' needs rows with launches and the values between them; {words.lacking(every)} without them"
-        )
+        raise UsageError(f"figure 'flow' needs rows with launches and the values between them; {words.lacking(every)}")
     labelled = rows_of.label([(each.shape, each.row) for each in found], options.width)
     labels = [f"{label} · {_name(each)}" for label, each in zip(labelled.labels, found, strict=True)]
     values = [

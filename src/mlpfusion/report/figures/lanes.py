@@ -85,8 +85,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     calls = [call for call in found if call.pieces]
     if not calls:
         raise UsageError(
-            f"figure 'lanes' needs rows with the parts of their host time and kernel times; {words.lacking(every)} "
-            "without them"
+            f"figure 'lanes' needs rows with the parts of their host time and kernel times; {words.lacking(every)}"
         )
     labelled = rows_of.label([(call.shape, call.row) for call in calls], options.width)
     values = [

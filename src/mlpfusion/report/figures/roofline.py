@@ -55,9 +55,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     every = [shape for shape in shapes.of(files) if any(row.traffic and row.traffic.steps for row in shape.rows)]
     launches = [launch for shape in every for launch in _launches(shape)]
     if not launches:
-        raise UsageError(
-            f"figure 'roofline' needs launches with bytes and times; {words.lacking(shapes.of(files))} without them"
-        )
+        raise UsageError(f"figure 'roofline' needs launches with bytes and times; {words.lacking(shapes.of(files))}")
     cards = {shape.device.name for shape in every}
     if len(cards) > 1:
         raise UsageError(

@@ -40,10 +40,8 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     clock, found = timed.pick(every, options.clock)
     tokens = sorted({each.shape.workload.tokens for each in found})
     if len(tokens) < 2:
-        raise UsageError(
-            f"figure 'tokens' needs times at two or more numbers of tokens; {words.sources(every) or 'the files'} has "
-            f"{words.listed(tokens) or 'none'}"
-        )
+        has = f"{words.sources(every)} has {tokens[0]}" if tokens else words.lacking(every)
+        raise UsageError(f"figure 'tokens' needs times at two or more numbers of tokens; {has}")
     _check_one(found)
     names = distinct((each.row.backend for each in found), options.width)
     at = [_at(each, options.value) for each in found]
