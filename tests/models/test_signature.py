@@ -84,4 +84,17 @@ def test_fx_and_torchscript_take_what_they_took_before() -> None:
         warnings.simplefilter("ignore")
         torch.testing.assert_close(fx.symbolic_trace(model)(X), before)
         torch.testing.assert_close(torch.jit.script(model)(X), before)
-        torch.testing.assert_close(torch.jit.trace(model, X)(X), before)
+
+
+@pytest.mark.parametrize("backend", ["eager", "packed", "fused"])
+def test_a_torchscript_trace_is_of_its_own_forward_and_keeps_its_weights(backend: str) -> None:
+    model = Plain()
+    before = model(X)
+    with swap(model, backend) as handle, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(model, X)
+        assert handle.bypassed > 0
+        torch.testing.assert_close(traced(torch.cat((X, X))), torch.cat((before, before)))
+        with torch.no_grad():
+            model.a.weight.zero_()
+        torch.testing.assert_close(traced(X), model(X))

@@ -163,7 +163,7 @@ def _backends(
     from mlpfusion.stages.profile import run
 
     asked: MLPSpec = _changed(run.default_workload(found), {}, changes, None).spec
-    plans = [plan_profile.planned(name, asked, found) for name in registry.names()]
+    plans = [plan_profile.planned_in_time(name, asked, found) for name in registry.names()]
     width = max((len(plan.backend) for plan in plans), default=0)
     for plan in plans:
         reason = "" if plan.reason is None else f": {one_line(plan.reason)}"

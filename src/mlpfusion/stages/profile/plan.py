@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import MLPSpec
 
 EMULATED_TOKENS: Final = 16
+PATIENCE_S: Final = 5.0  # for a third party's backend to be loaded and asked
 
 
 class Planned(NamedTuple):
@@ -34,6 +36,20 @@ def planned(name: str, spec: MLPSpec, here: Device) -> Planned:
     if here.kind == "cpu" and refusal(name, spec, interpreted) is None:
         return Planned(name, "emulated", emulation(EMULATED_TOKENS))
     return Planned(name, "unavailable", reason)
+
+
+def planned_in_time(name: str, spec: MLPSpec, here: Device, seconds: float = PATIENCE_S) -> Planned:
+    """As `planned`; a third party's backend that hangs while it is loaded or asked is unavailable.
+
+    It is asked in a thread that ends with this process, since what hangs may not be interruptible.
+    """
+    if registry.is_built_in(name):
+        return planned(name, spec, here)
+    answers: list[Planned] = []
+    thread = threading.Thread(target=lambda: answers.append(planned(name, spec, here)), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers[0] if answers else Planned(name, "unavailable", f"it gave no answer within {seconds:g} s: it hangs")
 
 
 def emulation(tokens: int) -> str:
