@@ -42,9 +42,20 @@ def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_older_figure_is_replaced() -> None:
-    Path("f.json").write_text("{}")
-    assert plot(RESULT, "--figure", "ratios", "-o", "f.json") == 0
-    assert json.loads(Path("f.json").read_text())["layer"]
+    arguments = (RESULT, "--figure", "ratios", "-o", "f.json", "--data", "d.json")
+    assert plot(*arguments) == 0
+    written = Path("f.json").read_text()
+    Path("d.json").write_text("")
+    assert (plot(*arguments), plot(*arguments)) == (0, 0)
+    assert Path("f.json").read_text() == written
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"traceEvents": []}', b"\x1f\x8b", b"[1]", b"words"], ids=repr)
+def test_other_json_is_not_overwritten(content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("f.json").write_bytes(content)
+    assert plot(RESULT, "--figure", "ratios", "-o", "f.json") == 2
+    assert "--out 'f.json' exists and is no figure" in capsys.readouterr().err
+    assert Path("f.json").read_bytes() == content
 
 
 WRONG = {
@@ -97,10 +108,19 @@ def test_a_result_is_never_overwritten(option: str, made, capsys: pytest.Capture
     assert not Path("f.json").exists()
 
 
-def test_an_input_of_another_form_is_not_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.json").write_bytes(gzip.compress(Path(RESULT).read_bytes()))
-    assert plot("mine.json", "--figure", "ratios", "-o", "mine.json") == 2
-    assert "--out 'mine.json' would overwrite 'mine.json', which is read" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mine.svg", "--out 'mine.svg' would overwrite 'mine.svg', which is read"),
+        ("mine.json", "--out 'mine.json' exists and is no figure"),
+    ],
+)
+def test_an_input_that_is_gzip_is_not_overwritten(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content = gzip.compress(Path(RESULT).read_bytes())
+    Path(name).write_bytes(content)
+    assert plot(name, "--figure", "ratios", "-o", name) == 2
+    assert said in capsys.readouterr().err
+    assert Path(name).read_bytes() == content
 
 
 def test_a_device_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +130,7 @@ def test_a_device_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_full_disk_leaves_the_old_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("f.json").write_text("old")
+    Path("f.json").write_text('{"figure": "old"}')
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -118,7 +138,7 @@ def test_a_full_disk_leaves_the_old_figure(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr("os.fsync", full)
     assert plot(RESULT, "--figure", "ratios", "-o", "f.json") == 1
     assert capsys.readouterr().err == "mlpfusion: cannot write file 'f.json': No space left on device\n"
-    assert Path("f.json").read_text() == "old"
+    assert Path("f.json").read_text() == '{"figure": "old"}'
     assert [path.name for path in Path().iterdir()] == ["f.json"]
 
 

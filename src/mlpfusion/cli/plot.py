@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mlpfusion.storage.gathered import Gathered
 
 _DATA: Final = ("csv", "json")
+_OURS: Final = re.compile(rb'\{\s*"(\$schema"\s*:\s*"https://vega\.github\.io/schema/|figure"\s*:)')
 # Those of report/figures/registry.py, which --help need not load.
 _FIGURES: Final = ("ratios", "tokens", "roofline", "bytes", "lanes", "flow", "winners", "accuracy", "compare")
 
@@ -88,7 +90,16 @@ def _target(option: str, text: str, endings: Sequence[str]) -> Path:
     kind = results.kind_of(path)
     if kind is not None:
         raise UsageError(f"{option} {text!r} holds a {kind!r} of mlpfusion, which would be lost; name another file")
+    if _ending(path) == "json" and path.exists() and not _is_ours(path):
+        raise UsageError(f"{option} {text!r} exists and is no figure, so that it would be lost; name another file")
     return path
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file of JSON is empty or begins as a specification does, or the numbers behind a figure."""
+    with path.open("rb") as file:
+        start = file.read(100).lstrip()
+    return not start or _OURS.match(start) is not None
 
 
 def _ending(path: Path) -> str:
