@@ -32,7 +32,11 @@ COMMANDS = typer.main.get_command(main.app).commands  # type: ignore[attr-define
 # What says of an option that its value is a number, or several; every other metavar is of a text.
 SHARE = "SHARE"  # as 1% or 0.01; its refusals are in tests/cli/test_compare.py
 NUMBERS = ("N", "S", "N,N", "7x127,64")
-TEXTS = ("A,B", "A,B|none", "CARD", "DIR", "FILE", "FILE|-", "NAME", "PATTERN", "RESULT", "cuda")
+TEXTS = (
+    "A,B", "A,B|none", "BACKEND", "CARD", "COLUMN", "DIR", "FILE", "FILE.html", "FILE|-", "NAME", "PATTERN", "RESULT",
+    "STUDY", "TEXT", "cuda",
+)  # fmt: skip
+SHARD = "I/N"  # which part of a study, and of how many
 # What else a command needs before it looks at its options.
 NEEDED = {
     "choose": ["article"],
@@ -66,7 +70,7 @@ def test_every_option_is_a_flag_a_number_or_a_text() -> None:
         for name, command in COMMANDS.items()
         for param in command.params
         if param.param_type_name == "option" and not param.is_flag
-        if param.metavar not in (*NUMBERS, *TEXTS, SHARE) and "|" not in (param.metavar or "")
+        if param.metavar not in (*NUMBERS, *TEXTS, SHARE, SHARD) and "|" not in (param.metavar or "")
     ]
     assert odd == []
     assert len(list(options(*NUMBERS))) > 25

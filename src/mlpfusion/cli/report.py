@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 def _report(
     result: Annotated[list[str], typer.Argument(metavar="RESULT...", help="Result files of any verb, or folders.")],
     output: Annotated[Text, typer.Option("--output", "-o", metavar="FILE.html", help="The page to write.")] = None,
-    title: Annotated[Text, typer.Option("--title", help="Heading of the page.")] = None,
+    title: Annotated[Text, typer.Option("--title", metavar="TEXT", help="Heading of the page.")] = None,
 ) -> int:
     """Write one HTML page of results, read offline.
 
