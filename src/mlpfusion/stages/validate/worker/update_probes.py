@@ -28,14 +28,23 @@ def accumulated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Fact
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, options, grad=True))
     dy = guard.place(given["dy"], run.device)
+    passed = bound.leaves[: len(bound.arguments)]
+    copies = [leaf.detach().clone() for leaf in passed]
+
+    def again() -> Tensor:
+        """A call on the same values, whatever a backward wrote over them, which is for another check to say."""
+        for leaf, copy in zip(passed, copies, strict=True):
+            leaf.data = copy.clone()
+        return bound()
+
     with guard.watch("nan"):
-        first = torch.autograd.grad(bound(), bound.leaves, dy, allow_unused=True)
+        first = torch.autograd.grad(bound(), bound.leaves, dy.clone(), allow_unused=True)
         results = _gradients("d", names, first)
         written = [name for name, leaf in zip(names, bound.leaves, strict=True) if leaf.grad is not None]
         for leaf in bound.leaves:
             leaf.grad = None
         for prefix in ("e", "f"):
-            torch.autograd.backward(bound(), dy)
+            torch.autograd.backward(again(), dy.clone())
             results |= _gradients(prefix, names, tuple(leaf.grad for leaf in bound.leaves))
     run.synchronize()
     return results, {"written": written}
