@@ -60,7 +60,8 @@ def _sweep(
     if dry_run:
         found = plan.plan(asked, [each.device for each in places])
         before = run.earlier(asked, folder)
-        states = [plan.state(each, asked.settings, part, () if fresh else before) for each in found]
+        done = {each.cell for each in before if each.state == "finished" and not fresh}
+        states = [plan.state(each, asked.settings, part, done) for each in found]
         mine = states.count(plan.MEASURED)
         write_out(report.render(found, states, plan.estimate(mine, asked.settings, before), len(places), fmt))
         return OK if mine or plan.FINISHED in states else FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -238,22 +239,20 @@ def workloads(model: Model, tokens: Sequence[int], modes: Sequence[Mode], tp: in
     inner = model.spec.intermediate_size
     if inner % tp:
         raise UsageError(f"tp {tp} does not divide the intermediate_size {inner} of {model.name}")
+    for count in tokens:
+        limits.whole("tokens", count, limits.TOKENS)
+    for mode in modes:
+        spec.one_of("mode", mode, spec.MODES)
     for what, values in (("tokens", tokens), ("modes", modes)):
         if not values:
             raise UsageError(f"no {what} were given")
-        twice = [each for each in values if list(values).count(each) > 1]
+        twice = [each for each, number in Counter(values).items() if number > 1]
         if twice:
             raise UsageError(f"{what} names {twice[0]} twice")
-    for mode in modes:
-        spec.one_of("mode", mode, spec.MODES)
     if "training" in modes and model.inference_only is not None:
         raise UsageError(f"{model.name} is for inference alone: {model.inference_only}")
     share = replace(model.spec, intermediate_size=inner // tp)
-    return [
-        spec.Workload(spec=share, batch=1, seq=limits.whole("tokens", count, limits.TOKENS), mode=mode)
-        for mode in modes
-        for count in sorted(tokens)
-    ]
+    return [spec.Workload(spec=share, batch=1, seq=count, mode=mode) for mode in modes for count in sorted(tokens)]
 
 
 def clock_asked(asked: ClockName | None, here: Device) -> ClockName:

@@ -69,7 +69,7 @@ class Ledger:
             cells=(),
             host_clocks=host_clocks,
         )
-        self._saved_at, self._saving_s = 0.0, 0.0
+        self._saved_at, self._saving_s, self._changed = 0.0, 0.0, True
         self.save()
 
     # -- what is there
@@ -139,9 +139,13 @@ class Ledger:
     def save(self, *, due: bool = False) -> None:
         """Write `study.json`; if it is only `due`, not so often that it costs more than a share of the time."""
         now = time.monotonic()
+        self._changed = self._changed or due
         if due and now - self._saved_at < self._saving_s / _SHARE:
             return
+        if not self._changed:
+            return
         results.save(self.record, self.out / folder.STUDY_NAME)
+        self._changed = False
         self._saved_at = time.monotonic()
         self._saving_s = self._saved_at - now
 

@@ -13,7 +13,7 @@ from mlpfusion.stages.profile.plan import planned
 from mlpfusion.stages.sweep import cells
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence, Set
 
     from mlpfusion.device import Device
     from mlpfusion.records.sweep.cells import Cell, Settings
@@ -61,11 +61,11 @@ def plan(study: Definition, here: Sequence[Device]) -> tuple[Planned, ...]:
     return tuple(_planned(cell, study.settings, by_kind[cell.gpu]) for cell in cells.product(study.work, kinds))
 
 
-def state(each: Planned, settings: Settings, shard: Shard | None, kept: Sequence[Kept] = ()) -> str:
-    """What becomes of a cell: whether it is measured, refused and why, left to somebody else, or among `kept`."""
+def state(each: Planned, settings: Settings, shard: Shard | None, finished: Set[Cell] = frozenset()) -> str:
+    """What becomes of a cell: whether it is measured, refused and why, left to somebody else, or `finished`."""
     if shard is not None and not shard.has(settings, each.cell):
         return "of another shard"
-    if any(one.state == "finished" and one.cell == each.cell for one in kept):
+    if each.cell in finished:
         return FINISHED
     if each.away:
         return f"waiting: {each.refused}"

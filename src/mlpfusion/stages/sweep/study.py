@@ -232,7 +232,7 @@ class _Reader(NamedTuple):
         values = given if isinstance(given, list) else [given]
         if not values:
             raise self.wrong(at, f"{name} is empty")
-        found: list[_Value] = []
+        found: dict[_Value, None] = {}  # a list of thousands is looked through once
         for number, value in enumerate(values):
             where = (*at, number)
             try:
@@ -241,8 +241,8 @@ class _Reader(NamedTuple):
                 raise self.wrong(where, f"{name}: {error}") from None
             if one in found:
                 raise self.wrong(where, f"{name} has {getattr(one, 'name', value)!r} twice")
-            found.append(one)
-        return found
+            found[one] = None
+        return list(found)
 
     def _one(self, name: str, usual: _Value, checked: Callable[[Any], _Value]) -> _Value:
         if name not in self.values:
