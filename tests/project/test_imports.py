@@ -50,8 +50,8 @@ WITHOUT_TORCH = [
 ]
 
 
-def test_reading_works_where_torch_cannot_be_imported() -> None:
-    found = lacking.run(sys.executable, ["torch", "triton", "mlpfusion_kernels"], WITHOUT_TORCH)
+def test_reading_works_where_torch_cannot_be_imported(tmp_path: Path) -> None:
+    found = lacking.run(sys.executable, ["torch", "triton", "mlpfusion_kernels"], WITHOUT_TORCH, folder=tmp_path)
     assert len(found) == len(WITHOUT_TORCH)
     for arguments, (code, out, err) in zip(WITHOUT_TORCH, found, strict=True):
         assert (code, err) == (0, ""), arguments

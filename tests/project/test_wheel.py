@@ -195,9 +195,9 @@ def test_every_recorded_trace_is_read(alone: Path) -> None:
     assert json.loads(done.stdout)
 
 
-def test_only_traces_need_numpy(alone: Path) -> None:
+def test_only_traces_need_numpy(alone: Path, tmp_path: Path) -> None:
     commands = [each for each in READING if not each or each[0] != "read"]
-    found = lacking.run(alone, ["numpy"], commands, "-I")
+    found = lacking.run(alone, ["numpy"], commands, "-I", folder=tmp_path)
     assert len(found) == len(commands)
     for arguments, (code, out, err) in zip(commands, found, strict=True):
         if any(each.startswith(str(DATA)) for each in arguments):

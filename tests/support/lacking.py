@@ -27,11 +27,14 @@ for arguments in commands:
 
 
 def run(
-    python: str | Path, names: Sequence[str], commands: Sequence[Sequence[str]], *options: str
+    python: str | Path, names: Sequence[str], commands: Sequence[Sequence[str]], *options: str, folder: Path
 ) -> list[tuple[int, str, str]]:
-    """Of each command its exit code and what it printed on both streams, by a Python that cannot import these names."""
+    """Of each command its exit code and what it printed on both streams, by a Python that cannot import these names.
+
+    They run in `folder`.
+    """
     command = [str(python), *options, "-c", SCRIPT, json.dumps(names), json.dumps(commands)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
     printed, errors = done.stdout.split("\0"), done.stderr.split("\0")
     return list(zip(map(int, printed[1::2]), printed[::2], errors[: len(commands)], strict=False))
