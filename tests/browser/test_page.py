@@ -42,7 +42,7 @@ def test_a_filter_takes_its_backend_out_of_the_figures(opened) -> None:
         assert "fused · 16" in drawing.text_content()
         before = tab.get_attribute("body", "data-drawn")
         choose(tab, "backends", "fused", on=False)
-        tab.wait_for_function(f"document.body.dataset.drawn > {before}", timeout=120_000)
+        tab.wait_for_selector(f"body:not([data-drawn='{before}'])", timeout=120_000)
         assert "fused · 16" not in drawing.text_content()
         assert "packed · 16" in drawing.text_content()
 
@@ -63,8 +63,8 @@ def test_filters_hide_rows_and_the_address_says_so(opened) -> None:
     with opened("choice", fragment) as tab:
         assert list(zip(cells(tab, 2), cells(tab, 3), strict=True)) == left
         tab.click("#filters button[type=reset]")
-        tab.wait_for_function("location.hash === ''")
-        assert len(cells(tab, 3)) == everything
+        tab.locator("#shown", has_text="All").wait_for()
+        assert (len(cells(tab, 3)), tab.evaluate("location.hash")) == (everything, "")
 
 
 def test_none_and_all_do_what_they_say(opened) -> None:
@@ -134,8 +134,7 @@ def test_a_click_sorts_and_another_turns_it_round_what_is_absent_last(opened) ->
 def copied(tab, key: str, name: str) -> str:
     tab.evaluate("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
     tab.locator(f"#table-{key} .tools button", has_text=name).click()
-    tab.wait_for_function("window.copied !== undefined")
-    assert tab.locator(f"#table-{key} .tools [role=status]").text_content() == f"copied as {name}"
+    tab.locator(f"#table-{key} .tools [role=status]", has_text=f"copied as {name}").wait_for()
     return str(tab.evaluate("window.copied"))
 
 

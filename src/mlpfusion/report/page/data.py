@@ -21,7 +21,7 @@ _DIGITS = 7  # of a number in the page: more than any clock has
 
 
 def numbers(cases: Sequence[Case], clock: ClockName) -> dict[str, Any]:
-    """The clocks, the backends that can be a baseline, and for each case its times and ratios by clock.
+    """The clocks, the backends that can be a baseline, and for each case its tokens, mode, times and ratios by clock.
 
     A time is [median, p20, p80]. A ratio is [median, low, high] of the first backend's time over the second's, which
     the key of the pair names by their places; the other direction is its inverse.
@@ -33,7 +33,10 @@ def numbers(cases: Sequence[Case], clock: ClockName) -> dict[str, Any]:
         "clocks": names,
         "baseline": BASELINE,
         "backends": backends,
-        "cases": [{name: _of(case, name, backends) for name in names} for case in cases],
+        "cases": [
+            {"tokens": str(case.tokens), "mode": case.mode, **{name: _of(case, name, backends) for name in names}}
+            for case in cases
+        ],
     }
 
 

@@ -6,6 +6,14 @@
   const lists = ["backends", "tokens", "modes"];
   const keys = { backends: "backend", tokens: "tokens", modes: "mode" };
   const ABSENT = "–";
+  // A row of a case says which; what filters look at is in the numbers and in the cell of its backend.
+  for (const table of document.querySelectorAll("table")) {
+    const backend = [...table.tHead.rows[0].cells].findIndex((head) => head.textContent === "backend");
+    for (const row of table.querySelectorAll("tbody > tr[data-case]")) {
+      const { tokens, mode } = numbers.cases[row.dataset.case];
+      Object.assign(row.dataset, { backend: row.cells[backend].textContent, tokens, mode });
+    }
+  }
 
   // ---- numbers as the program prints them: the digits that the spread supports ----
   const secondDigit = (value) => (Number.isFinite(value) && value ? 1 - Math.floor(Math.log10(Math.abs(value))) : 0);
@@ -78,7 +86,6 @@
         write(row.querySelector('[data-part="absolute"]'), time ? three(time, -Infinity, "") : ABSENT, time?.[0]);
         const base = time && row.dataset.backend === now.baseline;
         write(row.querySelector('[data-part="relative"]'), base ? "baseline" : against ? three(against, 2, "x") : ABSENT, base ? 1 : against?.[0]);
-        row.dataset.valid = time ? "yes" : "no";
       }
     }
   }
@@ -136,7 +143,8 @@
     const value = (row) => {
       const cell = row.cells[column];
       if (!numeric) return cell.textContent;
-      return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
+      const number = Number(cell.dataset.value ?? (cell.textContent.trim() || NaN)); // a text that is the number says it once
+      return Number.isNaN(number) ? null : number;
     };
     const rows = [...table.tBodies[0].rows].map((row) => [value(row), row]);
     rows.sort(([a], [b]) => { // what has no value is last, whichever way
