@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Shapes of gate, or rows of x, of which one at least must be differentiable in a target that is: none is special.
 TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}
+# Probes in which PyTorch's compiler runs, which changes settings itself.
+COMPILING: Final = frozenset(("compiled", "exact", "generated"))
 FLAT: Final = 256  # columns of a flat tensor that is refused as such
 
 
@@ -160,6 +162,8 @@ class Exam:
         self.excuses: list[Excuse] = []  # of the check at hand
         self.reached = Reached()
         self.refused: list[str] = []  # shapes or sizes, by the checks of values
+        self.left = dict(loaded.left)  # settings of its process that the target has changed, and how
+        self.launched: dict[tuple[Dtype, tuple[int, ...]], int] = {}  # Triton kernels of a forward, by gate or x
         self._lacks: dict[Dtype, Lack | None] = {}
 
     @property
@@ -247,6 +251,12 @@ class Exam:
         tensors, facts = self._worker.ask(probe, given, time_limit_s=self.asked.time_limit_s, **options)
         self.configurations = max(self.configurations, facts["configurations"])
         self.reached.note(given)
+        if probe not in COMPILING:
+            self.left = facts["left"] | self.left
+        if probe == "forward":
+            first = given[self.names[0]]
+            dtype: Any = str(first.dtype).removeprefix("torch.")
+            self.launched[dtype, tuple(first.shape)] = facts["launches"]
         if facts.get("bf16_arithmetic"):
             raise UndecidableError(
                 "the kernel does arithmetic on bfloat16 values, which Triton's interpreter does on their bit patterns; "

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.stages.validate.judge.checks import basic, gradients, layouts, mlp, mlp_specials, modes, updates, values
+from mlpfusion.stages.validate.judge.checks import (
+    authorship,
+    basic,
+    gradients,
+    guards,
+    layouts,
+    mlp,
+    mlp_specials,
+    modes,
+    state,
+    updates,
+    values,
+)
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Kind
@@ -30,6 +42,9 @@ ALL: Final[tuple[Check, ...]] = (
     *basic.AFTER_GRADIENTS,
     *mlp.CHECKS[1:],
     *modes.CHECKS,
+    *guards.CHECKS,
+    *authorship.CHECKS,
+    *state.CHECKS,  # last, since they see what all checks before them left
 )
 # The checks without which nothing is called valid: of values, and of gradients unless there are none.
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}

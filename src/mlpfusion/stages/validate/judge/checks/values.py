@@ -121,18 +121,25 @@ def store(exam: Exam, dtype: Dtype) -> Found:
                 raise
             continue
         bias = bounds.bias_in_ulp(y, given["gate"], given["up"], exam.activation, dtype)
-        if math.isnan(bias) or abs(bias) > MOST_BIAS_ULP:
-            return failed(f"results are off by {bias:+.2f} ulp on average: {how(bias)}", shape, bias_ulp=_finite(bias))
-        said.append(bias)
+        if not abs(bias.worst) <= MOST_BIAS_ULP:
+            return failed(f"results are off by {how(bias)}", shape, bias_ulp=_finite(bias.worst))
+        said.append(bias.worst)
     if not said:
         return undecided("it refuses every shape tried")
-    bias = max(said, key=abs)
-    return passed(f"results are off by {bias:+.3f} ulp on average", bias_ulp=bias)
+    worst = max(said, key=abs)
+    return passed(f"results are off by {worst:+.3f} ulp on average", bias_ulp=worst)
 
 
-def how(bias_ulp: float) -> str:
-    """How a store rounds that is off to one side."""
-    return "it truncates where it should round to nearest" if bias_ulp < 0 else "it rounds away from zero"
+def how(bias: bounds.Bias) -> str:
+    """By how much a store is off to one side, and how it rounds."""
+    above, below = (0 if abs(side) <= MOST_BIAS_ULP / 2 else int(math.copysign(1, side)) for side in bias)
+    rounds = {
+        (-1, 1): "it truncates where it should round to nearest",
+        (1, -1): "it rounds away from zero",
+        (-1, -1): "it rounds down where it should round to nearest",
+        (1, 1): "it rounds up where it should round to nearest",
+    }.get((above, below), f"it rounds results {'above' if above else 'below'} zero to one side")
+    return f"{bias.above:+.2f} ulp on average above zero and {bias.below:+.2f} below: {rounds}"
 
 
 def elementwise(exam: Exam, dtype: Dtype) -> Found:
