@@ -7,7 +7,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from mlpfusion.report.figures import registry, style
+from mlpfusion.report.figures import registry
+from mlpfusion.report.figures.drawing import style
 from mlpfusion.report.figures.figure import Options
 from mlpfusion.storage.gathered import Gathered, gather
 from support.paths import RESULTS

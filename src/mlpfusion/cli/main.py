@@ -9,22 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mlpfusion.cli import (
-    choose,
-    compare,
-    plot,
-    predict,
-    profile,
-    prove,
-    publish,
-    report,
-    streams,
-    table,
-    trace,
-    tune,
-    validate,
-)
+from mlpfusion.cli import choose, compare, predict, profile, prove, streams, trace, tune, validate
 from mlpfusion.cli.needs import check_installed
+from mlpfusion.cli.publishing import cite, plot, report, table
 from mlpfusion.cli.sweep import merge, sweep
 from mlpfusion.cli.text import (
     FAILED,
@@ -87,7 +74,7 @@ prove.add_to(app)
 choose.add_to(app)
 predict.add_to(app)
 compare.add_to(app)
-publish.add_to(app)
+cite.add_to(app)
 plot.add_to(app)
 sweep.add_to(app)
 merge.add_to(app)

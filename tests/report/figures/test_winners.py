@@ -11,7 +11,7 @@ from support.paths import RESULTS
 from support.profiles_made import EAGER, TRITON, profile
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import shapes
+from mlpfusion.report.figures.reading import shapes
 from mlpfusion.stages.choose import decide
 from mlpfusion.storage import results
 from mlpfusion.storage.gathered import gather

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import axes, kinds, shapes, style, words
-from mlpfusion.report.figures import rows as rows_of
+from mlpfusion.report.figures.drawing import axes, style, words
 from mlpfusion.report.figures.figure import Figure
+from mlpfusion.report.figures.reading import kinds, shapes
+from mlpfusion.report.figures.reading import rows as rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.records.profile import Row, Traffic
     from mlpfusion.report.figures.figure import Options
-    from mlpfusion.report.figures.rows import Labelled
-    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.reading.rows import Labelled
+    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.storage.gathered import Gathered
 
 _KINDS: Final = (

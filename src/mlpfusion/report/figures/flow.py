@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion import units
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import axes, kinds, shapes, style, words
-from mlpfusion.report.figures import rows as rows_of
+from mlpfusion.report.figures.drawing import axes, style, words
 from mlpfusion.report.figures.figure import Figure
+from mlpfusion.report.figures.reading import kinds, shapes
+from mlpfusion.report.figures.reading import rows as rows_of
 from mlpfusion.report.profile import data_flow
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.profile import Row, Traffic
     from mlpfusion.records.traffic import Intermediate
     from mlpfusion.report.figures.figure import Options
-    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.storage.gathered import Gathered
 
 _KINDS: Final = (

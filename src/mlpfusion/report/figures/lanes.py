@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.profile import PreOpParts
-from mlpfusion.report.figures import axes, shapes, style, words
-from mlpfusion.report.figures import rows as rows_of
+from mlpfusion.report.figures.drawing import axes, style, words
 from mlpfusion.report.figures.figure import Figure
+from mlpfusion.report.figures.reading import rows as rows_of
+from mlpfusion.report.figures.reading import shapes
 from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.profile import PreOps, Row
     from mlpfusion.report.figures.figure import Options
-    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.storage.gathered import Gathered
 
 _COLUMNS: Final = ("backend", "shape", "lane", "what", "from_us", "to_us", "source", "file")

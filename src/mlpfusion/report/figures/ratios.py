@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mlpfusion import stats
 from mlpfusion.errors import UsageError
 from mlpfusion.report import speedup
-from mlpfusion.report.figures import axes, shapes, style, timed, words
-from mlpfusion.report.figures import rows as rows_of
+from mlpfusion.report.figures.drawing import axes, style, words
 from mlpfusion.report.figures.figure import Figure
+from mlpfusion.report.figures.reading import rows as rows_of
+from mlpfusion.report.figures.reading import shapes, timed
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.clocks import Ratio
     from mlpfusion.report.figures.figure import Options
-    from mlpfusion.report.figures.rows import Labelled
-    from mlpfusion.report.figures.shapes import Shape
-    from mlpfusion.report.figures.timed import Timed
+    from mlpfusion.report.figures.reading.rows import Labelled
+    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.reading.timed import Timed
     from mlpfusion.report.profile.columns.clocks import ClockName
     from mlpfusion.report.speedup import Speedup
     from mlpfusion.storage.gathered import Gathered

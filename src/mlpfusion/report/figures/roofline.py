@@ -6,9 +6,10 @@ import itertools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import axes, shapes, style, words
+from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing.names import distinct
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.names import distinct
+from mlpfusion.report.figures.reading import shapes
 from mlpfusion.report.profile.data_flow import label
 from mlpfusion.traffic import roofline
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.traffic import Step
     from mlpfusion.report.figures.figure import Options
-    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.storage.gathered import Gathered
 
 _COLUMNS: Final = (

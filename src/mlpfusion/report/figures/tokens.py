@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import axes, shapes, style, timed, words
+from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing.names import distinct
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.names import distinct
+from mlpfusion.report.figures.reading import shapes, timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.report.figures.figure import Options, Value
-    from mlpfusion.report.figures.shapes import Shape
-    from mlpfusion.report.figures.timed import Timed
+    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.reading.timed import Timed
     from mlpfusion.storage.gathered import Gathered
 
 _COLUMNS: Final = ("backend", "tokens", "clock", "us", "us_p20", "us_p80", "tflops", "n", "file")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.choice import Choice
-from mlpfusion.report.figures import shapes, style, timed, words
-from mlpfusion.report.figures.axes import MOST_ROWS
+from mlpfusion.report.figures.drawing import style, words
+from mlpfusion.report.figures.drawing.axes import MOST_ROWS
+from mlpfusion.report.figures.drawing.names import distinct, shown
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.names import distinct, shown
+from mlpfusion.report.figures.reading import shapes, timed
 from mlpfusion.stages.choose import decide
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.choice import ClockName, Point
     from mlpfusion.records.clocks import Ratio
     from mlpfusion.report.figures.figure import Options
-    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.spec import MLPSpec
     from mlpfusion.storage.gathered import Gathered
 

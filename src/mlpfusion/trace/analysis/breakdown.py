@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mlpfusion.records.breakdown import Breakdown
 from mlpfusion.trace.analysis.categories import by_category, overlaps
-from mlpfusion.trace.analysis.collectives import collectives_of
+from mlpfusion.trace.analysis.communication.collectives import collectives_of
 from mlpfusion.trace.analysis.idling.causes import causes_of
 from mlpfusion.trace.analysis.idling.queue import queue_of
 from mlpfusion.trace.analysis.mlps import mlp_share

@@ -14,9 +14,9 @@ from torch.nn import functional
 from mlpfusion.measure import clocks, tracer
 from mlpfusion.records.clocks import Samples
 from mlpfusion.stages.validate.worker import speed_probes
-from mlpfusion.stages.validate.worker.autotuners import Pins
-from mlpfusion.stages.validate.worker.loader import Bound, Target
 from mlpfusion.stages.validate.worker.probes import PROBES, Run
+from mlpfusion.stages.validate.worker.targets.autotuners import Pins
+from mlpfusion.stages.validate.worker.targets.loader import Bound, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from mlpfusion.stages.validate.worker import guard, launches
-from mlpfusion.stages.validate.worker.loader import OPERANDS
 from mlpfusion.stages.validate.worker.results import named, plain
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
     from mlpfusion.stages.validate.channel import Facts, Tensors
-    from mlpfusion.stages.validate.worker.loader import Bound
     from mlpfusion.stages.validate.worker.probes import Probe, Run
+    from mlpfusion.stages.validate.worker.targets.loader import Bound
 
 LATE_S: Final = 0.05  # a thread or stream that is still at work after a call has this long
 REPEATS: Final = 3

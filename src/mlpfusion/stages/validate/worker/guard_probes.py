@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mlpfusion.stages.validate.channel import PATTERNS
 from mlpfusion.stages.validate.worker import guard
-from mlpfusion.stages.validate.worker.loader import OPERANDS
 from mlpfusion.stages.validate.worker.results import named, plain
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
     from mlpfusion.stages.validate.channel import Facts, Tensors

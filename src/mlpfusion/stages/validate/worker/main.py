@@ -17,23 +17,15 @@ import torch
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError, first_line, without_paths
 from mlpfusion.stages.validate import channel
-from mlpfusion.stages.validate.worker import (
-    emulation,
-    functions,
-    guard,
-    launches,
-    leftovers,
-    loader,
-    settings,
-    update_probes,
-)
+from mlpfusion.stages.validate.worker import emulation, functions, guard, launches, leftovers, settings, update_probes
 from mlpfusion.stages.validate.worker.author_probes import AUTHOR_PROBES
-from mlpfusion.stages.validate.worker.autotuners import Pins, on_launch
 from mlpfusion.stages.validate.worker.guard_probes import GUARD_PROBES
 from mlpfusion.stages.validate.worker.probes import PROBES, Run
 from mlpfusion.stages.validate.worker.results import NoTensorError
 from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
 from mlpfusion.stages.validate.worker.state_probes import STATE_PROBES
+from mlpfusion.stages.validate.worker.targets import loader
+from mlpfusion.stages.validate.worker.targets.autotuners import Pins, on_launch
 from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from torch.utils.checkpoint import checkpoint
 from mlpfusion.errors import first_line, without_paths
 from mlpfusion.stages.validate.layouts import LAYOUTS, halves
 from mlpfusion.stages.validate.worker import emulation, guard
-from mlpfusion.stages.validate.worker.loader import OPERANDS
 from mlpfusion.stages.validate.worker.results import named, plain, same_bits
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.stages.validate.channel import Facts, Tensors
-    from mlpfusion.stages.validate.worker.autotuners import Pins
-    from mlpfusion.stages.validate.worker.loader import Bound, Target
+    from mlpfusion.stages.validate.worker.targets.autotuners import Pins
+    from mlpfusion.stages.validate.worker.targets.loader import Bound, Target
 
     Probe = Callable[["Run", Tensors, Facts], "tuple[Tensors, Facts]"]
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mlpfusion.stages.validate.worker import settings
-from mlpfusion.stages.validate.worker.loader import OPERANDS
 from mlpfusion.stages.validate.worker.results import plain
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

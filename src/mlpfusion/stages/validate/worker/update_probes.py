@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from mlpfusion.stages.validate.worker import guard
-from mlpfusion.stages.validate.worker.loader import OPERANDS
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.stages.validate.channel import Facts, Tensors
-    from mlpfusion.stages.validate.worker.loader import Bound
     from mlpfusion.stages.validate.worker.probes import Probe, Run
+    from mlpfusion.stages.validate.worker.targets.loader import Bound
 
     Update = Callable[[nn.Module | None, list[Tensor], list[Tensor]], None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report.figures.names import shown
+from mlpfusion.report.figures.drawing.names import shown
 from mlpfusion.report.grid import middle_out, printable
 from mlpfusion.storage import inputs
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mlpfusion.records.clocks import Clock
-    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.spec import MLPSpec
 
 CLOCKS: Final = {

@@ -21,9 +21,11 @@ from mlpfusion.backends.eager import activation_function
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import ROWS, MLPSpec
-from mlpfusion.stages.validate.worker import autotuners, hub_targets, settings
+from mlpfusion.stages.validate.worker import settings
 from mlpfusion.stages.validate.worker.leftovers import TARGET
-from mlpfusion.stages.validate.worker.signatures import operands, required, takes_activation
+from mlpfusion.stages.validate.worker.targets import autotuners
+from mlpfusion.stages.validate.worker.targets import hub as hub_targets
+from mlpfusion.stages.validate.worker.targets.signatures import operands, required, takes_activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.trace.analysis.messages import bus_factor, operation_of, parameters_of
+from mlpfusion.trace.analysis.communication.messages import bus_factor, operation_of, parameters_of
 from mlpfusion.trace.read.columns import Message
 
 

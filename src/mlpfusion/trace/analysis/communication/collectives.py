@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.records.breakdown import Collective, CollectiveRun
-from mlpfusion.trace.analysis.messages import Parameters, bus_factor, operation_of, parameters_of
+from mlpfusion.trace.analysis.communication.messages import Parameters, bus_factor, operation_of, parameters_of
 from mlpfusion.trace.analysis.spans import union, within
 from mlpfusion.trace.analysis.split import communicates
 from mlpfusion.trace.calls.busy import device_rows

@@ -9,7 +9,7 @@ from support.profiles_made import profile
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.bench import Bench, Profiles
-from mlpfusion.report.figures import shapes
+from mlpfusion.report.figures.reading import shapes
 from mlpfusion.storage.gathered import Gathered, gather
 
 

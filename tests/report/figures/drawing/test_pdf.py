@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from mlpfusion.report.figures import pdf
+from mlpfusion.report.figures.drawing import pdf
 
 PARTS = {
     "catalog": "<<\n  /Type /Catalog\n  /Pages {pages} 0 R\n>>",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mlpfusion.report.figures import words
+from mlpfusion.report.figures.drawing import words
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Row
-    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.report.profile.columns.clocks import ClockName
 
 

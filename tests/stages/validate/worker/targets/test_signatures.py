@@ -9,7 +9,7 @@ import pytest
 import torch  # the annotations below are resolved
 
 from mlpfusion.stages.validate.judge.exam import Asked  # noqa: TC001
-from mlpfusion.stages.validate.worker import signatures
+from mlpfusion.stages.validate.worker.targets import signatures
 
 
 def test_helpers_are_told_from_kernels_by_annotations_and_names() -> None:

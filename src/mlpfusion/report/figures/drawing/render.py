@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.report.figures import pdf, style
+from mlpfusion.report.figures.drawing import pdf, style
 from mlpfusion.report.grid import csv_text
 from mlpfusion.spec import one_of
 

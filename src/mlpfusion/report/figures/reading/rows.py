@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mlpfusion.report.figures import words
-from mlpfusion.report.figures.names import distinct
+from mlpfusion.report.figures.drawing import words
+from mlpfusion.report.figures.drawing.names import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.records.profile import Row
-    from mlpfusion.report.figures.shapes import Shape
+    from mlpfusion.report.figures.reading.shapes import Shape
 
 
 class Labelled(NamedTuple):

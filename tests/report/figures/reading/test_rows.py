@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.profiles_made import COMPILE, EAGER, TRITON, profile
 
-from mlpfusion.report.figures import rows, shapes
+from mlpfusion.report.figures.reading import rows, shapes
 from mlpfusion.spec import Workload
 from mlpfusion.storage.gathered import Gathered
 

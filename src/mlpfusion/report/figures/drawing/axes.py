@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import style
+from mlpfusion.report.figures.drawing import style
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlpfusion.report.figures import kinds
+from mlpfusion.report.figures.reading import kinds
 
 BOTH = (kinds.Kind("a", "circle", "#000000"), kinds.Kind("b", kinds.TICK, "#d55e00", hollow=True))
 

@@ -17,7 +17,7 @@ from support.figures_made import HOSTILE, RECORDED, figure, of
 from support.profiles_made import COMPILE, EAGER, profile
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import render
+from mlpfusion.report.figures.drawing import render
 
 NARROW = figure("ratios", "h200-profile.json", width=84)
 

@@ -45,7 +45,8 @@ def _plot(
 
     Prints the caption, then what the figure leaves out and why. A .json is the Vega-Lite specification.
     """
-    from mlpfusion.report.figures import registry, render
+    from mlpfusion.report.figures import registry
+    from mlpfusion.report.figures.drawing import render
     from mlpfusion.storage import gathered
 
     if figure not in registry.NAMES:

@@ -6,7 +6,7 @@ import pytest
 from support.paths import RESULTS
 from support.profiles_made import COMPILE, EAGER, HUB, LIGER, TRITON, profile
 
-from mlpfusion.report.figures import shapes, timed
+from mlpfusion.report.figures.reading import shapes, timed
 from mlpfusion.storage.gathered import Gathered, gather
 
 EVERY = shapes.of([Gathered("f.json", profile(EAGER, COMPILE, LIGER, HUB, TRITON), "")])

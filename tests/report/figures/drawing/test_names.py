@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.report.figures import names
+from mlpfusion.report.figures.drawing import names
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mlpfusion.report.figures import style
+from mlpfusion.report.figures.drawing import style
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

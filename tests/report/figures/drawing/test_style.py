@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures import style
+from mlpfusion.report.figures.drawing import style
 
 NAMES = [point.name for point in metadata.entry_points(group="mlpfusion.backends")]
 

@@ -1,0 +1,1 @@
+"""What a figure takes from result files: shapes with their races, times, and rows."""

@@ -1,0 +1,1 @@
+"""Communication in a call: its collectives, and what their messages say."""
