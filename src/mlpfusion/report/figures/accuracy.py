@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import BASELINE
-from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing import axes, style
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.reading import kinds, shapes
+from mlpfusion.report.figures.reading import kinds, shapes, words
 from mlpfusion.report.figures.reading import rows as rows_of
 
 if TYPE_CHECKING:

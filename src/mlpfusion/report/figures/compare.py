@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing import axes, style
 from mlpfusion.report.figures.drawing.names import distinct, shown
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.reading import kinds
+from mlpfusion.report.figures.reading import kinds, words
 from mlpfusion.stages.compare import run
 from mlpfusion.storage import inputs
 

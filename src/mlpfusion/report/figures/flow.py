@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion import units
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing import axes, style
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.reading import kinds, shapes
+from mlpfusion.report.figures.reading import kinds, shapes, words
 from mlpfusion.report.figures.reading import rows as rows_of
 from mlpfusion.report.profile import data_flow
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.profile import PreOpParts
-from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing import axes, style
 from mlpfusion.report.figures.figure import Figure
 from mlpfusion.report.figures.reading import rows as rows_of
-from mlpfusion.report.figures.reading import shapes
+from mlpfusion.report.figures.reading import shapes, words
 from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:

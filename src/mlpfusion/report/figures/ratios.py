@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mlpfusion import stats
 from mlpfusion.errors import UsageError
 from mlpfusion.report import speedup
-from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing import axes, style
 from mlpfusion.report.figures.figure import Figure
 from mlpfusion.report.figures.reading import rows as rows_of
-from mlpfusion.report.figures.reading import shapes, timed
+from mlpfusion.report.figures.reading import shapes, timed, words
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import itertools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing import axes, style
 from mlpfusion.report.figures.drawing.names import distinct
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.reading import shapes
+from mlpfusion.report.figures.reading import shapes, words
 from mlpfusion.report.profile.data_flow import label
 from mlpfusion.traffic import roofline
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.figures.drawing import axes, style, words
+from mlpfusion.report.figures.drawing import axes, style
 from mlpfusion.report.figures.drawing.names import distinct
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.reading import shapes, timed
+from mlpfusion.report.figures.reading import shapes, timed, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.choice import Choice
-from mlpfusion.report.figures.drawing import style, words
+from mlpfusion.report.figures.drawing import style
 from mlpfusion.report.figures.drawing.axes import MOST_ROWS
 from mlpfusion.report.figures.drawing.names import distinct, shown
 from mlpfusion.report.figures.figure import Figure
-from mlpfusion.report.figures.reading import shapes, timed
+from mlpfusion.report.figures.reading import shapes, timed, words
 from mlpfusion.stages.choose import decide
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""What a figure is made of but its numbers: axes, colours, names, words, and the file that it becomes."""
+"""What a figure is made of but its numbers: axes, colours, names, and the file that it becomes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mlpfusion.report.figures.drawing import words
 from mlpfusion.report.figures.drawing.names import distinct
+from mlpfusion.report.figures.reading import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

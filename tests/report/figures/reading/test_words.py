@@ -9,8 +9,7 @@ from support.figures_made import HOSTILE
 from support.paths import RESULTS
 from support.profiles_made import profile
 
-from mlpfusion.report.figures.drawing import words
-from mlpfusion.report.figures.reading import shapes, timed
+from mlpfusion.report.figures.reading import shapes, timed, words
 from mlpfusion.spec import Workload
 from mlpfusion.storage.gathered import Gathered, gather
 
