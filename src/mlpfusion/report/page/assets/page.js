@@ -285,6 +285,9 @@
       } catch (error) {
         fresh.textContent = `This figure could not be drawn: ${error.message}`;
       }
+      for (const each of fresh.querySelectorAll("[role=graphics-symbol]:not([aria-label])")) { // a symbol needs a name
+        each.setAttribute("aria-label", each.getAttribute("aria-roledescription") ?? "marks");
+      }
       if (mine !== order) return; // the state has changed meanwhile
       place.replaceChildren(fresh);
       await new Promise((done) => setTimeout(done));
