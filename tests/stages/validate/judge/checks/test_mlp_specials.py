@@ -85,6 +85,13 @@ def test_an_operand_that_is_cleaned_is_named(name: str) -> None:
     assert found.sentence.startswith(f"where {name} has one nan, ")
 
 
+def test_an_infinity_that_is_clamped_is_a_fault_though_nan_comes_through() -> None:
+    found = judged(lambda *each: eager(*each).nan_to_num(torch.nan, 1.0, -1.0))
+    assert found.status == "fail"
+    assert found.sentence.startswith("where wg has one inf, ")
+    assert "results are finite that depend on it" in found.sentence
+
+
 def test_what_eager_hides_too_is_excused() -> None:
     assert judged(hides, peer=hides).status == "pass"
 
