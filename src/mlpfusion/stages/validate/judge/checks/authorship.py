@@ -107,7 +107,7 @@ def many_calls(exam: Exam, dtype: Dtype) -> Found:
     sets = [exam.operands(dtype, shape, f"many {index}") for index in range(SETS)]
     if exam.kind == "mlp":
         sets = [sets[0] | {"x": each["x"]} for each in sets]
-    given = {f"{index}:{name}": each[name] for index, each in enumerate(sets) for name in exam.names}
+    given = sets[0] | {f"{index}:{name}": each[name] for index, each in enumerate(sets) for name in exam.names}
     try:
         results, facts = exam.ask("many", given, sets=SETS, calls=CALLS, seconds=CALLS_S, seed=exam.seed)
     except RaisedError as error:
