@@ -194,7 +194,9 @@ def read_folder(folder: Path) -> int:
         for each in found:
             rows.finished(each)
             rows.earlier(folder, each.workload)
-        run._choice(found, H200, model=run.model_asked("article", None), tp=1, clock="event_us", rounds=60)
+        asked = run.model_asked("article", None)
+        held = run._held(found, H200)
+        run.decided(found, H200, model=asked, tp=1, clock="event_us", rounds=60, holds=held)
     except MlpfusionError as error:
         return _refused(error)
     return int(code == 0)

@@ -38,7 +38,7 @@ def test_another_baseline_takes_the_rounds_of_both() -> None:
     made = figure("ratios", "h200-profile.json", baseline="fused", clock="graph_us")
     rows = {row.backend: row.clocks.graph_us for row in found.rows if row.clocks}
     for name, value in zip(column(made, "backend"), column(made, "speedup"), strict=True):
-        judged = stats.paired(rows[name], rows["fused"], "fused")  # type: ignore[arg-type]
+        judged = stats.paired(rows[str(name)], rows["fused"], "fused")  # type: ignore[arg-type]
         assert value == 1 / judged.median  # type: ignore[union-attr]
     assert "fused" not in column(made, "backend")
     assert made.caption.startswith("Speedup over fused by graph_us")

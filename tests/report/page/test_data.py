@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import profiles_made as made
+from support import rings
 from support.reported import source
 
 from mlpfusion.report.page import cases, data
@@ -19,7 +20,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rings.examples(60), deadline=None)
 @given(JSON | st.sampled_from(["</script>", "<!--", "]]>", "&lt;"]))
 def test_it_stays_within_its_element_and_reads_as_it_was(value) -> None:
     text = data.script_json(value)
