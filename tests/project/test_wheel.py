@@ -167,6 +167,7 @@ READING = [
     ("predict", str(RESULTS / "h200-choose-article" / "inference-8192.json")),
     ("cite", str(RESULT)),
     ("reproduce", str(RESULT)),
+    ("merge", "--help"),
     ("plot", "--help"),
     ("report", "--help"),
     ("scrub", "--help"),
