@@ -38,7 +38,7 @@ VISIBLE = [pytest.param(param, id=f"{name}{param.opts[0]}") for name, param in o
 
 
 # Names that mean something else in Python.
-PLAIN = {"fmt": "format", "everything": "all", "against_itself": "self"}
+PLAIN = {"fmt": "format", "everything": "all", "against_itself": "self", "study": "from"}
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ def interrupted(tmp_path, number, until):
     """The exit code of a driver that gets a signal once `until` holds, and how long it then took."""
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell began all this with &
         try:
             sweep(tmp_path, 1, 99, HANGS)
         except KeyboardInterrupt:

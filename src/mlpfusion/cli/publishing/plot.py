@@ -35,7 +35,7 @@ def _plot(
     *,
     figure: Annotated[str, typer.Option(metavar="NAME", help=f"Which figure: {', '.join(_FIGURES)}.")],
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Ends in .svg, .pdf, .png or .json.")],
-    width: Annotated[str, typer.Option(metavar="84|178", help="Its width in mm.")] = "178",
+    width: Annotated[str, typer.Option(metavar="84|178", help="In mm: a column of a page, or all.")] = "178",
     data: Annotated[Text, typer.Option(metavar="FILE", help="The numbers behind it: .csv or .json.")] = None,
     clock: Annotated[Text, typer.Option(metavar="NAME", help="Clock of the times.")] = None,
     baseline: Annotated[str, typer.Option(metavar="BACKEND", help="What ratios are to.")] = "eager",
