@@ -65,17 +65,13 @@ class Peer(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """All that was found on one target. `headline` is the sentence that decided the word.
-
-    `scope` says in which dtypes and up to which sizes it was judged, and what it refuses.
-    """
+    """All that was found on one target. `headline` is the sentence that decided the word."""
 
     target: str
     kind: Kind | None
     activation: Activation
     word: Word
     headline: str
-    scope: str = ""
     checks: tuple[Checked, ...] = ()
     peers: tuple[Peer, ...] = ()
     kernels: tuple[Launched, ...] = ()

@@ -39,7 +39,6 @@ def page(verdict: Verdict, *, github: bool = False) -> str:
     parts = [
         f"**`{verdict.target}`** ({_KINDS[verdict.kind]}, {verdict.activation})" if github else title,
         f"{verdict.word.upper()}: {verdict.headline}",
-        *([verdict.scope[0].upper() + verdict.scope[1:]] if verdict.scope else []),
         _table(verdict.checks, github=github),
     ]
     said = [_said(check) for check in verdict.checks if check.status != "pass" or check.figures.get("excused")]

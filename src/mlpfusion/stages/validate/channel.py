@@ -22,7 +22,7 @@ Facts = dict[str, Any]
 # Baselines that a worker makes itself: a target is compared with these, unless others are named.
 BASELINES: Final = ("eager", "inductor")
 # What the memory of a target's allocations is filled with, by the pattern's name.
-PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5, "high": 4321.0}
+PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5}
 Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong"]
 
 
@@ -54,8 +54,7 @@ class Loaded(Record, frozen=True, kw_only=True, tag="loaded"):
     """A target is there.
 
     `configurations` counts the autotuner's, 0 without one; `kernels` the Triton kernels that its code can reach.
-    `unfit` is why the interpreter's bfloat16 results say nothing, or None. `left` are the settings of the process that
-    its import left changed, by their names, and how.
+    `unfit` is why the interpreter's bfloat16 results say nothing, or None.
     """
 
     kind: Kind
@@ -64,7 +63,6 @@ class Loaded(Record, frozen=True, kw_only=True, tag="loaded"):
     kernels: int = 0
     interpreted: bool = False
     unfit: str | None = None
-    left: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Stale(Record, frozen=True, kw_only=True, tag="stale"):

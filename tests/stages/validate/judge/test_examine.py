@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import types
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-import torch
 from support.checks_made import checked
 
 from mlpfusion.stages.validate import channel
 from mlpfusion.stages.validate.judge import examine
-from mlpfusion.stages.validate.judge.exam import Reached
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Checked
@@ -70,24 +67,3 @@ def test_the_word_where_a_few_checks_were_asked_for(
 ) -> None:
     assert examine.conclude(checks, LOADED, only=only)[0] == word
     assert examine.conclude(checks, LOADED, only=only)[1].startswith(headline)
-
-
-def test_the_scope_names_sizes_and_dtypes_and_what_is_refused() -> None:
-    ran = [
-        msgspec.structs.replace(checked("runs", status), dtype=dtype)
-        for dtype, status in (("bfloat16", "pass"), ("float16", "pass"), ("float32", "reported"))
-    ]
-    exam = types.SimpleNamespace(reached=Reached(), refused=["7x127", "7x127"])
-    for rows, columns in ((65551, 8), (1, 131088)):
-        exam.reached.note({"gate": torch.empty(rows, columns, device="meta")})
-    assert examine.scope(ran, exam) == (  # type: ignore[arg-type]
-        "judged for rows ≤ 65,551, columns ≤ 131,088, bfloat16, float16; refused: float32, 7x127"
-    )
-    assert examine.scope([], exam) == "refused: 7x127"  # type: ignore[arg-type]
-
-
-def test_the_scope_of_an_mlp_has_its_sizes() -> None:
-    reached = Reached()
-    reached.note({"x": torch.empty(2, 3, 8192, device="meta"), "wg": torch.empty(64, 8192, device="meta")})
-    reached.note({"x": torch.empty(64, device="meta"), "wg": torch.empty(4096, 64, device="meta")})
-    assert str(reached) == "rows ≤ 6, hidden ≤ 8,192, intermediate ≤ 4,096"

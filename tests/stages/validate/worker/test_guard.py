@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", ["nan", "odd"])
 def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
     value = PATTERNS[pattern]
     with guard.watch(pattern) as watched:
@@ -26,20 +26,11 @@ def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
             assert tensor.is_contiguous()
             assert tensor.storage_offset() == 0
         assert integers.shape == (3,)
-        assert watched.overwritten() == {"behind": 0, "farthest": 0, "before": 0}
+        assert watched.overwritten() == {"behind": 0, "farthest": 0}
         first = made[0]
         torch.as_strided(first, (2,), (1,), 15).fill_(1.0)  # as a kernel does whose mask lets too much through
-        assert watched.overwritten() == {"behind": 2, "farthest": 2, "before": 0}
+        assert watched.overwritten() == {"behind": 2, "farthest": 2}
     assert torch.empty(3).untyped_storage().nbytes() == 12  # nothing is watched any more
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_margin_before_watched_memory_is_counted_too(pattern: str) -> None:
-    with guard.watch(pattern, front=16) as watched:
-        made = torch.empty(4)
-        assert watched.overwritten() == {"behind": 0, "farthest": 0, "before": 0}
-        torch.as_strided(made, (3,), (1,), made.storage_offset() - 3).fill_(1.0)
-        assert watched.overwritten() == {"behind": 0, "farthest": 0, "before": 3}
 
 
 def test_a_watched_tensor_keeps_strides_and_gradients() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import zlib
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 # Shapes of gate, or rows of x, of which one at least must be differentiable in a target that is: none is special.
 TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}
-# Probes in which PyTorch's compiler runs, which changes settings itself.
-COMPILING: Final = frozenset(("compiled", "exact", "generated"))
 FLAT: Final = 256  # columns of a flat tensor that is refused as such
 
 
@@ -60,25 +57,6 @@ class Sizes(NamedTuple):
 
 # The smaller is quick, also in an interpreter; a target that refuses it gets the other.
 SIZES: Final = (Sizes(64, 128), Sizes(256, 512))
-
-
-class Reached:
-    """The largest sizes of what the target answered: rows, and columns (of an MLP hidden and intermediate)."""
-
-    def __init__(self) -> None:
-        self.sizes: dict[str, int] = {}
-
-    def note(self, given: Tensors) -> None:
-        """Take in the operands of a call."""
-        first = given["x"] if "x" in given else given["gate"]
-        found = {"rows": math.prod(first.shape[:-1]), "columns": first.shape[-1] if first.dim() else 1}
-        if "x" in given:
-            found = {"rows": found["rows"], "hidden": found["columns"], "intermediate": given["wg"].shape[0]}
-        for name, size in found.items():
-            self.sizes[name] = max(size, self.sizes.get(name, 0))
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} ≤ {size:,}" for name, size in self.sizes.items())
 
 
 class Found(NamedTuple):
@@ -160,10 +138,6 @@ class Exam:
         self._peers = peers
         self.sweeps = Sweeps(self)
         self.excuses: list[Excuse] = []  # of the check at hand
-        self.reached = Reached()
-        self.refused: list[str] = []  # shapes or sizes, by the checks of values
-        self.left = dict(loaded.left)  # settings of its process that the target has changed, and how
-        self.launched: dict[tuple[Dtype, tuple[int, ...]], int] = {}  # Triton kernels of a forward, by gate or x
         self._lacks: dict[Dtype, Lack | None] = {}
 
     @property
@@ -250,13 +224,6 @@ class Exam:
             self._worker.load(self.target, self.activation, time_limit_s=self.asked.time_limit_s)
         tensors, facts = self._worker.ask(probe, given, time_limit_s=self.asked.time_limit_s, **options)
         self.configurations = max(self.configurations, facts["configurations"])
-        self.reached.note(given)
-        if probe not in COMPILING:
-            self.left = facts["left"] | self.left
-        if probe == "forward":
-            first = given[self.names[0]]
-            dtype: Any = str(first.dtype).removeprefix("torch.")
-            self.launched[dtype, tuple(first.shape)] = facts["launches"]
         if facts.get("bf16_arithmetic"):
             raise UndecidableError(
                 "the kernel does arithmetic on bfloat16 values, which Triton's interpreter does on their bit patterns; "

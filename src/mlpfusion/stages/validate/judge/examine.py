@@ -15,7 +15,6 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Peer, Verdict
 from mlpfusion.spec import DTYPES
 from mlpfusion.stages.validate.judge import baselines
-from mlpfusion.stages.validate.judge.checks.authorship import NOT_ITS_OWN
 from mlpfusion.stages.validate.judge.checks.check import carry_out, told
 from mlpfusion.stages.validate.judge.checks.registry import DECISIVE, TRAINING, check_kinds, selected
 from mlpfusion.stages.validate.judge.exam import SIZES, Asked, Exam, failed
@@ -132,7 +131,6 @@ def examine(
         activation=activation,
         word=word,
         headline=headline,
-        scope=scope(checks, exam),
         checks=tuple(checks),
         configurations=exam.configurations,
     )
@@ -249,18 +247,10 @@ def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...]
         return "not decidable here", _said((training or differentiable or list(checks))[0])
     hazards = [check for check in checks if check.hazard]
     if hazards:
-        return "valid with hazards", "; ".join(_said(check) for check in hazards) + _not_its_own(checks) + _excused(
-            checks
-        )
+        return "valid with hazards", "; ".join(_said(check) for check in hazards) + _excused(checks)
     if only is not None and all(check.status != "pass" for check in asked):
         return "not decidable here", _said(asked[-1])
-    return "valid", "every check passed" + "; forward only" * forward_only + _not_its_own(checks) + _excused(checks)
-
-
-def _not_its_own(checks: Sequence[Checked]) -> str:
-    """That a target which has kernels was computed without them, as a part of the headline."""
-    told = (check.sentence for check in checks if check.name == "own-kernel" and check.figures.get("kernels"))
-    return next((f"; {sentence}" for sentence in told if sentence.startswith(NOT_ITS_OWN)), "")
+    return "valid", "every check passed" + "; forward only" * forward_only + _excused(checks)
 
 
 def _excused(checks: Sequence[Checked]) -> str:
@@ -272,17 +262,6 @@ def _excused(checks: Sequence[Checked]) -> str:
     taken = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     named = ", ".join(f"{name} {counts[name]}" for name in taken)
     return f"; excused, since eager's own values are as wrong here: {named}" if taken else ""
-
-
-def scope(checks: Sequence[Checked], exam: Exam) -> str:
-    """In which dtypes and up to which sizes a target was judged, and which dtypes, shapes and sizes it refuses."""
-    runs = [check for check in checks if check.name == "runs"]
-    taken = [check.dtype for check in runs if check.status == "pass" and check.dtype]
-    refused: list[str] = [check.dtype for check in runs if check.status == "reported" and check.dtype]
-    refused += exam.refused
-    said = [f"judged for {exam.reached}, {', '.join(taken)}"] if taken else []
-    said += [f"refused: {', '.join(dict.fromkeys(refused))}"] if refused else []
-    return "; ".join(said)
 
 
 def _unasked(runs: Sequence[Checked], loaded: Loaded, only: tuple[str, ...]) -> str:

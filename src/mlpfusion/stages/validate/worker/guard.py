@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -20,19 +19,17 @@ MARGIN: Final = 65536
 
 
 class Watched(NamedTuple):
-    """An allocation of the target: its memory with the margins, where the tensor starts in it, and its elements."""
+    """An allocation of the target: its memory with the margin, and how many elements of it are the tensor's."""
 
     memory: Tensor
-    start: int
     elements: int
 
 
 class Watch:
-    """The allocations made while it was on, each filled with one pattern, with `front` elements of it before each."""
+    """The allocations made while it was on, each filled with one pattern."""
 
-    def __init__(self, pattern: float, front: int = 0) -> None:
+    def __init__(self, pattern: float) -> None:
         self.pattern = pattern
-        self.front = front
         self.seen: list[Watched] = []
 
     def watched(self, made: Tensor, make: Any) -> Tensor:
@@ -46,32 +43,26 @@ class Watch:
         ):
             return made
         elements = 1 + sum((size - 1) * stride for size, stride in zip(made.shape, made.stride(), strict=True))
-        size = self.front + elements + MARGIN
-        memory = make(size, dtype=made.dtype, device=made.device).fill_(self.pattern)
-        self.seen.append(Watched(memory, self.front, elements))
+        memory = make(elements + MARGIN, dtype=made.dtype, device=made.device).fill_(self.pattern)
+        self.seen.append(Watched(memory, elements))
         with torch.no_grad():
             placed = make(0, dtype=made.dtype, device=made.device)
-            placed.set_(memory.untyped_storage(), self.front, made.shape, made.stride())
+            placed.set_(memory.untyped_storage(), 0, made.shape, made.stride())
             placed.requires_grad_(made.requires_grad)
         same: Tensor = placed
         return same
 
     def overwritten(self) -> dict[str, int]:
-        """How many elements were written behind tensors and before them, and the farthest from an end (0: none)."""
-        found = {"behind": 0, "farthest": 0, "before": 0}
+        """How many elements behind tensors were written, and the distance of the farthest from the end (0: none)."""
+        count = farthest = 0
         for watched in self.seen:
-            after = touched(watched.memory[watched.start + watched.elements :], self.pattern).nonzero()
-            before = touched(watched.memory[: watched.start], self.pattern)
-            found["behind"] += after.numel()
-            found["before"] += int(before.sum())
-            if after.numel():
-                found["farthest"] = max(found["farthest"], int(after.max()) + 1)
-        return found
-
-
-def touched(margin: Tensor, pattern: float) -> Tensor:
-    """Where a margin that was filled with a pattern holds something else."""
-    return ~margin.isnan() if math.isnan(pattern) else margin != torch.tensor(pattern).to(margin)
+            margin = watched.memory[watched.elements :]
+            touched = ~margin.isnan() if self.pattern != self.pattern else margin != self.pattern
+            where = touched.nonzero()
+            count += where.numel()
+            if where.numel():
+                farthest = max(farthest, int(where.max()) + 1)
+        return {"behind": count, "farthest": farthest}
 
 
 class _Allocators:
@@ -119,15 +110,14 @@ _ALLOCATORS: Final = _Allocators()
 
 
 @contextlib.contextmanager
-def watch(pattern: str, *, front: int = 0) -> Iterator[Watch]:
+def watch(pattern: str) -> Iterator[Watch]:
     """Give the floating-point tensors that `torch.empty` and its kin make a pattern and a margin while this is on.
 
     Code that imported such a function by name before `install` escapes; freed memory of the same sizes is therefore
-    filled as well, by `spoil`. With `front` there are so many elements before each tensor too. The wrappers stay, and
-    do nothing, until `restore`.
+    filled as well, by `spoil`. The wrappers stay, and do nothing, until `restore`.
     """
     _ALLOCATORS.install()
-    outer, _ALLOCATORS.current = _ALLOCATORS.current, Watch(PATTERNS[pattern], front)
+    outer, _ALLOCATORS.current = _ALLOCATORS.current, Watch(PATTERNS[pattern])
     try:
         yield _ALLOCATORS.current
     finally:

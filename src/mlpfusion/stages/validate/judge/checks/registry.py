@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.stages.validate.judge.checks import (
-    authorship,
-    basic,
-    gradients,
-    guards,
-    layouts,
-    mlp,
-    mlp_specials,
-    modes,
-    state,
-    updates,
-    values,
-)
+from mlpfusion.stages.validate.judge.checks import basic, gradients, layouts, mlp, modes, values
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Kind
@@ -34,17 +22,12 @@ ALL: Final[tuple[Check, ...]] = (
     _VALUES["constants"],
     *mlp.CHECKS[:1],  # before `precision`, which sees the products of TF32 as well but cannot name them
     _VALUES["precision"],
-    *mlp_specials.CHECKS,
     *(check for check in values.CHECKS if check.name not in _WHICH),
     *basic.LATER,
     *gradients.CHECKS,
-    *updates.CHECKS,
     *basic.AFTER_GRADIENTS,
     *mlp.CHECKS[1:],
     *modes.CHECKS,
-    *guards.CHECKS,
-    *authorship.CHECKS,
-    *state.CHECKS,  # last, since they see what all checks before them left
 )
 # The checks without which nothing is called valid: of values, and of gradients unless there are none.
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}

@@ -21,11 +21,9 @@ from mlpfusion.backends.eager import activation_function
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import ROWS, MLPSpec
-from mlpfusion.stages.validate.worker import settings
+from mlpfusion.stages.validate.worker import autotuners, hub_targets
 from mlpfusion.stages.validate.worker.leftovers import TARGET
-from mlpfusion.stages.validate.worker.targets import autotuners
-from mlpfusion.stages.validate.worker.targets import hub as hub_targets
-from mlpfusion.stages.validate.worker.targets.signatures import operands, required, takes_activation
+from mlpfusion.stages.validate.worker.signatures import operands, required, takes_activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,15 +54,11 @@ class SeveralError(MlpfusionError):
 
 
 class Bound(NamedTuple):
-    """A target with its operands: `function(*arguments)` is one call; `leaves` are the operands in their order.
-
-    `module` is the one that holds the weights, if they are no arguments.
-    """
+    """A target with its operands: `function(*arguments)` is one call; `leaves` are the operands in their order."""
 
     function: Callable[..., Tensor]
     arguments: tuple[Tensor, ...]
     leaves: tuple[Tensor, ...]
-    module: nn.Module | None = None
 
     def __call__(self) -> Tensor:
         """One call."""
@@ -242,8 +236,7 @@ def _loaded_mlp(given: tuple[Tensor, ...], activation: Activation) -> GatedMLP:
     x, wg, wu, wd = given
     dtype: Any = str(wg.dtype).removeprefix("torch.")
     spec = MLPSpec(hidden_size=wg.shape[1], intermediate_size=wg.shape[0], activation=activation, dtype=dtype)
-    with settings.own_generators():  # weights are drawn, and then set
-        mlp = GatedMLP(spec, device=x.device)
+    mlp = GatedMLP(spec, device=x.device)
     _fill(mlp, (mlp.gate_proj, mlp.up_proj, mlp.down_proj), (wg, wu, wd))
     return mlp
 
@@ -264,7 +257,7 @@ def _backend(made: registry.Backend, activation: Activation, device: Device) -> 
             raise RefusedError(reason)
         call = made.bind(mlp)
         leaves = (given[0], mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
-        return Bound(call, given[:1], leaves, mlp)
+        return Bound(call, given[:1], leaves)
 
     return Target("mlp", f"the backend {made.name}", autotuners.reachable(made), bind)
 
@@ -297,7 +290,7 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
         weights: list[Any] = [linear.weight for linear in linears if linear is not None]
         _check_set(mlp, weights, text)
         _fill(mlp, linears, given[1:])
-        return Bound(call, given[:1], (given[0], *weights), mlp)
+        return Bound(call, given[:1], (given[0], *weights))
 
     # What is no target fails at loading. Any other exception is a refusal of these sizes, which checks handle.
     try:
@@ -327,8 +320,7 @@ def _trial(device: Device) -> tuple[Tensor, ...]:
 
 def _has_projections(found: type[nn.Module]) -> bool:
     try:
-        with settings.own_generators():
-            return hasattr(found(), "gate_proj")
+        return hasattr(found(), "gate_proj")
     except Exception:  # a third-party constructor
         return True
 
@@ -340,8 +332,7 @@ def _construct(found: type[nn.Module], given: tuple[Tensor, ...], activation: Ac
     sizes = {"hidden_size": wg.shape[1], "intermediate_size": wg.shape[0]}
     config = types.SimpleNamespace(**sizes, hidden_act=act, hidden_activation=act, mlp_bias=False)
     try:
-        with settings.own_generators():
-            made = found(*sizes.values()) if len(required(found.__init__)) == 3 else found(config)
+        made = found(*sizes.values()) if len(required(found.__init__)) == 3 else found(config)
     except (TypeError, AttributeError) as error:
         raise UsageError(
             f"{found.__name__} cannot be built as {found.__name__}(config) or {found.__name__}(hidden_size, "
