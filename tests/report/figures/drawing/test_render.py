@@ -82,7 +82,7 @@ def test_every_figure_is_drawn_in_its_width_without_raster(name: str, width: int
 def test_another_process_gives_the_same_bytes(drawn: dict[str, bytes]) -> None:
     code = (
         "import hashlib, sys; sys.path.insert(0, 'tests'); from support.figures_made import figure; "
-        "from mlpfusion.report.figures import render; made = figure('ratios', 'h200-profile.json', width=84); "
+        "from mlpfusion.report.figures.drawing import render; made = figure('ratios', 'h200-profile.json', width=84); "
         "print(*(hashlib.sha256(render.render(made, fmt)).hexdigest() for fmt in render.FORMATS))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
