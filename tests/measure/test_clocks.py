@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 
 import pytest
@@ -11,7 +13,7 @@ from support.tunings_made import (
 )
 
 from mlpfusion.device import Device
-from mlpfusion.measure import clocks
+from mlpfusion.measure import clocks, turns
 from mlpfusion.measure.clocks import WARMUP_CALLS, Contender, race
 
 CPU = Device(kind="cpu", name="some CPU")
@@ -91,6 +93,75 @@ def test_on_a_gpu_each_sample_finds_an_idle_device_and_a_cold_cache(monkeypatch,
     ]
     assert {series.l2 for series in samples} == {"cold"}
     assert ("graph_us" in {series.clock for series in samples}) == graph
+
+
+# ---- two workers of one host -----------------------------------------------------------------------------------------
+
+
+def fake_device(monkeypatch):
+    monkeypatch.setattr(clocks, "L2Flush", lambda device: lambda: None)
+    monkeypatch.setattr(clocks, "_last_of_a_row", lambda call, flush: (call() and 1.0, 1.0))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+
+def raced(names, calls, replays):
+    """Race on a card for each of these workers at once, each in a thread; what failed in one of them."""
+    failed = []
+
+    def race_of(worker):
+        contenders = [Contender(name, lambda: calls(worker), lambda: replays(worker), None) for name in "ab"]
+        ignore = lambda name: None  # noqa: E731
+        try:
+            race(contenders, GPU, rounds=3, seed=0, before=ignore, after=ignore, turn=turns.taken)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=race_of, args=(name,)) for name in names]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return failed
+
+
+def test_host_clocks_are_taken_by_one_worker_at_a_time(monkeypatch, tmp_path):
+    fake_device(monkeypatch)
+    monkeypatch.setenv(turns.LOCK, str(tmp_path / "lock"))
+    log = []
+
+    def call(worker):
+        log.append(worker)
+        time.sleep(0)  # lets the others go on
+        return True
+
+    assert raced("xyz", call, lambda worker: True) == []
+    blocks = [worker for worker, _ in itertools.groupby(log)]
+    assert sorted(blocks) == list("xyz")
+
+
+def test_device_clocks_run_side_by_side_and_beside_anothers_host_clocks(monkeypatch, tmp_path):
+    fake_device(monkeypatch)
+    monkeypatch.setenv(turns.LOCK, str(tmp_path / "lock"))
+    both, met = threading.Barrier(2), []
+    other_began = threading.Event()
+    first: list[str] = []
+
+    def call(worker):
+        first.append(worker)
+        if worker != first[0]:
+            other_began.set()
+        return True
+
+    def replay(worker):
+        if worker == first[0]:
+            assert other_began.wait(600), "the turn was kept during replays"
+        if worker not in met:
+            both.wait(600)  # broken, an error, if the other never replays meanwhile
+            met.append(worker)
+        return True
+
+    assert raced("xy", call, replay) == []
+    assert sorted(met) == ["x", "y"]
 
 
 def test_replays_alone_are_sampled_in_new_orders(monkeypatch: pytest.MonkeyPatch) -> None:

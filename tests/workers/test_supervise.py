@@ -56,6 +56,40 @@ def test_how_a_worker_ended(tmp_path, code, printed, line):
     assert supervise.death(code, log) == line
 
 
+class Slow:
+    """A process that ends at its n-th being waited for; it keeps how long it was waited for each time."""
+
+    def __init__(self, ends_at):
+        self.limits, self.ends_at = [], ends_at
+
+    def wait(self, timeout=None):
+        self.limits.append(timeout)
+        if len(self.limits) < self.ends_at:
+            raise subprocess.TimeoutExpired("worker", timeout)
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("waits", "limits"),
+    [
+        ([0, 5, 35], [10, 5, 30]),  # of its time limit nothing goes to its waits
+        ([7, 8.5, 9], [10, 1.5, 1]),  # those before it began do not count, and it is asked once a second at most
+    ],
+)
+def test_waits_for_other_workers_do_not_count_against_the_time_limit(waits, limits):
+    worker, found = Slow(3), iter(waits)
+    assert supervise._code(worker, 10, lambda: next(found)) == 0
+    assert worker.limits == limits
+
+
+@pytest.mark.parametrize("waits", [[0, 0], [4, 4], [0, 5, 5]])
+def test_a_worker_that_waits_for_nobody_has_its_time_limit(waits):
+    found = iter(waits)
+    with pytest.raises(subprocess.TimeoutExpired):
+        supervise._code(Slow(9), 10, lambda: next(found))
+    assert list(found) == []
+
+
 def test_a_worker_ends_with_its_parent(tmp_path):
     """Also when the parent is killed without a chance to say so."""
     (tmp_path / "task.json").write_bytes(tasks.encode(hanging(tmp_path)))

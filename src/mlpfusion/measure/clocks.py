@@ -6,7 +6,7 @@ import functools
 import gc
 import random
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from mlpfusion.records.clocks import L2, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from mlpfusion.device import Device
 
@@ -121,27 +122,36 @@ def race(
     seed: int,
     before: Callable[[str], None],
     after: Callable[[str], None],
+    turn: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[Samples]:
     """`rounds` samples of every clock of every contender, in a new random order each round.
 
-    `before` and `after` get the contender's name around its samples, outside the time.
+    First come those clocks that the host's other work disturbs, within `turn`, then rounds of replays, which it does
+    not disturb. `before` and `after` get the contender's name around its samples, outside the time.
     On a GPU the wall clock starts with an idle device, the other samples end a row of calls; the L2 is cold for all.
     """
     order = random.Random(seed)
     flush = L2Flush(device) if device.kind == "cuda" else None
     values: dict[tuple[str, str], list[float | None]] = {}
-    for contender in contenders:
-        before(contender.name)
-        for _ in range(WARMUP_CALLS):
-            contender.call()
-        _synchronize(flush)
-        after(contender.name)
-    for _ in range(rounds):
-        for contender in order.sample(list(contenders), len(contenders)):
+
+    def take(sample: Callable[[Contender], dict[str, float]]) -> None:
+        for _ in range(rounds):
+            for contender in order.sample(list(contenders), len(contenders)):
+                before(contender.name)
+                for clock, value in sample(contender).items():
+                    values.setdefault((contender.name, clock), []).append(value)
+                after(contender.name)
+
+    with turn():
+        for contender in contenders:
             before(contender.name)
-            for clock, value in _sample(contender, flush).items():
-                values.setdefault((contender.name, clock), []).append(value)
+            for _ in range(WARMUP_CALLS):
+                contender.call()
+            _synchronize(flush)
             after(contender.name)
+        take(lambda contender: _host_clocks(contender, flush))
+    if flush is not None:
+        take(lambda contender: _graph_clock(contender, flush))
     cold: L2 = "cold" if flush is not None else "unknown"
     return [
         Samples(backend=name, clock=clock, l2=cold, values=tuple(series)) for (name, clock), series in values.items()
@@ -165,8 +175,8 @@ def _synchronize(flush: L2Flush | None) -> None:
         torch.cuda.synchronize()
 
 
-def _sample(contender: Contender, flush: L2Flush | None) -> dict[str, float]:
-    """One sample of each clock in µs.
+def _host_clocks(contender: Contender, flush: L2Flush | None) -> dict[str, float]:
+    """One sample in µs of each clock in which the host's work shows.
 
     `idle_host_us` is the time until the call returns when the device was idle, `host_us` the same in a row of calls.
     """
@@ -186,9 +196,14 @@ def _sample(contender: Contender, flush: L2Flush | None) -> dict[str, float]:
     del held
     found = {"wall_us": (done - start) / 1e3, "idle_host_us": (returned - start) / 1e3}
     found["event_us"], found["host_us"] = _last_of_a_row(contender.call, flush)
-    if contender.replay is not None:
-        found["graph_us"], _ = _last_of_a_row(contender.replay, flush)
     return found
+
+
+def _graph_clock(contender: Contender, flush: L2Flush) -> dict[str, float]:
+    """One sample in µs of the graph clock, of a contender that has one."""
+    if contender.replay is None:
+        return {}
+    return {"graph_us": _last_of_a_row(contender.replay, flush)[0]}
 
 
 def _last_of_a_row(call: Callable[[], object], flush: L2Flush) -> tuple[float, float]:

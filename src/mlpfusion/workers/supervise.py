@@ -16,9 +16,10 @@ from mlpfusion.storage import files
 from mlpfusion.workers import forking, lifetime, tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+WAIT_POLL_S: Final = 1.0  # how often at most it is asked whether a worker that is late still waits for others
 GRACE_S: Final = 5.0  # for what a worker does at its end, on SIGTERM
 KILLED_S: Final = 60.0  # for the kernel to be done with one, where nothing else can be waited for
 LOG_TAIL_BYTES: Final = 16_384
@@ -26,13 +27,21 @@ LINE_LENGTH: Final = 300  # of what a worker printed, in a reason
 
 
 def run(
-    task: tasks.Task, *, folder: Path, name: str, time_limit_s: float, before: Sequence[str] = (), fresh: bool = False
+    task: tasks.Task,
+    *,
+    folder: Path,
+    name: str,
+    time_limit_s: float,
+    before: Sequence[str] = (),
+    fresh: bool = False,
+    waited: Callable[[], float] = lambda: 0.0,
 ) -> tasks.Answer:
     """The worker's answer; a crash, a hang or an unreadable answer becomes a `Broken` that says which.
 
     The worker's task, answer and log are `folder`/`name`.*. An interrupt ends the worker and everything it started.
     `before` is the command of a program that runs the worker, a profiler say. A `fresh` worker is no fork: forks of one
-    process share its layout of memory.
+    process share its layout of memory. `waited` says for how many seconds workers have waited for others so far, which
+    is none of this one's time.
     """
     task_path, answer_path = folder / f"{name}.task.json", folder / f"{name}.answer.json"
     log_path = folder / f"{name}.log"
@@ -58,7 +67,7 @@ def run(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
             )
     try:
-        code = worker.wait(timeout=time_limit_s)
+        code = _code(worker, time_limit_s, waited)
     except subprocess.TimeoutExpired:
         end(worker)
         return tasks.Broken(kind="failed", reason=f"no answer within {time_limit_s:g} s")
@@ -72,6 +81,19 @@ def run(
         return tasks.decode_answer(answer_path.read_bytes())
     except msgspec.MsgspecError as error:
         return tasks.Broken(kind="failed", reason=f"the worker's answer cannot be read: {error}")
+
+
+def _code(worker: forking.Process, limit_s: float, waited: Callable[[], float]) -> int:
+    """The exit code of a worker that ends within its limit, for which its waits do not count."""
+    granted = waited()
+    while True:
+        try:
+            return worker.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            now = waited()
+            if now <= granted:
+                raise
+            limit_s, granted = max(now - granted, WAIT_POLL_S), now
 
 
 def end(worker: forking.Process) -> None:

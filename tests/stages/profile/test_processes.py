@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from support.paths import DATA
 
 from mlpfusion.device import Device
+from mlpfusion.measure import turns
 from mlpfusion.records.clocks import Clocks, Samples
 from mlpfusion.records.profile import Row
 from mlpfusion.spec import MLPSpec, Workload
@@ -20,6 +21,7 @@ from mlpfusion.trace.read import kineto
 from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 HERE = Device(kind="cuda", name="NVIDIA H200", runtime="cuda")
@@ -69,7 +71,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 def raced(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, workers: Workers, number: int
+    monkeypatch: pytest.MonkeyPatch, folder: Path, workers: Callable[..., tasks.Answer], number: int
 ) -> tuple[processes.Finished, list[processes.Finished], list[str]]:
     monkeypatch.setattr(supervise, "run", workers)
     said: list[str] = []
@@ -181,3 +183,23 @@ def test_a_row_of_an_earlier_run_is_as_before_its_race(monkeypatch: pytest.Monke
     assert (clocks.kernel_us, set(clocks.reasons)) == (None, {"wall_us", "event_us", "graph_us", "kernel_us"})
     emulated = Row(backend="x", status="ok", clocks=Clocks(reasons={"wall_us": "emulated"}))
     assert race.unraced(emulated) == emulated
+
+
+def test_a_races_time_limit_does_not_count_its_waits_and_one_that_dies_waits_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    waits = tmp_path / "waits"
+    monkeypatch.setenv(turns.WAITS, str(waits))
+    workers, given = Workers(dies={1: "compile"}), []
+
+    def run(task: tasks.Task, *, waited: Callable[[], float], **options: Any) -> tasks.Answer:
+        given.append(waited())
+        answer = workers(task, **options)
+        if isinstance(answer, tasks.Broken):
+            waits.write_text("0.0\n")  # as of a process that died while it waited
+        return answer
+
+    raced(monkeypatch, tmp_path, run, 1)
+    assert given[0] == 0
+    assert given[1] > 0
+    assert turns.waited() == given[1]

@@ -11,7 +11,8 @@ from support.studies_made import SMALL, contents, measured, read, slots, workers
 from support.sweep_worker import FAILS, HANGS, KILLED, LOST, NO_JSON
 
 from mlpfusion.errors import MlpfusionError
-from mlpfusion.stages.sweep import measure, run
+from mlpfusion.records.sweep.cells import Cell
+from mlpfusion.stages.sweep import local, measure, run
 from mlpfusion.storage import results
 
 __all__ = ["workers"]
@@ -48,6 +49,24 @@ def test_what_goes_wrong_is_the_reason_of_one_cell(tmp_path, workers, monkeypatc
     assert measured(workers) == [99, tokens, 1]
     again = by_tokens(results.load_study(tmp_path / "out" / "study.json") and sweep(tmp_path, 1, 99))
     assert {each.state for each in again.values()} == {"finished"}
+
+
+def test_waits_for_other_workers_do_not_make_a_worker_late(tmp_path, workers):
+    asked = read(tmp_path)
+    order = measure.order(Cell(work=asked.work[0], gpu="cpu"), asked.settings, "cpu", "exclusive")
+    one = local._Worker(1, *slots(), tmp_path, "exclusive")
+    try:
+        one.give(None, order)
+        assert not one.is_late()
+        one.task = one.task._replace(late=time.monotonic() - 10)
+        assert one.is_late()
+        (tmp_path / "1.waits").write_text("100.0\n200.0\n")
+        assert not one.is_late()
+        one.give(None, order)  # those of the cell before do not count for the next
+        assert one.task.late < time.monotonic() + measure.limit_s(order) - 90
+    finally:
+        one.process.kill()
+        one.process.communicate()
 
 
 def test_a_failed_cell_is_tried_again_by_the_same_call(tmp_path, workers):

@@ -28,7 +28,7 @@ def _sweep(
     device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; all GPUs if there is one.")] = None,
     shard: Annotated[Text, typer.Option(metavar="I/N", help="The part I of N of its cells, or auto.")] = None,
     host_clocks: Annotated[
-        str, typer.Option(metavar="exclusive|shared", help="Whether races of a host wait for each other.")
+        str, typer.Option(metavar="exclusive|shared", help="Whether a host's workers take turns at host clocks.")
     ] = "exclusive",
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what is in the folder already.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells and the time they take.")] = False,

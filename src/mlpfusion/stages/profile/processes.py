@@ -8,6 +8,7 @@ import msgspec
 
 from mlpfusion.environment import machine
 from mlpfusion.errors import MlpfusionError, without_paths
+from mlpfusion.measure import turns
 from mlpfusion.records.clocks import Samples
 from mlpfusion.records.environment import Process
 from mlpfusion.stages.profile import race
@@ -130,7 +131,12 @@ def _raced(names: Sequence[str], field: Field, name: str, progress: Path, traces
         calls=field.calls,
     )
     limit = field.time_limit_s * len(names)
-    return supervise.run(task, folder=field.folder, name=name, time_limit_s=limit, fresh=several)
+    try:
+        return supervise.run(
+            task, folder=field.folder, name=name, time_limit_s=limit, fresh=several, waited=turns.waited
+        )
+    finally:
+        turns.settle()
 
 
 # ---- what a process ran ----------------------------------------------------------------------------------------------

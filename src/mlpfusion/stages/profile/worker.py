@@ -5,6 +5,7 @@ It reads a task from the file named first and writes its answer to the file name
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -18,7 +19,7 @@ from mlpfusion.records.profile import Setup
 from mlpfusion.workers import lifetime, tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -193,10 +194,17 @@ def race(task: tasks.Race) -> tasks.Raced:
             invalid[name] = f"recompiled inside the measured window ({now - compiled} graphs)"
             compiled = now
 
-    with turns.taken():
-        begun = host_load.read()
-        samples = clocks.race(contenders, here, rounds=task.rounds, seed=task.seed, before=at, after=after)
-        others = host_load.share(begun, host_load.read())
+    begun = None
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        nonlocal begun
+        with turns.taken():
+            begun = host_load.read()  # no clock runs while it waits
+            yield
+
+    samples = clocks.race(contenders, here, rounds=task.rounds, seed=task.seed, before=at, after=after, turn=turn)
+    others = host_load.share(begun, host_load.read())
     no_graph = {c.name: c.no_graph_reason for c in contenders if c.no_graph_reason is not None}
     untraced = _traced(task, contenders, here, at) if task.traces is not None else {}
     return tasks.Raced(

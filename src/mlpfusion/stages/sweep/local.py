@@ -62,7 +62,7 @@ def run(
 
 
 class _Task(NamedTuple):
-    """A cell that a worker has: when it began, by the clock and in UTC, and when it counts as hung."""
+    """A cell that a worker has: when it began, by the clock and in UTC, and when it counts as hung, but for waits."""
 
     kept: Kept
     began: float
@@ -82,10 +82,9 @@ class _Worker:
         self.answer = scratch / f"{number}.answer.json"
         self.log = scratch / f"{number}.log"
         self._born = time.monotonic()
-        environment = {**slot.environment, lifetime.PARENT: str(os.getpid())}
-        environment[worker.CPUS] = ",".join(map(str, sorted(slot.cpus)))
-        if host_clocks == "exclusive":
-            environment[turns.LOCK] = str(Path(tempfile.gettempdir()) / f"mlpfusion-host-clocks-{os.getuid()}.lock")
+        self._waits = scratch / f"{number}.waits"
+        environment = {**slot.environment, **worker.turns_of(host_clocks, self._waits)}
+        environment |= {lifetime.PARENT: str(os.getpid()), worker.CPUS: ",".join(map(str, sorted(slot.cpus)))}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*COMMAND, slot.device.kind],
@@ -104,7 +103,7 @@ class _Worker:
     def give(self, kept: Kept, order: measure.Order) -> None:
         """Have it measure a cell."""
         now = time.monotonic()
-        self.task = _Task(kept, now, machine.now(), now + measure.limit_s(order))
+        self.task = _Task(kept, now, machine.now(), now + measure.limit_s(order) - turns.waited(self._waits))
         self.answer.unlink(missing_ok=True)
         line = json.dumps([msgspec.to_builtins(order), str(self.answer)])
         assert self.process.stdin is not None
@@ -121,9 +120,11 @@ class _Worker:
         return [(kind, text) for kind, text in map(json.loads, lines)]
 
     def is_late(self) -> bool:
-        """Whether it has said nothing for longer than anything takes."""
+        """Whether it has said nothing for longer than anything takes; waits for other workers do not count."""
         now = time.monotonic()
-        return now > self.task.late if self.task is not None else not self.ready and now > self._born + START_S
+        if self.task is None:
+            return not self.ready and now > self._born + START_S
+        return now > self.task.late and now > self.task.late + turns.waited(self._waits)
 
     def death(self) -> str:
         """How it ended."""

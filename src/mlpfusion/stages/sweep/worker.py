@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,14 +17,27 @@ import msgspec
 
 from mlpfusion import device as devices
 from mlpfusion.errors import MlpfusionError, first_line, without_paths
+from mlpfusion.measure import turns
 from mlpfusion.stages.sweep.measure import Order, measure
 from mlpfusion.storage import results
 from mlpfusion.workers import forking, interrupts, lifetime
 
 if TYPE_CHECKING:
+    from mlpfusion.records.profile import HostClocks
     from mlpfusion.stages.profile.run import Progress
 
 CPUS: Final = "MLPFUSION_WORKER_CPUS"  # those of this worker, separated by commas
+
+
+def turns_of(host_clocks: HostClocks, waits: Path) -> dict[str, str]:
+    """What the environment of a worker says of the turns in which races of this host take their host clocks.
+
+    `waits` is the file of its own in which it notes how long it has waited.
+    """
+    if host_clocks == "shared":
+        return {}
+    lock = Path(tempfile.gettempdir()) / f"mlpfusion-host-clocks-{os.getuid()}.lock"
+    return {turns.LOCK: str(lock), turns.WAITS: str(waits)}
 
 
 def main() -> int:
