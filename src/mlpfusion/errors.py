@@ -7,6 +7,9 @@ MlpfusionError
 ├── NothingSwappedError    no module of a model was swapped; carries what was refused
 ├── UnsavedError           a result is there, and its file could not be written; carries the result
 └── MeasurementError           a measurement ran but its result may not be reported
+
+KeyboardInterrupt
+└── StoppedError           Ctrl-C ended a run of which a part is finished; carries that part
 """
 
 from __future__ import annotations
@@ -46,6 +49,17 @@ class NothingSwappedError(MlpfusionError):
 
 class UnsavedError(MlpfusionError):
     """The file of a result could not be written. `result` is the record, which may have taken long."""
+
+    def __init__(self, message: str, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class StoppedError(KeyboardInterrupt):
+    """Ctrl-C ended a run. `result` is the record of what was finished; the text names what was not.
+
+    Whoever handles an interrupt handles this one; whoever handles this package's errors does not.
+    """
 
     def __init__(self, message: str, result: Any) -> None:
         super().__init__(message)

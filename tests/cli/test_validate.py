@@ -19,7 +19,8 @@ from support.targets_made import written
 from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
 from mlpfusion.limits import SHAPE
-from mlpfusion.stages.validate.judge import self_test
+from mlpfusion.records.validation import Control, Judged, Verdict
+from mlpfusion.stages.validate.judge import examine, self_test
 from mlpfusion.stages.validate.run import validate
 from mlpfusion.testing import assert_valid, name_of
 
@@ -156,6 +157,7 @@ USAGE = [
     (["{mine}:"], "lacks a name"),
     (["{empty}"], "is no Hub kernel"),
     (["@eager:act_mul"], "unknown target '@eager:act_mul'"),
+    (["{mine}:", "nope", "@eager:act_mul"], "lacks a name"),
     (["{mine}:good", "--against", "@eager:act_mul"], "unknown target '@eager:act_mul'"),
     (["{mine}:good", "--against", "foo"], "unknown baseline 'foo'; valid: eager, inductor, a target"),
     (["{mine}:good", "--against", "{mine}:nope"], "there is no 'nope'"),
@@ -177,6 +179,84 @@ def test_a_wrong_use_of_the_command_is_code_2_and_one_line(
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+NO_TARGETS = ["", ":good", "{mine}:", "{mine}:nope", "{mine}:Other", "nope", "@eager:act_mul", "{empty}", "no.py:f"]
+
+
+@pytest.mark.usefixtures("bench")
+def test_beside_others_what_is_no_target_is_a_verdict_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = written(tmp_path, MODULES)
+    (tmp_path / "empty").mkdir()
+    bad = [text.format(mine=mine, empty=tmp_path / "empty") for text in NO_TARGETS]
+    result = tmp_path / "verdict.json"
+    asked = ["--device", "cpu", "--only", "function", "--dtype", "fp32", "--against", "none", "--json", str(result)]
+    assert main(["validate", *bad[:4], f"{mine}:good", *bad[4:], *asked]) == 1
+    assert capsys.readouterr().out.count("NOT VALID: loads: it is no target: ") == len(bad)
+    found = json.loads(result.read_text(encoding="utf-8"))["verdicts"]
+    assert [each["target"] for each in found] == [*bad[:4], f"{mine}:good", *bad[4:]]
+    assert [each["word"] for each in found] == ["not valid"] * 4 + ["valid"] + ["not valid"] * (len(bad) - 4)
+
+
+# ---- interrupts ------------------------------------------------------------------------------------------------------
+
+
+def verdict_on(target: str) -> Verdict:
+    return Verdict(target=target, kind="act_mul", activation="silu", word="valid", headline=f"of {target}")
+
+
+@pytest.mark.parametrize("finished", [0, 1, 2])
+@pytest.mark.usefixtures("bench")
+def test_an_interrupt_keeps_the_verdicts_that_were_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], finished: int
+) -> None:
+    reached: list[str] = []
+
+    def examined(bench: object, order: examine.Order, *rest: object, **asked: object) -> Verdict:
+        if len(reached) == finished:
+            raise KeyboardInterrupt
+        reached.append(order.target)
+        return verdict_on(order.target)
+
+    monkeypatch.setattr(examine, "examine", examined)
+    mine, result = written(tmp_path, GOOD), tmp_path / "verdict.json"
+    targets = [f"{mine}:good", "nope", "eager"]
+    code = main(["validate", *targets, "--device", "cpu", "--json", str(result)])
+    said = capsys.readouterr()
+    assert code == 130
+    assert said.err.count("\n") == 1
+    if not finished:
+        assert said.err == "mlpfusion: interrupted; nothing was saved\n"
+        assert (said.out, result.exists()) == ("", False)
+        return
+    left = ", ".join(targets[finished:])
+    assert f"interrupted; {finished} of 3 judged and in {str(result)!r}; not judged: {left}" in said.err
+    assert f"NOT JUDGED, since it was interrupted: {left}" in said.out
+    saved = json.loads(result.read_text(encoding="utf-8"))
+    assert [each["target"] for each in saved["verdicts"]] == targets[:finished]
+    assert saved["not_judged"] == targets[finished:]
+
+
+@pytest.mark.usefixtures("bench")
+def test_an_interrupt_keeps_the_controls_that_were_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [control.name for control in self_test.controls()]
+
+    def judged(bench: object, control: Control, **asked: object) -> Judged:
+        if control.name == names[2]:
+            raise KeyboardInterrupt
+        return Judged(control=control, verdict=verdict_on(control.target))
+
+    monkeypatch.setattr(self_test, "judge", judged)
+    result = tmp_path / "self-test.json"
+    assert main(["validate", "--self-test", "--device", "cpu", "--json", str(result)]) == 130
+    said = capsys.readouterr()
+    assert f"{len(names) - 2} not judged since it was interrupted" in said.out
+    assert f"interrupted; 2 of {len(names)} judged" in said.err
+    assert json.loads(result.read_text(encoding="utf-8"))["not_judged"] == names[2:]
 
 
 # ---- the command and pytest ------------------------------------------------------------------------------------------

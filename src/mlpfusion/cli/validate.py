@@ -14,6 +14,7 @@ from mlpfusion.cli.text import (
     FAILED,
     OK,
     Format,
+    InterruptedRunError,
     Text,
     names_in,
     one_line,
@@ -22,7 +23,7 @@ from mlpfusion.cli.text import (
     seconds,
     size,
 )
-from mlpfusion.errors import UnsavedError, UsageError
+from mlpfusion.errors import StoppedError, UnsavedError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +104,9 @@ def _validate(
     except UnsavedError as error:  # it took long, so that it is printed at least
         write_out(validation.render(error.result, fmt))
         raise
+    except StoppedError as stopped:
+        write_out(validation.render(stopped.result, fmt))
+        raise InterruptedRunError(str(stopped)) from None
     write_out(validation.render(found, fmt))
     return _judge(found, strict=strict)
 
@@ -126,6 +130,9 @@ def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str
     except UnsavedError as error:
         write_out(self_test_report.render(error.result, fmt))
         raise
+    except StoppedError as stopped:
+        write_out(self_test_report.render(stopped.result, fmt))
+        raise InterruptedRunError(str(stopped)) from None
     write_out(self_test_report.render(found, fmt))
     return OK if found.passed else FAILED
 

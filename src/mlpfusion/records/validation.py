@@ -94,7 +94,7 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class Validation(Record, frozen=True, kw_only=True):
-    """A file of `mlpfusion validate`: one verdict per target."""
+    """A file of `mlpfusion validate`: one verdict per target. An interrupt came before those `not_judged`."""
 
     schema: int
     kind: Literal["validation"]
@@ -104,6 +104,7 @@ class Validation(Record, frozen=True, kw_only=True):
     device: Device
     environment: Environment
     verdicts: tuple[Verdict, ...]
+    not_judged: tuple[str, ...] = ()
 
 
 # ---- controls --------------------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ class Judged(Record, frozen=True, kw_only=True):
 
 
 class SelfTest(Record, frozen=True, kw_only=True):
-    """A file of `mlpfusion validate --self-test`."""
+    """A file of `mlpfusion validate --self-test`. An interrupt came before the controls `not_judged`."""
 
     schema: int
     kind: Literal["self-test"]
@@ -151,9 +152,10 @@ class SelfTest(Record, frozen=True, kw_only=True):
     device: Device
     environment: Environment
     judged: tuple[Judged, ...]
+    not_judged: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether every control that ran got the verdict that it should."""
+        """Whether all controls were judged, and every one that ran got the verdict that it should."""
         ran = [one for one in self.judged if one.skipped is None]
-        return bool(ran) and all(one.wrong is None for one in ran)
+        return bool(ran) and not self.not_judged and all(one.wrong is None for one in ran)

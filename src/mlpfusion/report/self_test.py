@@ -42,9 +42,11 @@ def summary(found: SelfTest) -> str:
     good = [one for one in ran if one.control.rejected_by is None]
     right = [sum(one.wrong is None for one in group) for group in (bad, good)]
     skipped = len(found.judged) - len(ran)
+    stopped = f"{len(found.not_judged)} not judged since it was interrupted, " if found.not_judged else ""
+    ran_here = f"{skipped} not run here, {stopped}in {found.seconds:.0f} s"
     return (
         f"{right[0]} of {len(bad)} bad controls rejected by the check meant for them, {right[1]} of {len(good)} good "
-        f"ones accepted, {skipped} not run here, in {found.seconds:.0f} s on {found.device.name} (seed {found.seed})"
+        f"ones accepted, {ran_here} on {found.device.name} (seed {found.seed})"
     )
 
 

@@ -30,7 +30,10 @@ def render(found: Validation, fmt: str = "text") -> str:
         return results.encode(found)
     if fmt == "csv":
         return csv_text([_row(verdict, check) for verdict in found.verdicts for check in verdict.checks])
-    return printable("\n\n\n".join(page(verdict, github=fmt == "github") for verdict in found.verdicts) + "\n")
+    pages = [page(verdict, github=fmt == "github") for verdict in found.verdicts]
+    if found.not_judged:
+        pages.append(f"NOT JUDGED, since it was interrupted: {', '.join(found.not_judged)}")
+    return printable("\n\n\n".join(pages) + "\n")
 
 
 def page(verdict: Verdict, *, github: bool = False) -> str:

@@ -8,14 +8,14 @@ import re
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from mlpfusion import device as devices
 from mlpfusion import limits
 from mlpfusion.environment import machine, provenance
-from mlpfusion.errors import MlpfusionError, UnsavedError, UsageError
+from mlpfusion.errors import MlpfusionError, StoppedError, UnsavedError, UsageError
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
 from mlpfusion.stages.validate.channel import BASELINES
@@ -29,11 +29,14 @@ from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.records.validation import Verdict
+    from mlpfusion.records.validation import Control, Judged, Verdict
     from mlpfusion.spec import Activation, Dtype
+
+_Wanted = TypeVar("_Wanted")
+_Found = TypeVar("_Found")
 
 
 def validate(
@@ -60,14 +63,16 @@ def validate(
     beside it.
 
     Raises:
-        UsageError: a bad value, or a target that is none.
+        UsageError: a bad value, or no target among those that are named. One that is none is a verdict of its own
+            beside others.
         UnsavedError: the disk refused `json`; it carries what was found.
+        StoppedError: Ctrl-C, after a verdict; it carries those that were reached, which are in `json` too.
     """
     asked = Asked(
         dtypes=None if dtypes is None else _dtypes(dtypes),
         shapes=None if shapes is None else _shapes(shapes),
         only=None if only is None else registry.check_names(_names("only", only)),
-        against=_public("against", against),
+        against=_peers(against),
         time_limit_s=limits.seconds("time_limit_s", time_limit_s),
         rounds=limits.whole("rounds", rounds, limits.ROUNDS),
     )
@@ -81,24 +86,45 @@ def validate(
     with interrupts.stoppable(), examine.Bench(here.kind) as bench:
         orders = examine.expand(bench, named, wanted, time_limit_s=time_limit_s, only=asked.only)
         _check_peers(bench, asked, wanted or examine.DEFAULT)
-        verdicts = [
-            examine.examine(
+        verdicts = _until_stopped(
+            orders,
+            lambda order: examine.examine(
                 bench,
                 order,
                 asked,
                 seed=used,
                 sources=sources.keep,
                 tell=on_event or (lambda target, text: None),
-            )
-            for order in orders
-        ]
-    found = assembled(verdicts, here, used)
+            ),
+        )
+    left = [order.target for order in orders[len(verdicts) :]]
+    found = assembled(verdicts, here, used, left)
     _save(found, path, sources.texts)
+    if left:
+        raise StoppedError(_left(len(verdicts), left, path), found)
     return found
 
 
-def assembled(verdicts: Sequence[Verdict], here: Device, seed: int) -> Validation:
-    """Verdicts with where and when they were reached, and with what."""
+def _until_stopped(wanted: Iterable[_Wanted], judge: Callable[[_Wanted], _Found]) -> list[_Found]:
+    """What `judge` gives of each, up to an interrupt; one that comes before anything is finished is passed on."""
+    found: list[_Found] = []
+    try:
+        for each in wanted:
+            found.append(judge(each))
+    except KeyboardInterrupt:
+        if not found:
+            raise
+    return found
+
+
+def _left(finished: int, left: Sequence[str], path: Path | None) -> str:
+    """What an interrupt left, in words."""
+    saved = f" and in {str(path)!r}" if path is not None else ""
+    return f"{finished} of {finished + len(left)} judged{saved}; not judged: {', '.join(left)}"
+
+
+def assembled(verdicts: Sequence[Verdict], here: Device, seed: int, not_judged: Sequence[str] = ()) -> Validation:
+    """Verdicts with where and when they were reached, and with what. An interrupt came before those `not_judged`."""
     behind = [name for each in verdicts for name in (each.target, *(peer.name for peer in each.peers))]
     return Validation(
         schema=SCHEMA,
@@ -109,6 +135,7 @@ def assembled(verdicts: Sequence[Verdict], here: Device, seed: int) -> Validatio
         device=here,
         environment=machine.collect(here, provenance.of_targets(behind)),
         verdicts=tuple(verdicts),
+        not_judged=tuple(not_judged),
     )
 
 
@@ -122,13 +149,12 @@ def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
 def _targets(names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise UsageError("no target is given; name one as file.py:name, module:name, a backend or a directory")
-    return _public("targets", names)
+    return _names("targets", names)
 
 
-def _public(what: str, names: Sequence[str]) -> tuple[str, ...]:
-    for name in _names(what, names):
-        if name.startswith("@"):  # how a worker is asked for a baseline
-            raise UsageError(f"unknown target {name!r}; no file, module or backend has a name that begins with @")
+def _peers(names: Sequence[str]) -> tuple[str, ...]:
+    for name in _names("against", names):
+        examine.check_public(name)
     return tuple(names)
 
 
@@ -236,18 +262,23 @@ def self_test(
         UsageError: a bad device or file.
         MlpfusionError: the controls are not there.
         UnsavedError: as of `validate`.
+        StoppedError: as of `validate`.
     """
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     path = None if json is None else results.check_file(Path(json), kind="self-test")
     used = examine.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
     tell = on_event or (lambda target, text: None)
     started = time.monotonic()
-    judged = []
+    controls = self_test_judge.controls()
     with interrupts.stoppable(), examine.Bench(here.kind) as bench:
-        for control in self_test_judge.controls():
+
+        def judge(control: Control) -> Judged:
             one = self_test_judge.judge(bench, control, seed=used, tell=lambda target, text: None)
-            judged.append(one)
             tell(control.name, one.skipped or one.wrong or "as it should be")
+            return one
+
+        judged = _until_stopped(controls, judge)
+    left = [control.name for control in controls[len(judged) :]]
     found = SelfTest(
         schema=SCHEMA,
         kind="self-test",
@@ -258,6 +289,9 @@ def self_test(
         device=here,
         environment=machine.collect(here, provenance.of_targets(BASELINES)),
         judged=tuple(judged),
+        not_judged=tuple(left),
     )
     _save(found, path, {})
+    if left:
+        raise StoppedError(_left(len(judged), left, path), found)
     return found

@@ -57,10 +57,14 @@ class Bench:
 
 
 class Order(NamedTuple):
-    """One target to be judged; without an activation, the one that it turns out to be."""
+    """One target to be judged; without an activation, the one that it turns out to be.
+
+    `refused` is why its text is no target, which is its verdict.
+    """
 
     target: str
     activation: Activation | None
+    refused: str | None = None
 
 
 def new_seed() -> int:
@@ -76,28 +80,40 @@ def expand(
     time_limit_s: float,
     only: tuple[str, ...] | None = None,
 ) -> list[Order]:
-    """Every target, a Hub directory as its functions and layers.
+    """Every target, a Hub directory as its functions and layers. One that is none keeps the others from nothing.
 
     Raises:
-        UsageError: a text names nothing, or no target, or one that none of the checks in `only` is for; the message
-            says what is valid.
+        UsageError: no text names a target, or one that none of the checks in `only` is for; the message says what is
+            valid.
     """
-    orders = []
+    orders, refused = [], []
     kinds: dict[str, Kind | None] = dict.fromkeys(targets)
     for target in targets:
         try:
+            check_public(target)
             kinds[target] = bench.worker.load(target, activation or DEFAULT, time_limit_s=time_limit_s).kind
-        except RaisedError as error:
-            if error.why == "misused" and error.exception == "several":
-                orders += [Order(f"{target}:{name}", activation) for name in error.text.split("\n")]
-                continue
-            if error.why == "misused":
-                raise UsageError(error.text) from None
         except DiedError:
             pass  # its verdict will say so
+        except (RaisedError, UsageError) as error:
+            if isinstance(error, RaisedError) and error.exception == "several":
+                orders += [Order(f"{target}:{name}", activation) for name in error.text.split("\n")]
+                continue
+            if isinstance(error, UsageError) or error.why == "misused":
+                refused.append(str(error) if isinstance(error, UsageError) else error.text)
+                orders.append(Order(target, activation, refused[-1]))
+                kinds.pop(target, None)
+                continue
         orders.append(Order(target, activation or DEFAULT))
+    if not kinds:
+        raise UsageError(refused[0])
     check_kinds(kinds, only or ())
     return orders
+
+
+def check_public(name: str) -> None:
+    """Refuse a name by which only the judge asks a worker for a baseline."""
+    if name.startswith("@"):
+        raise UsageError(f"unknown target {name!r}; no file, module or backend has a name that begins with @")
 
 
 def examine(
@@ -112,10 +128,12 @@ def examine(
     """The verdict on one target."""
     started = time.monotonic()
     activation = order.activation or DEFAULT
+    if order.refused is not None:
+        return _unloadable(order, activation, f"it is no target: {order.refused}", device=bench.device, seed=seed)
     try:
         loaded = bench.worker.load(order.target, activation, time_limit_s=asked.time_limit_s)
     except (RaisedError, DiedError) as error:
-        return _unloadable(order, activation, error, device=bench.device, seed=seed)
+        return _unloadable(order, activation, f"cannot be loaded: {error}", device=bench.device, seed=seed)
     exam = _exam(bench, order.target, activation, loaded, asked=asked, seed=seed)
     if order.activation is None:
         activation = _identify(exam) or activation
@@ -171,10 +189,7 @@ def _compared(verdict: Verdict, exam: Exam, folder: Path, sources: Callable[[str
     return replace(verdict, peers=(mine, *found), kernels=kernels)
 
 
-def _unloadable(
-    order: Order, activation: Activation, error: RaisedError | DiedError, *, device: DeviceKind, seed: int
-) -> Verdict:
-    sentence = f"cannot be loaded: {error}"
+def _unloadable(order: Order, activation: Activation, sentence: str, *, device: DeviceKind, seed: int) -> Verdict:
     checked = Checked(
         name="loads",
         looked_at="the import of the target",
