@@ -30,6 +30,7 @@ from mlpfusion.report import self_test as control_report
 from mlpfusion.report import validation as verdict_report
 from mlpfusion.stages.validate.judge import examine, self_test
 from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.progress import silent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +133,7 @@ class Set:
         parts = [f"# `mlpfusion validate` on {where}", *self.standing()]
         parts += ["## Controls", control_report.render(test, "github").rstrip()]
         parts += ["## Targets", verdict_report.matrix(verdicts, github=True)]
-        parts += [verdict_report.page(verdict, github=True) for verdict in verdicts]
+        parts += [verdict_report.page(verdict, github=True, everything=True) for verdict in verdicts]
         return "\n\n".join(parts) + "\n"
 
     def in_order(self, part: str) -> list[Any]:
@@ -163,7 +164,7 @@ def judge_controls(bench: examine.Bench, kept: Set, deadline: float) -> None:
     """Every control that the file does not hold yet."""
     for control in self_test.controls():
         if kept.lacks("judged", control.name) and time.monotonic() < deadline:
-            one = self_test.judge(bench, control, seed=kept.seed, tell=quiet)
+            one = self_test.judge(bench, control, seed=kept.seed, tell=silent)
             kept.keep("judged", control.name, one)
             print(f"{control.name}: {said(control, one)}", flush=True)
 
@@ -189,7 +190,7 @@ def judge_targets(
             asked,
             seed=kept.seed,
             sources=lambda name, text: None,
-            tell=quiet,
+            tell=silent,
         )
         checks = tuple(
             msgspec.structs.replace(check, repro=check.repro.replace(target.text, target.name))
@@ -198,10 +199,6 @@ def judge_targets(
         shown = msgspec.structs.replace(verdict, target=target.name, checks=checks)
         kept.keep("verdicts", target.name, shown)
         print(f"{target.name}: {verdict.word}: {verdict.headline} ({verdict.seconds:.1f} s)", flush=True)
-
-
-def quiet(target: str, text: str) -> None:
-    """Say nothing between verdicts."""
 
 
 def main() -> None:

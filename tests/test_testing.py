@@ -11,6 +11,7 @@ from support.checks_made import checked
 from mlpfusion import testing
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Verdict
+from mlpfusion.report.validation import page
 from mlpfusion.stages.validate import run
 
 
@@ -49,7 +50,7 @@ def test_it_fails_unless_the_target_is_accepted(judged: SimpleNamespace, word: s
     if passes:
         assert testing.assert_valid("a.py:f", strict=strict).word == word
         return
-    with pytest.raises(AssertionError, match=rf"^a\.py:f is {word}: its headline"):
+    with pytest.raises(AssertionError, match=rf"^a\.py:f \(act·mul, silu\)\n\n{word.upper()}: its headline"):
         testing.assert_valid("a.py:f", strict=strict)
 
 
@@ -58,9 +59,16 @@ def test_of_several_targets_those_that_are_not_are_said(judged: SimpleNamespace)
     with pytest.raises(AssertionError) as caught:
         testing.assert_valid("folder")
     text = str(caught.value)
-    assert "is valid:" not in text
-    assert "is not valid" in text
-    assert "is not decidable here" in text
+    assert "VALID: " not in text.replace("NOT VALID: ", "")
+    assert "NOT VALID: its headline" in text
+    assert "NOT DECIDABLE HERE: its headline" in text
+
+
+def test_it_fails_with_the_text_of_the_command(judged: SimpleNamespace) -> None:
+    judged.words = ["not valid"]
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_valid("a.py:f")
+    assert str(caught.value) == page(verdict("not valid"))
 
 
 def test_what_is_asked_reaches_the_validation(judged: SimpleNamespace) -> None:

@@ -1,4 +1,4 @@
-"""`assert_valid` for pytest: fails with the verdict, the smallest failing shape and a command that repeats it."""
+"""`assert_valid` for pytest: fails with the text of the verdict: the cause, its smallest shape and a command."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def assert_valid(
     another process, which imports it by its name.
 
     Raises:
-        AssertionError: the verdict, the smallest failing shape of each check that failed, and a command for each.
+        AssertionError: what `mlpfusion validate` prints of each target that is not: the cause with the smallest failing
+            shape and a command, and what follows from it.
         UsageError: a bad value, or something that is no target.
     """
-    from mlpfusion.report.validation import summary
+    from mlpfusion.report.validation import page
     from mlpfusion.stages.validate.run import validate
 
     found = validate(
@@ -54,7 +55,7 @@ def assert_valid(
     )
     verdict = found.verdicts[0]
     if not all(each.is_accepted(strict=strict) for each in found.verdicts):
-        raise AssertionError("\n".join(summary(v) for v in found.verdicts if not v.is_accepted(strict=strict)))
+        raise AssertionError("\n\n\n".join(page(v) for v in found.verdicts if not v.is_accepted(strict=strict)))
     return verdict
 
 

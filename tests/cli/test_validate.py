@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import json
 import os
 import subprocess
@@ -200,6 +201,37 @@ def test_beside_others_what_is_no_target_is_a_verdict_of_its_own(
     assert [each["word"] for each in found] == ["not valid"] * 4 + ["valid"] + ["not valid"] * (len(bad) - 4)
 
 
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal], ids=["piped", "terminal"])
+def test_progress_is_a_line_for_each_check_or_one_that_is_written_over(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stream: type[io.StringIO],
+) -> None:
+    mine, err = written(tmp_path, GOOD), stream()
+    monkeypatch.setattr(sys, "stderr", err)
+    asked = ["--only", "function,deterministic", "--dtype", "fp32", "--against", "none"]
+    assert main(["validate", f"{mine}:good", "--device", "cpu", *asked]) == 0
+    names = [f"{name} float32 ({number} of 3)" for number, name in enumerate(("runs", "deterministic", "function"), 1)]
+    said = err.getvalue()
+    assert capsys.readouterr().out.startswith(f"{mine}:good (act·mul, gelu_tanh)\n")
+    if stream is Terminal:
+        assert "\n" not in said
+        assert said.endswith("\r")
+        assert max(map(len, said.split("\r"))) < 80
+        return
+    assert said.splitlines() == [f"{mine}:good: {name}: pass" for name in names]
+
+
 # ---- interrupts ------------------------------------------------------------------------------------------------------
 
 
@@ -275,6 +307,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert code(*hazardous) == 0
     assert "VALID WITH HAZARDS" in capsys.readouterr().out
     assert code(*hazardous, "--strict") == 1
+    capsys.readouterr()
     for bad in (["nope"], ["eager", "--only", "zz"], ["eager", "--shapes", "3y"], ["eager", "--seed", "-1"], []):
         assert main(["validate", *bad, "--device", "cpu"]) == 2
         assert capsys.readouterr().err.count("\n") == 1
@@ -306,8 +339,8 @@ def test_assert_valid_says_why_with_the_smallest_shape_and_a_command() -> None:
     with pytest.raises(AssertionError) as wrong:
         assert_valid(target, device="cpu", only=["constants", "elementwise"], dtypes=["float32"])
     said = str(wrong.value)
-    assert "is not valid: constants (float32): the cubic coefficient is 0.044 where 0.044715 belongs" in said
-    assert "elementwise [float32] at shape " in said
+    assert "NOT VALID: constants (float32): the cubic coefficient is 0.044 where 0.044715 belongs" in said
+    assert "1 check follows from this: elementwise [float32]" in said
     assert "mlpfusion validate" in said
     assert "--only constants --seed" in said
     assert assert_valid(f"{CONTROLS / 'good.py'}:eager", device="cpu", only=["function"]).word == "valid"

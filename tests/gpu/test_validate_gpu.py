@@ -11,6 +11,7 @@ from support.paths import ROOT
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge import self_test
 from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.progress import silent
 
 TABLE = {control.name: control for control in self_test.controls()}
 ON_A_GPU = [name for name, control in TABLE.items() if control.device == "cuda"]
@@ -41,16 +42,12 @@ def bench():
         yield made
 
 
-def quiet(target, text):
-    pass
-
-
 @pytest.mark.parametrize("name", [*ON_A_GPU, *ELSEWHERE_TOO])
 def test_a_control_gets_the_verdict_that_it_should(bench, name):
     control = TABLE[name]
     if control.needs is not None and importlib.util.find_spec(control.needs) is None:
         pytest.skip(f"needs {control.needs}")
-    judged = self_test.judge(bench, control, seed=examine_judge.new_seed(), tell=quiet)
+    judged = self_test.judge(bench, control, seed=examine_judge.new_seed(), tell=silent)
     assert judged.skipped is None
     assert judged.wrong is None, judged.wrong
 
@@ -62,7 +59,7 @@ def examine(bench, target, **asked):
         Asked(**asked),
         seed=examine_judge.new_seed(),
         sources=lambda name, text: None,
-        tell=quiet,
+        tell=silent,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from mlpfusion.stages.validate.judge import examine
 from mlpfusion.stages.validate.judge.exam import Asked
+from mlpfusion.stages.validate.progress import silent
 from support import forked
 
 if TYPE_CHECKING:
@@ -52,5 +53,5 @@ def verdict_of(bench: examine.Bench, target: str, activation: str | None = "gelu
         Asked(**asked),
         seed=examine.new_seed(),
         sources=lambda name, text: None,
-        tell=lambda name, text: None,
+        tell=silent,
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlpfusion import limits
-from mlpfusion.cli.streams import write_out
+from mlpfusion.cli.streams import write_err, write_out
 from mlpfusion.cli.text import (
     ACTIVATIONS,
     FAILED,
@@ -24,11 +26,15 @@ from mlpfusion.cli.text import (
     size,
 )
 from mlpfusion.errors import StoppedError, UnsavedError, UsageError
+from mlpfusion.report.grid import clipped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mlpfusion.records.validation import Validation
+    from mlpfusion.stages.validate.judge.examine import Tell
+    from mlpfusion.stages.validate.progress import Step
 
 
 def add_to(app: typer.Typer) -> None:
@@ -58,6 +64,7 @@ def _validate(
     rounds: Annotated[Text, typer.Option(metavar="N", help="Interleaved rounds against each baseline; 60.")] = None,
     time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that one call may take; 600.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A hazard is a failure too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show the table of all checks, and what follows.")] = False,
     self_test: Annotated[bool, typer.Option("--self-test", help="Judge the controls that ship with this.")] = False,
     fmt: Format = "text",
 ) -> int:
@@ -80,6 +87,7 @@ def _validate(
             "--rounds": rounds,
             "--time-limit": time_limit,
             "--strict": strict or None,
+            "--all": everything or None,
         }
         _asks_nothing_else(targets or [], [name for name, value in others.items() if value is not None])
         return _self_test(device, json_file, size("--seed", seed, limits.SEED), fmt)
@@ -87,27 +95,28 @@ def _validate(
     from mlpfusion.stages.validate.run import validate
 
     try:
-        found = validate(
-            targets or [],
-            activation=activation,
-            dtypes=None if dtype is None else names_in("--dtype", dtype),
-            shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
-            device=device,
-            against=BASELINES if against is None else () if against == "none" else names_in("--against", against),
-            only=None if only is None else names_in("--only", only),
-            seed=size("--seed", seed, limits.SEED),
-            time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
-            rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
-            json=json_file,
-            on_event=_tell,
-        )
+        with _progress() as tell:
+            found = validate(
+                targets or [],
+                activation=activation,
+                dtypes=None if dtype is None else names_in("--dtype", dtype),
+                shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
+                device=device,
+                against=BASELINES if against is None else () if against == "none" else names_in("--against", against),
+                only=None if only is None else names_in("--only", only),
+                seed=size("--seed", seed, limits.SEED),
+                time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
+                rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
+                json=json_file,
+                on_event=tell,
+            )
     except UnsavedError as error:  # it took long, so that it is printed at least
-        write_out(validation.render(error.result, fmt))
+        write_out(validation.render(error.result, fmt, everything=everything))
         raise
     except StoppedError as stopped:
-        write_out(validation.render(stopped.result, fmt))
+        write_out(validation.render(stopped.result, fmt, everything=everything))
         raise InterruptedRunError(str(stopped)) from None
-    write_out(validation.render(found, fmt))
+    write_out(validation.render(found, fmt, everything=everything))
     return _judge(found, strict=strict)
 
 
@@ -126,7 +135,8 @@ def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str
     from mlpfusion.stages.validate.run import self_test
 
     try:
-        found = self_test(device=device, seed=seed, json=json, on_event=_tell)
+        with _progress() as tell:
+            found = self_test(device=device, seed=seed, json=json, on_event=tell)
     except UnsavedError as error:
         write_out(self_test_report.render(error.result, fmt))
         raise
@@ -141,9 +151,22 @@ def _judge(found: Validation, *, strict: bool) -> int:
     return OK if all(verdict.is_accepted(strict=strict) for verdict in found.verdicts) else FAILED
 
 
-def _tell(target: str, text: str) -> None:
-    if sys.stderr.isatty():
-        say(f"{one_line(target)}: {one_line(text)}", sys.stderr)
+@contextlib.contextmanager
+def _progress() -> Iterator[Tell]:
+    """Says on stderr what is judged: on a terminal in one line that is written over, else in one for each result."""
+    if not sys.stderr.isatty():
+        yield lambda step: say(one_line(step.line), sys.stderr) if step.found is not None else None
+        return
+    columns = shutil.get_terminal_size().columns - 1
+
+    def write_over(step: Step) -> None:
+        line = "".join(letter if letter.isprintable() else "�" for letter in one_line(step.line))
+        write_err(f"\r{clipped(line, columns):{columns}}")
+
+    try:
+        yield write_over
+    finally:
+        write_err(f"\r{'':{columns}}\r")
 
 
 def shape(text: str) -> tuple[int, ...]:

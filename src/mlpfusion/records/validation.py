@@ -23,7 +23,9 @@ class Checked(Record, frozen=True, kw_only=True):
     """One check of one target, in one dtype or (None) in all.
 
     `sentence` says what was found, `looked_at` what the check looks at, `repro` is a command that runs it again.
-    A `hazard` is right unless one does what the sentence names. `shape` is the smallest that shows a fault.
+    A `hazard` is right unless one does what the sentence names. `shape` is the smallest that shows a fault. `largest`
+    has the largest of each size that the target took ("M" rows and "N" columns, or "M", "hidden_size" and
+    "intermediate_size"), and `refused` the calls that it refused. A fault may be what `follows` from another check's.
     """
 
     name: str
@@ -35,6 +37,9 @@ class Checked(Record, frozen=True, kw_only=True):
     hazard: bool = False
     shape: tuple[int, ...] | None = None
     figures: dict[str, float | None] = msgspec.field(default_factory=dict)
+    largest: dict[str, int] = msgspec.field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+    follows: str | None = None
 
 
 class Launched(Record, frozen=True, kw_only=True):
@@ -88,9 +93,27 @@ class Verdict(Record, frozen=True, kw_only=True):
         """The checks that found a hazard, in their order."""
         return tuple(check for check in self.checks if check.hazard)
 
+    @property
+    def taken(self) -> tuple[Dtype, ...]:
+        """The dtypes in which it runs, in their order."""
+        return tuple(check.dtype for check in self.checks if check.name == "runs" and check.dtype and _is_right(check))
+
+    @property
+    def judged_for(self) -> dict[str, int]:
+        """The largest of each size that a check which passed has seen."""
+        found: dict[str, int] = {}
+        for check in self.checks:
+            for name, size in check.largest.items() if _is_right(check) else ():
+                found[name] = max(size, found.get(name, 0))
+        return found
+
     def is_accepted(self, *, strict: bool) -> bool:
         """Whether the target may be used: it is valid or, unless `strict`, valid with hazards."""
         return self.word == "valid" or (self.word == "valid with hazards" and not strict)
+
+
+def _is_right(check: Checked) -> bool:
+    return check.status == "pass"
 
 
 class Validation(Record, frozen=True, kw_only=True):

@@ -1,10 +1,10 @@
-"""Renders verdicts as text, Markdown, CSV or JSON: the word and why, every check, and the baselines."""
+"""Renders verdicts as text, Markdown, CSV or JSON: the word and why, what was found and follows, and the baselines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report import speedup
+from mlpfusion.report import github_comment, speedup
 from mlpfusion.report.grid import FORMATS, Grid, csv_text, markdown, printable, shorten, tabulated
 from mlpfusion.spec import DTYPES, one_of
 from mlpfusion.storage import results
@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from mlpfusion.records.validation import Checked, Validation, Verdict
 
 _SHOWN: Final = {"pass": "pass", "fail": "FAIL", "reported": "see below", "not decidable here": "not here"}
+DTYPE_SHORT: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_SIZES: Final = {"hidden_size": "hidden", "intermediate_size": "intermediate"}
+_TARGET: Final = 160  # letters of a target's name in Markdown
+_KERNELS: Final = 12  # kernels of a call that are named
+_SHAPES: Final = 12  # shapes that are named of a check
 _KINDS: Final = {"act_mul": "act·mul", "mlp": "gated MLP", None: "not loaded"}
 
 
-def render(found: Validation, fmt: str = "text") -> str:
-    """A validation in one of `grid.FORMATS`; ends with a newline.
+def render(found: Validation, fmt: str = "text", *, everything: bool = False) -> str:
+    """A validation in one of `grid.FORMATS`; ends with a newline. Markdown fits a comment on GitHub.
+
+    `everything` is the table of all checks as well, and each fault that follows from another.
 
     Raises:
         UsageError: no such format.
@@ -30,36 +37,58 @@ def render(found: Validation, fmt: str = "text") -> str:
         return results.encode(found)
     if fmt == "csv":
         return csv_text([_row(verdict, check) for verdict in found.verdicts for check in verdict.checks])
-    pages = [page(verdict, github=fmt == "github") for verdict in found.verdicts]
+    pages = [page(verdict, github=fmt == "github", everything=everything) for verdict in found.verdicts]
     if found.not_judged:
         pages.append(f"NOT JUDGED, since it was interrupted: {', '.join(found.not_judged)}")
-    return printable("\n\n\n".join(pages) + "\n")
+    text = github_comment.fitting(pages) if fmt == "github" else "\n\n\n".join(pages)
+    return printable(f"{text}\n")
 
 
-def page(verdict: Verdict, *, github: bool = False) -> str:
-    """One verdict: its word and headline, then a table of checks, what they found, and the baselines."""
-    title = f"{verdict.target} ({_KINDS[verdict.kind]}, {verdict.activation})"
+def page(verdict: Verdict, *, github: bool = False, everything: bool = False) -> str:
+    """One verdict: its word and headline, for what it was judged, each cause with what follows, and the baselines.
+
+    With `everything` there is the table of all checks, and what follows is told in full.
+    """
+    name = f"**`{github_comment.cut(verdict.target, _TARGET)}`**" if github else verdict.target
     parts = [
-        f"**`{verdict.target}`** ({_KINDS[verdict.kind]}, {verdict.activation})" if github else title,
+        f"{name} ({_KINDS[verdict.kind]}, {verdict.activation})",
         f"{verdict.word.upper()}: {verdict.headline}",
-        _table(verdict.checks, github=github),
+        *_extent(verdict),
     ]
-    said = [_said(check) for check in verdict.checks if check.status != "pass" or check.figures.get("excused")]
+    if everything and verdict.checks:
+        parts.append(_table(verdict.checks, github=github))
+    told = [check for check in verdict.checks if _is_told(check) and (everything or check.follows is None)]
+    said = [_said(check, [] if everything else _following(verdict, check, told)) for check in told]
     if said:
         parts.append("\n".join(f"- {markdown(line)}" for line in said) if github else "\n".join(said))
+    passed = sum(check.status == "pass" for check in verdict.checks)
+    if passed and not everything:
+        parts.append(f"{passed} check{'s' * (passed != 1)} passed; --all shows each")
     if verdict.peers:
         parts.append(_peers(verdict, github=github))
     return "\n\n".join(parts)
 
 
-def summary(verdict: Verdict) -> str:
-    """Why a target is not accepted: the headline, each fault with its shape, and how to see it again."""
-    lines = [f"{verdict.target} is {verdict.word}: {verdict.headline}"]
-    for check in (*verdict.failed, *verdict.hazards):
-        where = f" [{check.dtype}]" if check.dtype else ""
-        shape = f" at shape {'x'.join(map(str, check.shape)) or 'scalar'}" if check.shape is not None else ""
-        lines += [f"  {check.name}{where}{shape}: {check.sentence}", f"    {check.repro}"]
-    return "\n".join(lines)
+def _is_told(check: Checked) -> bool:
+    """Whether a check has found something to be told: anything but a plain pass."""
+    return check.status != "pass" or bool(check.figures.get("excused") or check.refused)
+
+
+def _following(verdict: Verdict, cause: Checked, told: Sequence[Checked]) -> list[Checked]:
+    """What follows from a cause; of one in several dtypes, only the first that is told has it."""
+    first = next(each for each in told if each.name == cause.name)
+    return [check for check in verdict.checks if check.follows == cause.name] if cause is first else []
+
+
+def _extent(verdict: Verdict) -> list[str]:
+    """Up to which sizes and in which dtypes it was judged, and which it refused."""
+    sizes = [f"{_SIZES.get(name, name)} ≤ {size:,}" for name, size in verdict.judged_for.items()]
+    if not verdict.taken or not sizes:
+        return []
+    runs = [check for check in verdict.checks if check.name == "runs"]
+    refused = [DTYPE_SHORT[check.dtype] for check in runs if check.dtype and check.status == "reported"]
+    said = f"judged for {', '.join([*sizes, *(DTYPE_SHORT[dtype] for dtype in verdict.taken)])}"
+    return [f"{said}; refused: {', '.join(refused)}" if refused else said]
 
 
 def matrix(verdicts: Sequence[Verdict], *, github: bool) -> str:
@@ -89,11 +118,26 @@ def _status(check: Checked) -> str:
     return "HAZARD" if check.hazard else _SHOWN[check.status]
 
 
-def _said(check: Checked) -> str:
-    where = f" [{check.dtype}]" if check.dtype else ""
+def _said(check: Checked, following: Sequence[Checked]) -> str:
     status = "hazard" if check.hazard else check.status
-    again = f"\n    again: {check.repro}" if check.hazard or check.status == "fail" else ""
-    return f"{check.name}{where}, {status}: {check.sentence}{again}"
+    shape = f" at shape {'x'.join(map(str, check.shape)) or 'scalar'}" if check.shape is not None else ""
+    lines = [f"{_named(check)}, {status}{shape}: {check.sentence}"]
+    if check.hazard or check.status == "fail":
+        lines.append(f"again: {check.repro}")
+    elif check.refused:
+        lines.append(f"refused: {', '.join(check.refused[:_SHAPES])}{_more(check.refused, _SHAPES)}")
+    if following:
+        checks = f"{len(following)} check{'s follow' if len(following) != 1 else ' follows'}"
+        lines.append(f"{checks} from this: {', '.join(map(_named, following))}")
+    return "\n    ".join(lines)
+
+
+def _named(check: Checked) -> str:
+    return f"{check.name} [{check.dtype}]" if check.dtype else check.name
+
+
+def _more(items: Sequence[object], shown: int) -> str:
+    return f" and {len(items) - shown} more" if len(items) > shown else ""
 
 
 def _peers(verdict: Verdict, *, github: bool) -> str:
@@ -103,8 +147,8 @@ def _peers(verdict: Verdict, *, github: bool) -> str:
         kernels = "; ".join(
             f"{shorten(kernel.name)} ({_known('registers', kernel.registers)}, "
             f"{_known('B shared', kernel.shared_bytes)})"
-            for kernel in peer.kernels
-        )
+            for kernel in peer.kernels[:_KERNELS]
+        ) + _more(peer.kernels, _KERNELS)
         scores = [ABSENT if (score := peer.scores.get(dtype)) is None else f"{score:.3g}" for dtype in DTYPES]
         moved = ABSENT if peer.moved_bytes is None else f"{peer.moved_bytes / 1e6:.1f} MB"
         cells.append(
@@ -139,5 +183,6 @@ def _row(verdict: Verdict, check: Checked) -> dict[str, object]:
         "dtype": check.dtype or "",
         "status": "hazard" if check.hazard else check.status,
         "sentence": check.sentence,
+        "follows": check.follows or "",
         "repro": check.repro,
     }

@@ -169,6 +169,22 @@ def test_what_is_no_target_is_refused_in_words(
     assert "\n" not in str(refused.value)
 
 
+def test_a_verdict_knows_what_was_judged_and_what_was_refused(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    text = """
+    def picky(gate, up):
+        if gate.dtype is torch.float32 or gate.dim() != 2 or not gate.is_contiguous():
+            raise ValueError("no")
+        return F.gelu(gate, approximate="tanh") * up
+    """
+    verdict = verdict_of(bench, written(tmp_path, text) + ":picky", only=("elementwise", "layouts"))
+    assert verdict.taken == ("bfloat16", "float16")
+    assert verdict.judged_for == {"M": 130, "N": 65537}
+    refused = set(check(verdict, "elementwise", "bfloat16").refused)
+    assert {"scalar", "1031", "2x3x4x8"} <= refused
+    assert not any(shape.count("x") == 1 for shape in refused)
+    assert "8x256 transposed" in check(verdict, "layouts").refused
+
+
 # ---- what a target may do --------------------------------------------------------------------------------------------
 
 

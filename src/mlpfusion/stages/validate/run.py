@@ -24,6 +24,7 @@ from mlpfusion.stages.validate.judge import self_test as self_test_judge
 from mlpfusion.stages.validate.judge.checks import registry
 from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError
+from mlpfusion.stages.validate.progress import Step, silent
 from mlpfusion.storage import files, results
 from mlpfusion.workers import interrupts
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mlpfusion.device import Device
     from mlpfusion.records.validation import Control, Judged, Verdict
     from mlpfusion.spec import Activation, Dtype
+    from mlpfusion.stages.validate.judge.examine import Tell
 
 _Wanted = TypeVar("_Wanted")
 _Found = TypeVar("_Found")
@@ -52,7 +54,7 @@ def validate(
     time_limit_s: float = 600.0,
     rounds: int = 60,
     json: str | os.PathLike[str] | None = None,
-    on_event: Callable[[str, str], None] | None = None,
+    on_event: Tell = silent,
 ) -> Validation:
     """Judge each target against fp64, and compare it with its baselines.
 
@@ -60,7 +62,7 @@ def validate(
     activation is gelu_tanh unless it is given; what a directory holds is taken for the function that it turns out to
     be. Without `dtypes` a target may refuse any of the three, and without `shapes` any shape. `shapes` are those of
     gate (act·mul) or of the rows of x (MLP). `only` names checks. `json` is written at the end, and Inductor's code
-    beside it.
+    beside it. `on_event` is told of each check as it begins and as it is over.
 
     Raises:
         UsageError: a bad value, or no target among those that are named. One that is none is a verdict of its own
@@ -94,7 +96,7 @@ def validate(
                 asked,
                 seed=used,
                 sources=sources.keep,
-                tell=on_event or (lambda target, text: None),
+                tell=on_event,
             ),
         )
     left = [order.target for order in orders[len(verdicts) :]]
@@ -254,7 +256,7 @@ def self_test(
     device: str | None = None,
     seed: int | None = None,
     json: str | os.PathLike[str] | None = None,
-    on_event: Callable[[str, str], None] | None = None,
+    on_event: Tell = silent,
 ) -> SelfTest:
     """Judge every control that ships with this package and can run here.
 
@@ -267,14 +269,15 @@ def self_test(
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     path = None if json is None else results.check_file(Path(json), kind="self-test")
     used = examine.new_seed() if seed is None else limits.whole("seed", seed, limits.SEED)
-    tell = on_event or (lambda target, text: None)
     started = time.monotonic()
     controls = self_test_judge.controls()
     with interrupts.stoppable(), examine.Bench(here.kind) as bench:
 
         def judge(control: Control) -> Judged:
-            one = self_test_judge.judge(bench, control, seed=used, tell=lambda target, text: None)
-            tell(control.name, one.skipped or one.wrong or "as it should be")
+            step = Step(control.name, control.target, controls.index(control) + 1, len(controls))
+            on_event(step)
+            one = self_test_judge.judge(bench, control, seed=used, tell=silent)
+            on_event(step._replace(found=one.skipped or one.wrong or "as it should be"))
             return one
 
         judged = _until_stopped(controls, judge)

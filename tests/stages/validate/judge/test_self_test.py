@@ -18,6 +18,7 @@ from mlpfusion.spec import DTYPES
 from mlpfusion.stages.validate.judge import examine
 from mlpfusion.stages.validate.judge import self_test as self_test_judge
 from mlpfusion.stages.validate.judge.checks import registry
+from mlpfusion.stages.validate.progress import silent
 from mlpfusion.stages.validate.run import self_test
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Judge:
     def __call__(self, control: Control) -> Judged:
         if control.name not in self._judged:
             self._judged[control.name] = self_test_judge.judge(
-                self._bench, control, seed=examine.new_seed(), tell=lambda target, text: None
+                self._bench, control, seed=examine.new_seed(), tell=silent
             )
         return self._judged[control.name]
 

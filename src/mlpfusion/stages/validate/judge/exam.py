@@ -138,6 +138,8 @@ class Exam:
         self._peers = peers
         self.sweeps = Sweeps(self)
         self.excuses: list[Excuse] = []  # of the check at hand
+        self.largest: dict[str, int] = {}  # of the sizes that it has seen taken
+        self.refused: dict[str, None] = {}  # shapes that the target has refused it, in their order
         self._lacks: dict[Dtype, Lack | None] = {}
 
     @property
@@ -222,7 +224,14 @@ class Exam:
             raise UndecidableError(f"not in bfloat16 in Triton's interpreter: {self.loaded.unfit}")
         if not self._worker.holds(self.target, self.activation):
             self._worker.load(self.target, self.activation, time_limit_s=self.asked.time_limit_s)
-        tensors, facts = self._worker.ask(probe, given, time_limit_s=self.asked.time_limit_s, **options)
+        sizes = sizes_of(given)
+        try:
+            tensors, facts = self._worker.ask(probe, given, time_limit_s=self.asked.time_limit_s, **options)
+        except RaisedError as error:
+            if is_refusal(error):
+                self.refused[_asked_text(probe, given, sizes, options)] = None
+            raise
+        self.largest |= {name: max(size, self.largest.get(name, 0)) for name, size in sizes.items()}
         self.configurations = max(self.configurations, facts["configurations"])
         if facts.get("bf16_arithmetic"):
             raise UndecidableError(
@@ -369,6 +378,24 @@ def grad_name(name: str) -> str:
 def shape_text(shape: tuple[int, ...]) -> str:
     """A shape as it is typed: 7x127, and "scalar" for no dimension."""
     return "x".join(map(str, shape)) or "scalar"
+
+
+def sizes_of(given: Tensors) -> dict[str, int]:
+    """Rows and columns of an act·mul's gate; rows of x and the sizes of an MLP's weights."""
+    if "wg" in given:
+        x, wg = given["x"], given["wg"]
+        rows = torch.Size(x.shape[:-1]).numel()
+        return {"M": rows, "hidden_size": wg.shape[1], "intermediate_size": wg.shape[0]}
+    shape = given["gate"].shape
+    return {"M": torch.Size(shape[:-1]).numel(), "N": shape[-1] if shape else 1}
+
+
+def _asked_text(probe: str, given: Tensors, sizes: dict[str, int], options: dict[str, Any]) -> str:
+    """A call that was refused, in words: its shape (rows and sizes of an MLP) and what is special about it."""
+    shape = tuple(given["gate"].shape) if "gate" in given else tuple(sizes.values())
+    layouts = (*dict.fromkeys(options.get("layouts", {}).values()), *(("packed",) if "packed" in options else ()))
+    named = (*layouts, *((f"in {probe}",) if probe != "forward" else ()))
+    return " ".join((shape_text(shape), *named))
 
 
 # What nobody refuses an operand with: the program asks to end, or calls itself without end.

@@ -14,21 +14,23 @@ import torch
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Peer, Verdict
 from mlpfusion.spec import DTYPES
-from mlpfusion.stages.validate.judge import baselines
+from mlpfusion.stages.validate.judge import baselines, consequences
 from mlpfusion.stages.validate.judge.checks.check import carry_out, told
 from mlpfusion.stages.validate.judge.checks.registry import DECISIVE, TRAINING, check_kinds, selected
 from mlpfusion.stages.validate.judge.exam import SIZES, Asked, Exam, failed
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, Hired, RaisedError, UndecidableError
+from mlpfusion.stages.validate.progress import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mlpfusion.device import DeviceKind
     from mlpfusion.records.validation import Kind, Word
-    from mlpfusion.spec import Activation
+    from mlpfusion.spec import Activation, Dtype
     from mlpfusion.stages.validate.channel import Loaded
+    from mlpfusion.stages.validate.judge.checks.check import Check
 
-    Tell = Callable[[str, str], None]
+    Tell = Callable[[Step], None]
 
 DEFAULT: Final[Activation] = "gelu_tanh"
 
@@ -138,10 +140,7 @@ def examine(
     if order.activation is None:
         activation = _identify(exam) or activation
         exam = _exam(bench, order.target, activation, loaded, asked=asked, seed=seed)
-    checks: list[Checked] = []
-    for checked in _carry_out_all(exam):
-        tell(order.target, f"{checked.name} {checked.dtype or ''}: {checked.status}")
-        checks.append(checked)
+    checks = consequences.told(list(_carry_out_all(exam, tell)))
     word, headline = conclude(checks, loaded, only=asked.only)
     verdict = Verdict(
         target=order.target,
@@ -149,10 +148,11 @@ def examine(
         activation=activation,
         word=word,
         headline=headline,
-        checks=tuple(checks),
+        checks=checks,
         configurations=exam.configurations,
     )
     if asked.against and exam.dtypes and word != "not valid":
+        tell(Step(order.target, f"against {', '.join(asked.against)}", 1, 1))
         verdict = _compared(verdict, exam, bench.folder, sources)
     return _timed(verdict, started)
 
@@ -218,23 +218,37 @@ def _identify(exam: Exam) -> Activation | None:
     return None
 
 
-def _carry_out_all(exam: Exam) -> Iterator[Checked]:
+def _carry_out_all(exam: Exam, tell: Tell) -> Iterator[Checked]:
     """Every check in every dtype that it is for; a dtype that the target refuses is judged no further."""
-    for check in selected(exam.kind, exam.asked.only):
+    chosen = selected(exam.kind, exam.asked.only)
+    for number, check in enumerate(chosen, 1):
         for dtype in check.asked_in(exam):
+            step = Step(exam.target, f"{check.name} {dtype}", number, len(chosen))
+            tell(step)
             try:
-                checked = carry_out(check, exam, dtype)
+                checked = _carried_out(check, exam, dtype)
             except DiedError as error:
+                tell(step._replace(found=f"fail: {error}"))
                 yield told(check, exam, dtype, failed(str(error)))
                 return
             if check.name == "runs" and _is_refused(checked) and exam.kind == "mlp" and exam.sizes != SIZES[-1]:
                 exam.sizes = SIZES[-1]  # for this dtype and all that follow
-                checked = carry_out(check, exam, dtype)
+                checked = _carried_out(check, exam, dtype)
+            tell(step._replace(found="hazard" if checked.hazard else checked.status))
             yield checked
             if exam.asked.until_failure and checked.status == "fail":
                 return
             if check.name == "runs" and checked.status != "pass":
                 exam.dtypes = tuple(each for each in exam.dtypes if each != dtype)
+
+
+def _carried_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
+    """The result of one check with the sizes that it was reached for, and the shapes that it was not."""
+    from msgspec.structs import replace
+
+    exam.largest.clear()
+    exam.refused.clear()
+    return replace(carry_out(check, exam, dtype), largest=dict(exam.largest), refused=tuple(exam.refused))
 
 
 def _is_refused(checked: Checked) -> bool:
