@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.checks_made import checked
-from support.profiles_made import profile
+from support.checks_made import checked, validation
 
-from mlpfusion.records.validation import Checked, Launched, Peer, Validation, Verdict
+from mlpfusion.records.validation import Checked, Launched, Peer, Verdict
 from mlpfusion.report.validation import page as verdict_page
 from mlpfusion.report.validation import render
 
@@ -23,20 +22,6 @@ def found(name: str, status: str = "pass", **changes: Any) -> Checked:
 def verdict(*checks: Checked, **changes: Any) -> Verdict:
     made = Verdict(target="t.py:f", kind="act_mul", activation="silu", word="not valid", headline="why", checks=checks)
     return msgspec.structs.replace(made, **changes)
-
-
-def validation(*verdicts: Verdict) -> Validation:
-    where = profile()
-    return Validation(
-        schema=1,
-        kind="validation",
-        mlpfusion="0.1.0",
-        created="2026-01-01T00:00:00+00:00",
-        seed=7,
-        device=where.device,
-        environment=where.environment,
-        verdicts=verdicts,
-    )
 
 
 def test_a_dtype_in_which_nothing_ran_has_no_word_in_the_table() -> None:

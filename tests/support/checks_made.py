@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlpfusion.records.validation import Checked, Judged, SelfTest
+from mlpfusion.records.validation import Checked, Judged, SelfTest, Validation, Verdict
 from support.profiles_made import profile
 
 
@@ -22,4 +22,19 @@ def self_test(*judged: Judged, seed: int = 7, seconds: float = 61.4) -> SelfTest
         device=where.device,
         environment=where.environment,
         judged=judged,
+    )
+
+
+def validation(*verdicts: Verdict, bounds: dict[str, float] | None = None) -> Validation:
+    where = profile()
+    return Validation(
+        schema=1,
+        kind="validation",
+        mlpfusion="0.1.0",
+        created="2026-01-01T00:00:00+00:00",
+        seed=7,
+        device=where.device,
+        environment=where.environment,
+        verdicts=verdicts,
+        bounds=bounds or {},
     )

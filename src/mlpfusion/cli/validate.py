@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mlpfusion.records.validation import Validation
+    from mlpfusion.records.validation import Since, Validation
     from mlpfusion.stages.validate.judge.examine import Tell
     from mlpfusion.stages.validate.progress import Step
 
@@ -61,6 +61,7 @@ def _validate(
     only: Annotated[Text, typer.Option(metavar="A,B", help="Only these checks, by name.")] = None,
     seed: Annotated[Text, typer.Option(metavar="N", help="Seed of the inputs; random by default.")] = None,
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file; Inductor's code goes beside it.")] = None,
+    since: Annotated[Text, typer.Option(metavar="FILE", help="Result file; say what changed since.")] = None,
     rounds: Annotated[Text, typer.Option(metavar="N", help="Interleaved rounds against each baseline; 60.")] = None,
     time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that one call may take; 600.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A hazard is a failure too.")] = False,
@@ -84,6 +85,7 @@ def _validate(
             "--shapes": shapes,
             "--against": against,
             "--only": only,
+            "--since": since,
             "--rounds": rounds,
             "--time-limit": time_limit,
             "--strict": strict or None,
@@ -93,6 +95,11 @@ def _validate(
         return _self_test(device, json_file, size("--seed", seed, limits.SEED), fmt)
     from mlpfusion.stages.validate.channel import BASELINES
     from mlpfusion.stages.validate.run import validate
+
+    before = _earlier(since, targets or [], activation, fmt)
+
+    def show(found: Validation) -> None:
+        write_out(validation.render(found, fmt, everything=everything, since=_since(before, found)))
 
     try:
         with _progress() as tell:
@@ -111,13 +118,36 @@ def _validate(
                 on_event=tell,
             )
     except UnsavedError as error:  # it took long, so that it is printed at least
-        write_out(validation.render(error.result, fmt, everything=everything))
+        show(error.result)
         raise
     except StoppedError as stopped:
-        write_out(validation.render(stopped.result, fmt, everything=everything))
+        show(stopped.result)
         raise InterruptedRunError(str(stopped)) from None
-    write_out(validation.render(found, fmt, everything=everything))
+    show(found)
     return _judge(found, strict=strict)
+
+
+def _earlier(file: str | None, targets: list[str], activation: str | None, fmt: str) -> Validation | None:
+    """The validation that this one is compared with; it is refused before anything is judged."""
+    from pathlib import Path
+
+    from mlpfusion.stages.validate.judge.examine import DEFAULT
+    from mlpfusion.stages.validate.since import earlier
+
+    if file is None:
+        return None
+    if fmt not in {"text", "github"}:
+        raise UsageError(f"--since says in words what changed; it goes with --format text or github, not {fmt}")
+    found = [target for target in targets if Path(target).is_dir()]  # what it holds says which function it is
+    path = path_in("--since", file)
+    earlier(path, found, activation)
+    return earlier(path, [target for target in targets if target not in found], activation or DEFAULT)
+
+
+def _since(before: Validation | None, found: Validation) -> Since | None:
+    from mlpfusion.stages.validate.since import since
+
+    return None if before is None else since(before, found)
 
 
 def _asks_nothing_else(targets: list[str], options: list[str]) -> None:

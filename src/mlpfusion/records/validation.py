@@ -117,7 +117,11 @@ def _is_right(check: Checked) -> bool:
 
 
 class Validation(Record, frozen=True, kw_only=True):
-    """A file of `mlpfusion validate`: one verdict per target. An interrupt came before those `not_judged`."""
+    """A file of `mlpfusion validate`: one verdict per target.
+
+    An interrupt came before the targets `not_judged`. `bounds` are those that values were held to, by name; files that
+    are older have none.
+    """
 
     schema: int
     kind: Literal["validation"]
@@ -128,6 +132,25 @@ class Validation(Record, frozen=True, kw_only=True):
     environment: Environment
     verdicts: tuple[Verdict, ...]
     not_judged: tuple[str, ...] = ()
+    bounds: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class Changed(Record, frozen=True, kw_only=True):
+    """One target in two validations: its words, the faults that are `new`, `mended`, and those `not_judged` now."""
+
+    target: str
+    words: tuple[Word, Word]
+    new: tuple[Checked, ...]
+    mended: tuple[Checked, ...]
+    not_judged: tuple[Checked, ...]
+
+
+class Since(Record, frozen=True, kw_only=True):
+    """What changed since a validation of the time `created`, and in what it was `made_with` the two differ."""
+
+    created: str
+    targets: tuple[Changed, ...]
+    made_with: tuple[str, ...]
 
 
 # ---- controls --------------------------------------------------------------------------------------------------------

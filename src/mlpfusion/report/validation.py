@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report import github_comment, speedup
+from mlpfusion.report import github_comment, speedup, validation_since
 from mlpfusion.report.grid import FORMATS, Grid, csv_text, markdown, printable, shorten, tabulated
 from mlpfusion.spec import DTYPES, one_of
 from mlpfusion.storage import results
@@ -13,7 +13,7 @@ from mlpfusion.units import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlpfusion.records.validation import Checked, Validation, Verdict
+    from mlpfusion.records.validation import Checked, Since, Validation, Verdict
 
 _SHOWN: Final = {"pass": "pass", "fail": "FAIL", "reported": "see below", "not decidable here": "not here"}
 DTYPE_SHORT: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -24,10 +24,11 @@ _SHAPES: Final = 12  # shapes that are named of a check
 _KINDS: Final = {"act_mul": "act·mul", "mlp": "gated MLP", None: "not loaded"}
 
 
-def render(found: Validation, fmt: str = "text", *, everything: bool = False) -> str:
+def render(found: Validation, fmt: str = "text", *, everything: bool = False, since: Since | None = None) -> str:
     """A validation in one of `grid.FORMATS`; ends with a newline. Markdown fits a comment on GitHub.
 
-    `everything` is the table of all checks as well, and each fault that follows from another.
+    `everything` is the table of all checks as well, and each fault that follows from another. What changed `since` an
+    earlier one comes first.
 
     Raises:
         UsageError: no such format.
@@ -38,6 +39,8 @@ def render(found: Validation, fmt: str = "text", *, everything: bool = False) ->
     if fmt == "csv":
         return csv_text([_row(verdict, check) for verdict in found.verdicts for check in verdict.checks])
     pages = [page(verdict, github=fmt == "github", everything=everything) for verdict in found.verdicts]
+    if since is not None:
+        pages.insert(0, validation_since.page(since, github=fmt == "github"))
     if found.not_judged:
         pages.append(f"NOT JUDGED, since it was interrupted: {', '.join(found.not_judged)}")
     text = github_comment.fitting(pages) if fmt == "github" else "\n\n\n".join(pages)

@@ -19,9 +19,9 @@ from mlpfusion.errors import MlpfusionError, StoppedError, UnsavedError, UsageEr
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
 from mlpfusion.stages.validate.channel import BASELINES
-from mlpfusion.stages.validate.judge import examine
+from mlpfusion.stages.validate.judge import bounds, examine
 from mlpfusion.stages.validate.judge import self_test as self_test_judge
-from mlpfusion.stages.validate.judge.checks import registry
+from mlpfusion.stages.validate.judge.checks import mlp, registry, values
 from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError
 from mlpfusion.stages.validate.progress import Step, silent
@@ -138,7 +138,14 @@ def assembled(verdicts: Sequence[Verdict], here: Device, seed: int, not_judged: 
         environment=machine.collect(here, provenance.of_targets(behind)),
         verdicts=tuple(verdicts),
         not_judged=tuple(not_judged),
+        bounds=_bounds(),
     )
+
+
+def _bounds() -> dict[str, float]:
+    """What values are held to, by name: two validations may differ because these do."""
+    of_mlps = {f"mlp_error_to_eager_{dtype}": most for dtype, most in mlp.MOST.items()}
+    return {"score": bounds.LIMIT, "bias_ulp": values.MOST_BIAS_ULP, **of_mlps}
 
 
 def _names(what: str, names: Sequence[str]) -> tuple[str, ...]:
