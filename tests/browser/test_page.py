@@ -125,7 +125,7 @@ def test_a_click_sorts_and_another_turns_it_round_what_is_absent_last(opened) ->
         for way, turned in (("ascending", False), ("descending", True)):
             head.locator("button").click()
             assert head.get_attribute("aria-sort") == way
-            shown = tab.eval_on_selector_all(f"{ROWS} td:nth-child(5)", "all => all.map((each) => each.dataset.value)")
+            shown = tab.eval_on_selector_all(f"{ROWS} td:nth-child(5)", "all => all.map((each) => each.dataset.v)")
             known = [float(each) for each in shown if each is not None]
             assert known == sorted(known, reverse=turned)
             assert shown[len(known) :] == [None] * (len(shown) - len(known))

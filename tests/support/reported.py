@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import random
+import statistics
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from mlpfusion.report.page import page
 from mlpfusion.report.page.sources import Source
+from mlpfusion.report.profile.columns.clocks import CLOCKS
 from mlpfusion.storage import results
 from support import profiles_made as made
+from support.paths import RESULTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mlpfusion.records.clocks import Clock
+    from mlpfusion.records.profile import Profile
     from mlpfusion.storage.results import Result
 
 HOSTILE = (
@@ -43,6 +53,35 @@ def hostile() -> Result:
     ]
     eager = made.timed("eager", 100.0, kernels=(), launches=None)
     return made.profile(eager, *rows)
+
+
+def many(count: int) -> Iterator[Profile]:
+    """Profiles of ten backends with all samples, as one was recorded, of so many token counts; no two times alike."""
+    recorded = results.load(RESULTS / "h200-profile.json")
+    chance = random.Random(count)
+
+    def scaled(clock: Clock | None) -> Clock | None:
+        if clock is None:
+            return None
+        by = chance.uniform(0.9, 1.1)
+        rounds = tuple(tuple(None if each is None else each * by for each in one) for one in clock.rounds)
+        median = statistics.median(each for one in rounds for each in one if each is not None)
+        ends = {name: getattr(clock, name) and getattr(clock, name) * by for name in ("p20", "p80")}
+        return replace(clock, rounds=rounds, median=median, **ends)
+
+    for number in range(count):
+        tokens = 64 * (number + 1)
+        rows = [
+            replace(
+                row,
+                tokens=tokens,
+                clocks=replace(row.clocks, **{each: scaled(getattr(row.clocks, each)) for each in CLOCKS}),
+            )
+            for row in recorded.rows
+            if row.status == "ok"
+        ]
+        workload = replace(recorded.workload, batch=1, seq=tokens)
+        yield replace(recorded, workload=workload, rows=tuple(rows[:10]))
 
 
 class Read(HTMLParser):

@@ -159,4 +159,6 @@ def clipped(text: str, width: int) -> str:
 
 def printable(text: str) -> str:
     """`text` without what would steer a terminal: a name in a third party's file may contain anything."""
+    if text.isprintable():  # as almost all are
+        return text
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

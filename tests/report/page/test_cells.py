@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlpfusion.report.page.cells import Cell, cell, line
+from mlpfusion.report.page.cells import Cell, Head, Table, alignment, cell, line
 from mlpfusion.units import ABSENT
 
 
@@ -17,3 +17,9 @@ def test_a_line_has_cells_and_keys() -> None:
     made = line("a", Cell("1", 1), None, tokens="8")
     assert [each.text for each in made.cells] == ["a", "1", ABSENT]
     assert made.keys == {"tokens": "8"}
+
+
+def test_columns_of_numbers_are_aligned_by_a_class_of_their_table() -> None:
+    table = Table("t", "", (Head("a"), Head("b", number=True), Head("c", number=True)), ())
+    assert table.aligned == "n2 n3"
+    assert all(f".{each} td:nth-child({each[1:]})" in alignment(3) for each in table.aligned.split())

@@ -35,6 +35,24 @@ def test_what_is_no_number_is_refused(number: float) -> None:
         data.script_json(number)
 
 
+def test_rows_of_two_figures_stand_once_and_all_else_is_as_it_was() -> None:
+    rows, others = [{"a": "x", "b": 1 / 3}, {"b": 2, "a": "y"}], [{"a": None, "b": "x"}, {"c": True}]
+    specs = [
+        {"wide": {"data": {"values": rows}, "layer": [{"data": {"values": others}}], "width": 9}},
+        {"narrow": {"data": {"values": list(rows)}, "data2": {"values": [1]}, "layer": ({"data": {"name": "x"}},)}},
+    ]
+    assert data.hoisted(specs) == {
+        "specs": [
+            {"wide": {"data": {"values": 0}, "layer": [{"data": {"values": 1}}], "width": 9}},
+            {"narrow": {"data": {"values": 0}, "data2": {"values": [1]}, "layer": [{"data": {"name": "x"}}]}},
+        ],
+        "tables": [
+            {"fields": [("a", "b"), ("b", "a")], "rows": [[0, "x", 0.3333333], [1, 2, "y"]]},
+            {"fields": [("a", "b"), ("c",)], "rows": [[0, None, "x"], [1, True]]},
+        ],
+    }
+
+
 def test_times_and_ratios_are_those_of_the_file() -> None:
     eager, fast = made.timed("eager", 100.0), made.timed("fast", 50.0)
     found = data.numbers(cases.cases([source(made.profile(eager, fast, made.HUB))]), "event_us")

@@ -13,7 +13,7 @@ import pytest
 from support import profiles_made as made
 from support.checks_made import self_test
 from support.paths import RESULTS
-from support.reported import HOSTILE, Read, hostile, rendered, source
+from support.reported import HOSTILE, Read, hostile, many, rendered, source
 
 from mlpfusion.errors import UsageError
 from mlpfusion.report.page import page
@@ -62,6 +62,17 @@ def test_all_is_there_without_a_script(folder: str) -> None:
 def test_it_carries_its_files_as_they_are_on_disk(folder: str) -> None:
     held = [each["href"].split(",")[1] for each in Read(folder).all("a") if "download" in each]
     assert [gzip.decompress(base64.b64decode(each)) for each in held] == [each.data for each in FOLDER]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("count", [20, 50])  # at 20 shapes most figures are still drawn
+def test_ten_backends_by_fifty_shapes_stay_below_6_mb(count: int) -> None:
+    assert len(rendered(*many(count))) < 6e6
+
+
+def test_twenty_shapes_with_every_figure_are_below_6_mb_at_what_one_more_adds() -> None:
+    one, two = (len(rendered(*many(count))) for count in (1, 2))
+    assert one + 19 * (two - one) < 6e6
 
 
 def test_the_same_input_gives_the_same_bytes(folder: str) -> None:

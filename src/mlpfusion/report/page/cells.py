@@ -41,6 +41,17 @@ class Table(NamedTuple):
     lines: tuple[Line, ...]
     live: bool = False
 
+    @property
+    def aligned(self) -> str:
+        """The classes of `alignment` that its columns of numbers need."""
+        return " ".join(f"n{place}" for place, head in enumerate(self.heads, 1) if head.number)
+
+
+def alignment(columns: int) -> str:
+    """The style of columns of numbers, as far as any table has columns: a class of the table, not one of each cell."""
+    numbers = ", ".join(f".n{place} td:nth-child({place})" for place in range(1, columns + 1))
+    return f":is({numbers}) {{ text-align: right; white-space: var(--number-wrap); overflow-wrap: normal; }}\n"
+
 
 def cell(text: str | None, value: int | float | None = None, more: str | None = None) -> Cell:
     """A cell; the mark of an absent value for None or nothing."""

@@ -63,6 +63,43 @@ def _short(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
+def hoisted(specs: Sequence[Any]) -> dict[str, Any]:
+    """The specifications of figures with rows that stand once: `values` of their data is a place in `tables`.
+
+    The two widths of a figure have mostly the same rows, and the rows of a table the same names of fields.
+    """
+    places: dict[str, int] = {}
+    tables: list[Any] = []
+
+    def without(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [without(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        return {name: held(each) if name == "data" else without(each) for name, each in value.items()}
+
+    def held(value: Any) -> Any:
+        if not isinstance(value, dict) or not isinstance(value.get("values"), list | tuple):
+            return without(value)
+        key = json.dumps(value["values"])
+        if key not in places:
+            places[key] = len(tables)
+            tables.append(_table(value["values"]))
+        return {**value, "values": places[key]}
+
+    return {"specs": without(specs), "tables": tables}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Rows by the fields that they have: for each set of fields its names, and the values of every row in order."""
+    sets: dict[tuple[str, ...], int] = {}
+    made = []
+    for row in rows:
+        kind = sets.setdefault(tuple(row), len(sets))
+        made.append([kind, *(_short(each) if isinstance(each, float) else each for each in row.values())])
+    return {"fields": list(sets), "rows": made}
+
+
 def script_json(value: Any) -> str:
     """JSON that cannot end the script element it stands in, nor begin a comment or another element."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))

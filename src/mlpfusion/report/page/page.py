@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mlpfusion.errors import UsageError
 from mlpfusion.report.grid import printable
 from mlpfusion.report.page import cases as case_parts
-from mlpfusion.report.page import data, figures, findings, methods, policy, standings, summary, tables, verdicts
+from mlpfusion.report.page import cells, data, figures, findings, methods, policy, standings, summary, tables, verdicts
 from mlpfusion.report.page.cautions import cautions
 from mlpfusion.stats import CONFIDENCE
 from mlpfusion.storage import inputs
@@ -44,7 +44,10 @@ def render(sources: Sequence[Source], version: str, title: str | None = None) ->
     clock = case_parts.default_clock(found)
     ranked = [case_parts.standing(case, clock) for case in found]
     drawn, absent = figures.figures(sources)
-    style = _asset("page.css")
+    sections, judged = _sections(found, ranked, clock), verdicts.verdicts(sources)
+    shown = [each.table for each in (*drawn, *judged) if each.table is not None]
+    shown += [each for _, _, group in sections for each in group]
+    style = _asset("page.css") + cells.alignment(max((len(each.heads) for each in shown), default=1))
     scripts = [*(figures.scripts() if drawn else ()), _asset("page.js")]
     return str(
         _template().render(
@@ -55,7 +58,7 @@ def render(sources: Sequence[Source], version: str, title: str | None = None) ->
             figures=drawn,
             absent=absent,
             licences=figures.licences() if drawn else (),
-            specs=data.script_json(_printable([each.specs for each in drawn])),
+            specs=data.script_json(data.hoisted(_printable([each.specs for each in drawn]))),
             title=title or _title(found, sources),
             version=version,
             clock=clock,
@@ -66,8 +69,8 @@ def render(sources: Sequence[Source], version: str, title: str | None = None) ->
             costs=list(summary.costs(ranked)),
             cautions=cautions(found, [each.name for each in sources if each.schema < each.result.schema]),
             choices=_choices(found),
-            sections=_sections(found, ranked, clock),
-            verdicts=verdicts.verdicts(sources),
+            sections=sections,
+            verdicts=judged,
             findings=findings.findings(found),
             methods=methods.methods(sources),
             others=methods.others(sources),

@@ -92,7 +92,7 @@
   const label = (head, text) => { (head.querySelector("button") ?? head).textContent = text; };
   function write(cell, text, value) {
     cell.textContent = text;
-    if (value === undefined || value === null) delete cell.dataset.value; else cell.dataset.value = value;
+    if (value === undefined || value === null) delete cell.dataset.v; else cell.dataset.v = value;
   }
   function hide(now) {
     const wanted = Object.fromEntries(lists.map((name) => [name, now[`every ${name}`] ? null : new Set(now[name])]));
@@ -143,7 +143,7 @@
     const value = (row) => {
       const cell = row.cells[column];
       if (!numeric) return cell.textContent;
-      const number = Number(cell.dataset.value ?? (cell.textContent.trim() || NaN)); // a text that is the number says it once
+      const number = Number(cell.dataset.v ?? (cell.textContent.trim() || NaN)); // a text that is the number says it once
       return Number.isNaN(number) ? null : number;
     };
     const rows = [...table.tBodies[0].rows].map((row) => [value(row), row]);
@@ -183,7 +183,7 @@
     },
     JSON({ heads, numeric, rows, cells }) {
       const lines = rows.map((row, place) => Object.fromEntries(row.flatMap((cell, column) => {
-        const value = cell.dataset.value;
+        const value = cell.dataset.v;
         const text = [heads[column], cells[place][column] === ABSENT ? null : cells[place][column]];
         return numeric[column] && value !== undefined && String(Number(value)) !== text[1] ? [text, [`${heads[column]} (number)`, Number(value)]] : [text];
       })));
@@ -228,16 +228,18 @@
   }
 
   // ---- figures: drawn one after the other, those in sight first, and again when the state or the width changes ----
-  const specs = JSON.parse(document.getElementById("specs").textContent);
+  const { specs, tables } = JSON.parse(document.getElementById("specs").textContent);
+  const data = tables.map(({ fields, rows }) =>
+    rows.map(([kind, ...row]) => Object.fromEntries(row.map((value, place) => [fields[kind][place], value]))));
   const places = [...document.querySelectorAll(".drawing")];
   let order = 0;
   const isNarrow = (place) => place.clientWidth < 660;
-  function values(spec, found = []) { // every list of rows in a specification
-    if (Array.isArray(spec)) spec.forEach((each) => values(each, found));
+  function tablesOf(spec, found = []) { // every table of a specification: its rows are a place in `tables`
+    if (Array.isArray(spec)) spec.forEach((each) => tablesOf(each, found));
     else if (spec && typeof spec === "object") {
       for (const [name, each] of Object.entries(spec)) {
-        if (name === "data" && Array.isArray(each?.values)) found.push(each);
-        else values(each, found);
+        if (name === "data" && Number.isInteger(each?.values)) found.push(each);
+        else tablesOf(each, found);
       }
     }
     return found;
@@ -258,15 +260,17 @@
   const isFiltered = (row) => lists.some((name) => keys[name] in row);
   const named = (rows) => new Set(rows.flatMap((row) => Object.entries(row).filter(([, value]) => typeof value === "string").map(String)));
   function filtered(whole, now) {
-    const spec = structuredClone(whole), tables = values(spec);
+    const spec = structuredClone(whole), held = tablesOf(spec);
+    for (const each of held) each.values = data[each.values];
     const fits = (row) => lists.every((name) => now[`every ${name}`] || !(keys[name] in row) || now[name].includes(String(row[keys[name]])));
-    const before = tables.reduce((sum, each) => sum + each.values.length, 0);
-    const rows = tables.flatMap((each) => each.values);
+    const before = held.reduce((sum, each) => sum + each.values.length, 0);
+    const rows = held.flatMap((each) => each.values);
     const gone = named(rows.filter((row) => !fits(row))), stays = named(rows.filter((row) => fits(row) && isFiltered(row)));
     // A row of no backend, as of a shaded band, goes with the rows of the name that it shares with them.
     const alone = (row) => !isFiltered(row) && Object.entries(row).some((entry) => gone.has(String(entry)) && !stays.has(String(entry)));
-    for (const each of tables) each.values = each.values.filter((row) => fits(row) && !alone(row));
-    const left = tables.flatMap((each) => each.values);
+    for (const each of held) each.values = each.values.filter((row) => fits(row) && !alone(row));
+    const left = held.flatMap((each) => each.values);
+    for (const each of held) each.values = structuredClone(each.values); // what draws writes into them
     if (left.length !== before) narrowed(spec, left);
     return left.length ? spec : null;
   }
