@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 from support import profiles_made as made
 from support.checks_made import self_test
 from support.paths import RESULTS
-from support.reported import hostile, source
+from support.reported import hostile, many, source
 
 from mlpfusion.report.page import page
 from mlpfusion.report.page.sources import gather
@@ -52,6 +53,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "choice": gather([str(RESULTS / "h200-choose-gemma-2b")]),
         "hostile": (source(hostile()),),
         "small": (source(made.profile()), source(self_test(), "self.json")),
+        "modes": tuple(
+            source(replace(each, workload=replace(each.workload, seq=seq, mode=mode)), f"{mode}-{seq}.json")
+            for each in many(1)
+            for seq in (16, 256)
+            for mode in ("inference", "training")
+        ),
         "proof": gather([str(RESULTS / "h200-prove-gemma-2b-fused.json"), str(RESULTS / "h200-groups.json")]),
     }
     for name, sources in sources_of.items():

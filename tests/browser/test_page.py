@@ -36,17 +36,6 @@ def test_every_figure_is_drawn_with_a_label_and_no_name_is_markup(opened, name: 
         assert tab.locator("img, b[onmouseover]").count() == 0
 
 
-def test_a_filter_takes_its_backend_out_of_the_figures(opened) -> None:
-    with opened("choice") as tab:
-        drawing = tab.locator(".drawing").first
-        assert "fused · 16" in drawing.text_content()
-        before = tab.get_attribute("body", "data-drawn")
-        choose(tab, "backends", "fused", on=False)
-        tab.wait_for_selector(f"body:not([data-drawn='{before}'])", timeout=120_000)
-        assert "fused · 16" not in drawing.text_content()
-        assert "packed · 16" in drawing.text_content()
-
-
 # ---- filters and the address -----------------------------------------------------------------------------------------
 
 

@@ -11,16 +11,19 @@ from support.reported import rendered, source
 
 from mlpfusion.report.figures import registry
 from mlpfusion.report.page import figures
+from mlpfusion.report.page.cases import cases
 
 LISTED = json.loads((figures.VENDORED / "vendored.json").read_text(encoding="utf-8"))
 
 
 def test_every_figure_is_drawn_or_says_why_not() -> None:
-    drawn, absent = figures.figures([source(made.profile(made.timed("eager", 100.0), made.timed("fast", 80.0)))])
+    sources = [source(made.profile(made.timed("eager", 100.0), made.timed("fast", 80.0)))]
+    drawn, absent = figures.figures(sources, cases(sources), "event_us")
     assert sorted([*(each.name for each in drawn), *(each.name for each in absent)]) == sorted(registry.NAMES)
     assert all(each.why for each in absent)
     (ratios,) = [each for each in drawn if each.name == "ratios"]
-    assert ratios.specs["narrow"]["width"] < ratios.specs["wide"]["width"]
+    widths = ratios.specs["event_us"]
+    assert widths["narrow"]["spec"]["width"] < widths["wide"]["spec"]["width"]
     assert ratios.table.lines[0].keys["backend"] == "fast"
     assert all(len(line.cells) == len(each.table.heads) for each in drawn for line in each.table.lines)
 

@@ -84,6 +84,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         columns=_COLUMNS,
         rows=table,
         notes=_absent(every),
+        keys=labelled.keys,
     )
 
 

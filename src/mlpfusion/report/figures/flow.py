@@ -93,6 +93,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         columns=_COLUMNS,
         rows=table,
         notes=_absent(every),
+        keys=tuple(key._replace(row=row) for row, key in zip(labels, labelled.keys, strict=True)),
     )
 
 

@@ -90,7 +90,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         )
     labelled = rows_of.label([(call.shape, call.row) for call in calls], options.width)
     values = [
-        {"row": f"{label} · {piece.lane}", "what": piece.what, "start": piece.start, "end": piece.end}
+        {"row": _lane(label, piece.lane), "what": piece.what, "start": piece.start, "end": piece.end}
         for label, call in zip(labelled.labels, calls, strict=True)
         for piece in call.pieces
     ]
@@ -109,7 +109,12 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         columns=_COLUMNS,
         rows=table,
         notes=tuple(dict.fromkeys(words.note(f"{call.row.backend}: {call.note}") for call in found if call.note)),
+        keys=tuple(key._replace(row=_lane(key.row, lane)) for key in labelled.keys for lane in ("host", "device")),
     )
+
+
+def _lane(label: str, lane: str) -> str:
+    return f"{label} · {lane}"
 
 
 def _call(shape: Shape, row: Row) -> _Call:

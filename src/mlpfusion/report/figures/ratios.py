@@ -45,7 +45,10 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     """
     every = shapes.of(files)
     clock, rows = _judged(every, options)
-    labelled = rows_of.label([(row.found.shape, row.found.row) for row in rows], options.width)
+    found = timed.pick(every, clock)[1]
+    known = rows_of.label([(each.shape, each.row) for each in found], options.width)
+    places = {(id(each.shape), each.row.backend): place for place, each in enumerate(found)}
+    labelled = known.only([places[id(row.found.shape), row.found.row.backend] for row in rows])
     title = f"Speedup over {words.caption_name(options.baseline)}"
     caption = (
         f"{title} by {clock} ({words.CLOCKS[clock]}): its time / the backend's, median of paired rounds with the "
@@ -84,6 +87,8 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         columns=_COLUMNS,
         rows=table,
         notes=timed.absent(every, clock),
+        keys=known.keys,
+        names=known.backends,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mlpfusion.errors import UsageError
 from mlpfusion.report.figures.drawing import axes, style
 from mlpfusion.report.figures.drawing.names import distinct
-from mlpfusion.report.figures.figure import Figure
+from mlpfusion.report.figures.figure import Figure, Key
 from mlpfusion.report.figures.reading import shapes, words
 from mlpfusion.report.profile.data_flow import label
 from mlpfusion.traffic import roofline
@@ -86,6 +86,8 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         columns=_COLUMNS,
         rows=tuple(_row(launch, texts[id(launch.shape)]) for launch in launches),
         notes=_absent(every),
+        keys=tuple({(each.backend, id(each.shape)): _key(each, texts) for each in launches}.values()),
+        names={shown: name for name, shown in names.items()},
     )
 
 
@@ -137,6 +139,10 @@ def _absent(every: Sequence[Shape]) -> tuple[str, ...]:
     return tuple(said)
 
 
+def _key(launch: _Launch, texts: dict[int, str]) -> Key:
+    return Key("", launch.backend, texts[id(launch.shape)], launch.shape)
+
+
 def _row(launch: _Launch, text: str) -> tuple[str | int | float | None, ...]:
     step, us = launch.step, launch.us
     rate = step.flops / us / 1e6 if step.flops else None
@@ -151,6 +157,8 @@ def _spec(
     points: list[dict[str, Any]] = [
         {
             "backend": names[launch.backend],
+            "tokens": launch.shape.workload.tokens,
+            "mode": launch.shape.workload.mode,
             "intensity": (_intensity(launch.step) if launch.step.flops else lowest),
             "rate": (launch.step.flops or lowest * launch.step.bytes) / launch.us / 1e6,
         }

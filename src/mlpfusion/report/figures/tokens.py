@@ -57,6 +57,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         {
             "backend": names[each.found.row.backend],
             "tokens": each.found.shape.workload.tokens,
+            "mode": each.found.shape.workload.mode,
             "value": each.middle,
             **({} if each.low is None else {"low": each.low, "high": each.high}),
         }
@@ -84,6 +85,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         columns=_COLUMNS,
         rows=table,
         notes=timed.absent(every, clock),
+        names={shown: name for name, shown in names.items()},
     )
 
 

@@ -68,6 +68,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         {
             "model": model,
             "tokens": str(cell.shape.workload.tokens),
+            "mode": cell.shape.workload.mode,
             "backend": names[cell.winner],
             "margin": _margin(cell),
         }
@@ -82,6 +83,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         columns=_COLUMNS,
         rows=tuple(_row(model, cell, clock) for model, cell in zip(models, cells, strict=True)),
         notes=timed.absent(every, clock),
+        names={shown: name for name, shown in names.items()},
     )
 
 

@@ -28,7 +28,10 @@ _STATUS: Final = {"failed": "failed", "unavailable": "unavailable"}
 
 
 class Case(NamedTuple):
-    """One workload on one device. `source` names the file; `point` is the one of a choice file without samples."""
+    """One workload on one device. `source` names the file; `point` is the one of a choice file without samples.
+
+    `label` is what a row calls it, beside its tokens: the sizes, and what else is not the same in all cases.
+    """
 
     source: str
     device: Device
@@ -43,13 +46,19 @@ class Case(NamedTuple):
     profile: Profile | None = None
     point: Point | None = None
     point_clock: str | None = None
+    label: str = ""
 
     @property
     def shape(self) -> str:
         """`768 × 3072 gelu_tanh bfloat16`: what is computed for each token."""
         spec = self.spec
         bias = " with bias" if spec.bias else ""
-        return f"{spec.hidden_size} × {spec.intermediate_size} {spec.activation} {spec.dtype}{bias}"
+        return f"{self.sizes} {spec.activation} {spec.dtype}{bias}"
+
+    @property
+    def sizes(self) -> str:
+        """`768 × 3072`: the hidden and the intermediate size."""
+        return f"{self.spec.hidden_size} × {self.spec.intermediate_size}"
 
     @property
     def workload(self) -> str:
@@ -68,7 +77,19 @@ def cases(sources: Sequence[Source]) -> tuple[Case, ...]:
     known = {(case.spec, case.mode, case.tokens, case.device.name) for case in measured}
     chosen = [case for each in sources for case in _of_choice(each)]
     both = [*measured, *(each for each in chosen if (each.spec, each.mode, each.tokens, each.device.name) not in known)]
-    return tuple(sorted(both, key=lambda case: (case.device.name, case.shape, case.mode, case.tokens)))
+    return _labelled(sorted(both, key=lambda case: (case.device.name, case.shape, case.mode, case.tokens)))
+
+
+def _labelled(found: Sequence[Case]) -> tuple[Case, ...]:
+    parts = [
+        (case.spec.activation, case.spec.dtype, "with bias" if case.spec.bias else "", case.mode, case.device.name)
+        for case in found
+    ]
+    differ = [place for place in range(5) if len({each[place] for each in parts}) > 1]
+    return tuple(
+        case._replace(label=", ".join(filter(None, [case.sizes, *(each[place] for place in differ)])))
+        for case, each in zip(found, parts, strict=True)
+    )
 
 
 def _of_profiles(source: Source) -> Iterator[Case]:

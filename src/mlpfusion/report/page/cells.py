@@ -46,6 +46,11 @@ class Table(NamedTuple):
         """The classes of `alignment` that its columns of numbers need."""
         return " ".join(f"n{place}" for place, head in enumerate(self.heads, 1) if head.number)
 
+    def own(self, line: Line) -> list[tuple[str, str]]:
+        """The keys of a line that a script cannot read in its cells, nor in the case that they name."""
+        told = {head.text for head in self.heads} | ({"tokens", "mode", "valid"} if "case" in line.keys else set())
+        return [(key, value) for key, value in line.keys.items() if key not in told]
+
 
 def alignment(columns: int) -> str:
     """The style of columns of numbers, as far as any table has columns: a class of the table, not one of each cell."""

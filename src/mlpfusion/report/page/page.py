@@ -43,9 +43,10 @@ def render(sources: Sequence[Source], version: str, title: str | None = None) ->
     found = case_parts.cases(sources)
     clock = case_parts.default_clock(found)
     ranked = [case_parts.standing(case, clock) for case in found]
-    drawn, absent = figures.figures(sources)
+    drawn, absent = figures.figures(sources, found, clock)
     sections, judged = _sections(found, ranked, clock), verdicts.verdicts(sources)
-    shown = [each.table for each in (*drawn, *judged) if each.table is not None]
+    shown = [each.table for each in drawn]
+    shown += [each.table for each in judged if each.table is not None]
     shown += [each for _, _, group in sections for each in group]
     style = _asset("page.css") + cells.alignment(max((len(each.heads) for each in shown), default=1))
     scripts = [*(figures.scripts() if drawn else ()), _asset("page.js")]

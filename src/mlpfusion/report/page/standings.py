@@ -123,7 +123,7 @@ def table(found: Sequence[Standing]) -> Table:
         ahead = next((rival for rival in each.rivals if rival.is_behind), None)
         lines.append(
             line(
-                f"{case.shape}, {case.mode}",
+                case.label,
                 cell(str(case.tokens), case.tokens),
                 cell(each.winner.backend if each.winner is not None else None),
                 cell(clock_time(time), None if time is None else time.median),

@@ -205,4 +205,4 @@ def _lines(cases: Sequence[Case], clock: ClockName, cells: Callable[[Case, Row],
 
 
 def _case(case: Case, row: Row) -> tuple[Cell, ...]:
-    return cell(f"{case.shape}, {case.mode}"), cell(str(case.tokens), case.tokens), cell(row.backend)
+    return cell(case.label), cell(str(case.tokens), case.tokens), cell(row.backend)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlpfusion.report.figures.drawing.names import distinct
+from mlpfusion.report.figures.figure import Key
 from mlpfusion.report.figures.reading import words
 
 if TYPE_CHECKING:
@@ -22,6 +23,23 @@ class Labelled(NamedTuple):
     groups: tuple[int, ...]
     shapes: tuple[Shape, ...]
     names: dict[str, str]
+    keys: tuple[Key, ...]
+
+    @property
+    def backends(self) -> dict[str, str]:
+        """The backends by what they are called."""
+        return {shown: name for name, shown in self.names.items()}
+
+    def only(self, places: Sequence[int]) -> Labelled:
+        """Those of the rows at these places, called as they are among all."""
+        shapes = {id(self.keys[place].shape): self.keys[place].shape for place in places}
+        return self._replace(
+            labels=tuple(self.labels[place] for place in places),
+            texts=tuple(self.texts[place] for place in places),
+            groups=tuple(self.groups[place] for place in places),
+            shapes=tuple(shapes.values()),
+            keys=tuple(self.keys[place] for place in places),
+        )
 
 
 def label(pairs: Sequence[tuple[Shape, Row]], width: int) -> Labelled:
@@ -35,7 +53,10 @@ def label(pairs: Sequence[tuple[Shape, Row]], width: int) -> Labelled:
         " · ".join(part for part in (names[row.backend] + _mark(row), text) if part)
         for (_, row), text in zip(pairs, texts, strict=True)
     )
-    return Labelled(labels, texts, tuple(places[id(shape)] for shape, _ in pairs), tuple(drawn), names)
+    keys = tuple(
+        Key(one, row.backend, text, shape) for one, text, (shape, row) in zip(labels, texts, pairs, strict=True)
+    )
+    return Labelled(labels, texts, tuple(places[id(shape)] for shape, _ in pairs), tuple(drawn), names, keys)
 
 
 def _mark(row: Row) -> str:

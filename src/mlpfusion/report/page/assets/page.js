@@ -6,12 +6,14 @@
   const lists = ["backends", "tokens", "modes"];
   const keys = { backends: "backend", tokens: "tokens", modes: "mode" };
   const ABSENT = "–";
-  // A row of a case says which; what filters look at is in the numbers and in the cell of its backend.
+  // What filters look at: a row says it itself, or of which case it is, or one of its cells does.
   for (const table of document.querySelectorAll("table")) {
-    const backend = [...table.tHead.rows[0].cells].findIndex((head) => head.textContent === "backend");
-    for (const row of table.querySelectorAll("tbody > tr[data-case]")) {
-      const { tokens, mode } = numbers.cases[row.dataset.case];
-      Object.assign(row.dataset, { backend: row.cells[backend].textContent, tokens, mode });
+    const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+    const told = ["backend", "tokens", "mode", "clock"].map((name) => [name, heads.indexOf(name)]).filter(([, place]) => place >= 0);
+    for (const row of table.tBodies[0].rows) {
+      const { tokens, mode } = numbers.cases[row.dataset.case] ?? {};
+      for (const [name, place] of told) row.dataset[name] = row.cells[place].textContent;
+      if (tokens) Object.assign(row.dataset, { tokens, mode });
     }
   }
 
@@ -97,11 +99,12 @@
   function hide(now) {
     const wanted = Object.fromEntries(lists.map((name) => [name, now[`every ${name}`] ? null : new Set(now[name])]));
     let left = 0, all = 0;
-    for (const row of document.querySelectorAll("tbody > tr[data-tokens]")) {
+    for (const row of document.querySelectorAll("tbody > tr[data-tokens], tbody > tr[data-backend]")) {
       const data = row.dataset;
       const out = lists.some((name) => wanted[name] && keys[name] in data && !wanted[name].has(data[keys[name]]));
       const valid = !now.valid || !data.case || numbers.cases[data.case]?.[now.clock]?.times[data.backend] !== undefined;
-      row.hidden = out || !valid;
+      const other = (data.clock && now.clock && data.clock !== now.clock) || (data.baseline && data.baseline !== now.baseline);
+      row.hidden = out || other || !valid;
       if (row.closest("table").dataset.live !== undefined) { all += 1; left += row.hidden ? 0 : 1; }
     }
     document.getElementById("shown").textContent = left === all ? `All ${all} rows` : `${left} of ${all} rows`;
@@ -257,32 +260,70 @@
     }
     for (const [name, each] of Object.entries(spec)) if (name !== "data") narrowed(each, left);
   }
-  const isFiltered = (row) => lists.some((name) => keys[name] in row);
-  const named = (rows) => new Set(rows.flatMap((row) => Object.entries(row).filter(([, value]) => typeof value === "string").map(String)));
-  function filtered(whole, now) {
-    const spec = structuredClone(whole), held = tablesOf(spec);
+  function changed(spec, change) { // every part of a specification but its data
+    if (Array.isArray(spec)) { spec.forEach((each) => changed(each, change)); return; }
+    if (!spec || typeof spec !== "object") return;
+    change(spec);
+    for (const [name, each] of Object.entries(spec)) if (name !== "data") changed(each, change);
+  }
+  // Speedups over another baseline, of the times that the page holds: their rows and the range of the axis.
+  function rebased(spec, held, keys, names, now) {
+    const called = new Map(Object.entries(names).map(([shown, backend]) => [backend, shown]));
+    const rows = [];
+    for (const { row, backend, case: place } of keys) {
+      const found = backend === now.baseline ? null : ratio(place, now, backend);
+      if (found) rows.push({ row, backend: called.get(backend), ratio: found[0], low: found[1], high: found[2], certain: found[1] > 1 || found[2] < 1 });
+    }
+    const [marks, bands] = [held.find(({ values }) => values.some((row) => "ratio" in row)), held.find(({ values }) => !values.some((row) => "ratio" in row))];
+    if (bands) {
+      const shaded = new Set(bands.values.map((band) => keys.find((key) => key.row === band.row)?.case));
+      bands.values = keys.filter((key) => shaded.has(key.case)).map(({ row }) => ({ row }));
+    }
+    marks.values = rows;
+    const ends = [1, ...rows.flatMap(({ low, high }) => [low, high])], low = Math.min(...ends), high = Math.max(...ends);
+    const room = Math.exp(0.04 * Math.max(Math.log(high / low), 0.05));
+    changed(spec, (part) => {
+      if (part.field === "row" && part.scale) part.scale.domain = keys.map(({ row }) => row);
+      if (part.scale?.type !== "log") return;
+      part.scale.domain = [low / room, high * room];
+      part.axis = { ...part.axis, values: undefined, tickCount: 6 };
+    });
+  }
+  function filtered(whole, baseline, now) {
+    const spec = structuredClone(whole.spec), names = whole.names, rowsOf = data[whole.keys.data.values];
+    const known = new Map(rowsOf.map((each) => [each.row, each]));
+    const held = tablesOf(spec);
     for (const each of held) each.values = data[each.values];
-    const fits = (row) => lists.every((name) => now[`every ${name}`] || !(keys[name] in row) || now[name].includes(String(row[keys[name]])));
+    const other = baseline && now.baseline && baseline !== now.baseline;
+    if (other) rebased(spec, held, rowsOf, names, now);
+    const keysOf = (row) => known.get(row.row) ?? { ...row, ...(Object.hasOwn(names, row.backend) ? { backend: names[row.backend] } : {}) };
+    const fits = (row) => {
+      const of = keysOf(row);
+      return lists.every((name) => now[`every ${name}`] || !(keys[name] in of) || now[name].includes(String(of[keys[name]])));
+    };
     const before = held.reduce((sum, each) => sum + each.values.length, 0);
-    const rows = held.flatMap((each) => each.values);
-    const gone = named(rows.filter((row) => !fits(row))), stays = named(rows.filter((row) => fits(row) && isFiltered(row)));
-    // A row of no backend, as of a shaded band, goes with the rows of the name that it shares with them.
-    const alone = (row) => !isFiltered(row) && Object.entries(row).some((entry) => gone.has(String(entry)) && !stays.has(String(entry)));
-    for (const each of held) each.values = each.values.filter((row) => fits(row) && !alone(row));
+    for (const each of held) each.values = each.values.filter(fits);
     const left = held.flatMap((each) => each.values);
     for (const each of held) each.values = structuredClone(each.values); // what draws writes into them
-    if (left.length !== before) narrowed(spec, left);
-    return left.length ? spec : null;
+    if (other || left.length !== before) narrowed(spec, left);
+    return left.some((row) => (known.has(row.row) && Object.keys(row).length > 1) || "backend" in row) || !(known.size || Object.keys(names).length) ? spec : null;
+  }
+  function entitle(place, { title, caption, baseline }, now) { // the words of a figure, by the clock and baseline that it has
+    const said = baseline && now.baseline ? title.replace(baseline, now.baseline) : title;
+    place.closest("article").querySelector("h3").textContent = said;
+    place.closest("figure").querySelector("figcaption").textContent = said + caption.slice(title.length);
+    place.setAttribute("aria-label", `Figure: ${said}`);
   }
   async function draw() {
     const mine = ++order;
     const now = form ? state() : Object.fromEntries(lists.map((name) => [`every ${name}`, true]));
     const far = (place) => Math.abs(place.getBoundingClientRect().top);
     for (const place of [...places].sort((a, b) => far(a) - far(b))) {
-      const { wide, narrow } = specs[places.indexOf(place)];
+      const by = specs[places.indexOf(place)], found = by[""] ?? by[now.clock];
       place.toggleAttribute("data-narrow", isNarrow(place));
-      const spec = filtered(isNarrow(place) ? narrow : wide, now);
+      const spec = found ? filtered(isNarrow(place) ? found.narrow : found.wide, found.baseline, now) : null;
       if (spec === null) { place.replaceChildren("No row of this figure is left by the filters."); continue; }
+      entitle(place, found, now);
       const fresh = document.createElement("div");
       try {
         await vegaEmbed(fresh, spec, { mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false, tooltip: false, logLevel: vega.Error });
