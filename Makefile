@@ -13,7 +13,7 @@
 #
 # hub and liger are installed always, quack where torch is built for CUDA 13 and sees a GPU.
 # PYTHON=...  use this interpreter as it is and install nothing; else .venv is made and filled on first use
-# TORCH=...   arguments for pip in place of the torch and triton that CI runs (constraints.txt), for example
+# TORCH=...   arguments for pip in place of the torch, triton and Ray that CI runs (constraints.txt), for example
 #             TORCH="--extra-index-url https://download.pytorch.org/whl/cpu"; empty, the newest that pyproject.toml allows
 # ARGS=...    more arguments for the program that a target runs, for example ARGS="--mode training"
 
@@ -104,8 +104,8 @@ $(VENV)/installed: pyproject.toml packages/read/pyproject.toml constraints.txt |
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml packages/read/pyproject.toml constraints.txt | $(VENV)/made
-	$(INSTALL) '.[dev]'
-	if $(WANTS_QUACK); then $(INSTALL) '.[dev,quack]'; fi
+	$(INSTALL) '.[dev,cluster]'
+	if $(WANTS_QUACK); then $(INSTALL) '.[dev,cluster,quack]'; fi
 	@touch $@ $(VENV)/installed
 
 $(VENV)/installed-docs: pyproject.toml packages/read/pyproject.toml | $(DEV_READY)

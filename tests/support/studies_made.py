@@ -15,7 +15,7 @@ from mlpfusion.records.choice import Conditions
 from mlpfusion.records.sweep.cells import Cell, Settings, Use, Work
 from mlpfusion.records.sweep.study import SCHEMA, Kept, Study
 from mlpfusion.spec import MLPSpec
-from mlpfusion.stages.sweep import local, study
+from mlpfusion.stages.sweep import local, run, study
 from mlpfusion.stages.sweep.slots import Slot
 from mlpfusion.storage import results
 from support.choices_made import HERE, around, profile, row
@@ -54,6 +54,11 @@ def result(tokens: int = 1, **changes: Any) -> Profile:
     spec = MLPSpec(hidden_size=64, intermediate_size=32, activation="silu", dtype="float32")
     made = profile(row("eager", around(100)), tokens=tokens, spec=spec)
     return replace(made, **changes)
+
+
+def host(number: int = 1) -> run.Host:
+    """This host with as many workers."""
+    return run.Host(slots(number))
 
 
 @pytest.fixture

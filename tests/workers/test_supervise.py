@@ -78,7 +78,7 @@ class Slow:
 )
 def test_waits_for_other_workers_do_not_count_against_the_time_limit(waits, limits):
     worker, found = Slow(3), iter(waits)
-    assert supervise._code(worker, 10, lambda: next(found)) == 0
+    assert supervise.in_time(worker.wait, 10, lambda: next(found)) == 0
     assert worker.limits == limits
 
 
@@ -86,7 +86,7 @@ def test_waits_for_other_workers_do_not_count_against_the_time_limit(waits, limi
 def test_a_worker_that_waits_for_nobody_has_its_time_limit(waits):
     found = iter(waits)
     with pytest.raises(subprocess.TimeoutExpired):
-        supervise._code(Slow(9), 10, lambda: next(found))
+        supervise.in_time(Slow(9).wait, 10, lambda: next(found))
     assert list(found) == []
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ GRACE_S: Final = 5.0  # for what a worker does at its end, on SIGTERM
 KILLED_S: Final = 60.0  # for the kernel to be done with one, where nothing else can be waited for
 LOG_TAIL_BYTES: Final = 16_384
 LINE_LENGTH: Final = 300  # of what a worker printed, in a reason
+_Ended = TypeVar("_Ended")
 
 
 def run(
@@ -67,7 +68,7 @@ def run(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
             )
     try:
-        code = _code(worker, time_limit_s, waited)
+        code = in_time(lambda seconds: worker.wait(timeout=seconds), time_limit_s, waited)
     except subprocess.TimeoutExpired:
         end(worker)
         return tasks.Broken(kind="failed", reason=f"no answer within {time_limit_s:g} s")
@@ -83,12 +84,16 @@ def run(
         return tasks.Broken(kind="failed", reason=f"the worker's answer cannot be read: {error}")
 
 
-def _code(worker: forking.Process, limit_s: float, waited: Callable[[], float]) -> int:
-    """The exit code of a worker that ends within its limit, for which its waits do not count."""
+def in_time(wait: Callable[[float], _Ended], limit_s: float, waited: Callable[[], float]) -> _Ended:
+    """What `wait` returns once a worker has ended within its limit, for which its waits for others do not count.
+
+    Raises:
+        subprocess.TimeoutExpired: it has not, as `wait` says of the seconds that it is given.
+    """
     granted = waited()
     while True:
         try:
-            return worker.wait(timeout=limit_s)
+            return wait(limit_s)
         except subprocess.TimeoutExpired:
             now = waited()
             if now <= granted:

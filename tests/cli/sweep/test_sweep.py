@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import sys
 
 import pytest
 import torch
 from support.command import refused, run
+from support.fake_cluster import FakePool, seconds
 from support.studies_made import SMALL, workers, written
 from support.sweep_worker import FAILS
 
 from mlpfusion.stages.sweep import local
+from mlpfusion.stages.sweep.cluster import pool
 
-__all__ = ["workers"]
+__all__ = ["seconds", "workers"]
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a study without a GPU")
 
@@ -55,6 +59,35 @@ def test_a_dry_run_without_a_cell_to_measure_has_failed(tmp_path, capsys):
 )
 def test_a_bad_option_is_refused(tmp_path, capsys, arguments, said):
     assert said in refused(capsys, "sweep", str(written(tmp_path)), "--dry-run", *arguments)
+
+
+def test_a_cluster_has_devices_of_its_own(tmp_path, capsys):
+    said = refused(capsys, "sweep", str(written(tmp_path)), "--ray", "auto", "--device", "cpu")
+    assert "--ray measures on the devices of a cluster; leave --device out" in said
+
+
+def test_a_cluster_without_ray_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    said = refused(capsys, "sweep", str(written(tmp_path)), "--ray", "auto")
+    assert "pip install 'mlpfusion[cluster]'" in said
+
+
+@pytest.mark.usefixtures("seconds")
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_cluster_measures_a_study(tmp_path, capsys, monkeypatch, dry):
+    monkeypatch.setattr(pool, "connected", lambda address: contextlib.nullcontext(FakePool("a", "b")))
+    options = ["--dry-run"] if dry else ["--out", str(tmp_path / "out")]
+    code, out, _ = run(capsys, "sweep", str(written(tmp_path)), "--ray", "auto", *options)
+    assert code == 0
+    assert ("on 2 workers" if dry else "study small: 2 cells, 2 finished") in out
+
+
+@pytest.mark.usefixtures("seconds")
+def test_a_cluster_without_gpus_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pool, "connected", lambda address: contextlib.nullcontext(FakePool()))
+    code, out, err = run(capsys, "sweep", str(written(tmp_path)), "--ray", "auto")
+    assert (code, out) == (2, "")
+    assert "--ray 'auto': no node can be used; there is no GPU" in err
 
 
 def test_a_bad_study_is_refused_by_line(tmp_path, capsys):

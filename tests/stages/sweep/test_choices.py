@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from support.studies_made import SMALL, read, slots, workers
+from support.studies_made import SMALL, host, read, workers
 
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.sweep import folder, run
@@ -15,7 +15,7 @@ __all__ = ["workers"]
 
 
 def sweep(tmp_path, text=SMALL):
-    return run.sweep(read(tmp_path, text), slots(), out=tmp_path / "out")
+    return run.sweep(read(tmp_path, text), host(), out=tmp_path / "out")
 
 
 def test_a_choice_for_each_model_share_and_dtype(tmp_path, workers):

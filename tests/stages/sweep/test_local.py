@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from support.studies_made import SMALL, contents, measured, read, slots, workers
+from support.studies_made import SMALL, contents, host, measured, read, slots, workers
 from support.sweep_worker import FAILS, HANGS, KILLED, LOST, NO_JSON
 
 from mlpfusion.errors import MlpfusionError
@@ -20,7 +20,7 @@ __all__ = ["workers"]
 
 def sweep(tmp_path, *tokens, number=1, **options):
     text = SMALL.replace("[1, 4]", str(list(tokens)))
-    return run.sweep(read(tmp_path, text), slots(number), out=tmp_path / "out", **options)
+    return run.sweep(read(tmp_path, text), host(number), out=tmp_path / "out", **options)
 
 
 def by_tokens(study):
@@ -124,7 +124,7 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(tmp_path, work
 
 def test_cells_of_a_kind_that_is_not_here_wait(tmp_path, workers):
     text = f'gpus = ["h200", "cpu"]\n{SMALL}'
-    made = run.sweep(read(tmp_path, text), slots(), out=tmp_path / "out")
+    made = run.sweep(read(tmp_path, text), host(), out=tmp_path / "out")
     assert {each.cell.gpu: (each.state, each.reason) for each in made.cells} == {
         "h200": ("waiting", "no h200 is here"),
         "cpu": ("finished", None),

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from msgspec.structs import replace
 from support.choices_made import around, row
-from support.studies_made import SMALL, contents, measured, read, result, slots, workers
+from support.studies_made import SMALL, contents, host, measured, read, result, workers
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.environment import Process
@@ -25,19 +25,19 @@ def sharded(tmp_path, parts, text=MANY):
     for number in range(1, parts + 1):
         part = cells.Shard(number, parts)
         found.append(str(run.folder_of(asked, tmp_path / "parts", part)))
-        run.sweep(asked, slots(), out=run.folder_of(asked, tmp_path / "parts", part), shard=part)
+        run.sweep(asked, host(), out=run.folder_of(asked, tmp_path / "parts", part), shard=part)
     return found
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_shards_are_a_whole_run(tmp_path, workers, parts):
     merged = merge(sharded(tmp_path, parts), tmp_path / "merged")
-    whole = run.sweep(read(tmp_path, MANY), slots(), out=tmp_path / "whole")
+    whole = run.sweep(read(tmp_path, MANY), host(), out=tmp_path / "whole")
     assert contents(tmp_path / "merged") == contents(tmp_path / "whole")
     assert merged.definition == whole.definition
     assert list(merged.nodes) == ["node 1"]
     assert len(measured(workers)) == 12
-    run.sweep(read(tmp_path, MANY), slots(), out=tmp_path / "merged")  # nothing is left to measure
+    run.sweep(read(tmp_path, MANY), host(), out=tmp_path / "merged")  # nothing is left to measure
     assert len(measured(workers)) == 12
 
 
@@ -56,7 +56,7 @@ def timed(tokens, started, middle=100.0):
 
 def test_a_cell_measured_twice_has_the_processes_of_both(tmp_path, workers):
     one = tmp_path / "one"
-    made = run.sweep(read(tmp_path, SMALL), slots(), out=one)
+    made = run.sweep(read(tmp_path, SMALL), host(), out=one)
     shutil.copytree(one, tmp_path / "two")
     path = tmp_path / "two" / "cells" / made.cells[0].file
     results.save(replace(timed(1, "2027-01-01T00:00:00+00:00", 120.0), host_clocks="exclusive"), path)
@@ -104,7 +104,7 @@ def test_folders_of_nothing_or_of_different_studies_are_refused(tmp_path, worker
     parts = sharded(tmp_path, 1)
     with pytest.raises(UsageError, match="is no study's folder: it holds no study"):
         merge([str(tmp_path)], tmp_path / "merged")
-    run.sweep(read(tmp_path, SMALL), slots(), out=tmp_path / "other")
+    run.sweep(read(tmp_path, SMALL), host(), out=tmp_path / "other")
     with pytest.raises(UsageError, match="are of different studies, 'small' and 'small'"):
         merge([*parts, str(tmp_path / "other")], tmp_path / "merged")
     assert not (tmp_path / "merged" / folder.STUDY_NAME).exists()
@@ -119,7 +119,7 @@ def test_a_damaged_cell_is_refused_by_name(tmp_path, workers):
 
 
 def test_a_finished_cell_wins_over_one_that_is_not(tmp_path, workers):
-    one = run.sweep(read(tmp_path, SMALL), slots(), out=tmp_path / "one")
+    one = run.sweep(read(tmp_path, SMALL), host(), out=tmp_path / "one")
     waiting = replace(
         one, cells=tuple(replace(each, state="waiting", file=None, stamp=None, outcome=None) for each in one.cells)
     )

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from support.studies_made import SMALL, contents, measured, read, slots, workers
+from support.studies_made import SMALL, contents, host, measured, read, workers
 
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.sweep import cells, folder, run
@@ -17,7 +17,7 @@ CELLS = SMALL.replace("[1, 4]", "[1, 2, 3]")
 
 
 def sweep(tmp_path, text=SMALL, number=1, **options):
-    return run.sweep(read(tmp_path, text), slots(number), out=tmp_path / "out", **options)
+    return run.sweep(read(tmp_path, text), host(number), out=tmp_path / "out", **options)
 
 
 def states(study):
@@ -93,7 +93,7 @@ def test_the_folder_of_another_study_is_refused(tmp_path, workers):
     sweep(tmp_path)
     other = read(tmp_path, SMALL, "other")
     with pytest.raises(UsageError, match="holds the study 'small', not 'other'"):
-        run.sweep(other, slots(), out=tmp_path / "out")
+        run.sweep(other, host(), out=tmp_path / "out")
 
 
 DAMAGE = {
@@ -149,7 +149,7 @@ def test_a_copied_folder_is_read_and_not_measured(tmp_path, workers):
 def test_shards_measure_every_cell_once_in_folders_of_their_own(tmp_path, workers):
     asked = read(tmp_path, SMALL.replace("[1, 4]", "[1, 2, 3, 4, 5]"))
     parts = [cells.Shard(number, 2) for number in (1, 2)]
-    made = [run.sweep(asked, slots(), out=run.folder_of(asked, tmp_path, part), shard=part) for part in parts]
+    made = [run.sweep(asked, host(), out=run.folder_of(asked, tmp_path, part), shard=part) for part in parts]
     assert sorted(measured(workers)) == [1, 2, 3, 4, 5]
     assert sum(len(each.cells) for each in made) == 5
     assert made[0].definition == made[1].definition

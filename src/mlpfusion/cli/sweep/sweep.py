@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from mlpfusion.cli.streams import write_out
 from mlpfusion.cli.text import FAILED, OK, Format, InterruptedRunError, Text, one_line, path_in, say
+from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +28,9 @@ def _sweep(
     *,
     out: Annotated[Text, typer.Option(metavar="DIR", help="Folder for the cells; sweeps/STUDY.")] = None,
     device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; all GPUs if there is one.")] = None,
+    ray: Annotated[
+        Text, typer.Option(metavar="auto|ADDRESS", help="Use the GPUs of a Ray cluster; extra cluster.")
+    ] = None,
     shard: Annotated[Text, typer.Option(metavar="I/N", help="The part I of N of its cells, or auto.")] = None,
     host_clocks: Annotated[
         str, typer.Option(metavar="exclusive|shared", help="Whether a host's workers take turns at host clocks.")
@@ -37,7 +42,7 @@ def _sweep(
     """Measure a study of many cells.
 
     A cell is one MLP, number of tokens, dtype, mode and kind of GPU: a race of all backends on one card. Each visible
-    GPU has a worker of its own.
+    GPU has a worker of its own, or each of a Ray cluster.
 
     Cells that are finished are kept: the same command goes on where it was interrupted.
     """
@@ -48,6 +53,7 @@ def _sweep(
     from mlpfusion.report.sweep import summary
     from mlpfusion.stages.sweep import cells, plan, run, slots
     from mlpfusion.stages.sweep import study as studies
+    from mlpfusion.stages.sweep.cluster import cluster
 
     spec.one_of("format", fmt, grid.FORMATS)
     spec.one_of("host clocks", host_clocks, run.HOST_CLOCKS)
@@ -56,27 +62,35 @@ def _sweep(
     asked = studies.read(study)
     part = None if shard is None else cells.shard(shard)
     folder = run.folder_of(asked, None if out is None else path_in("--out", out), part)
-    places = slots.found(device)
-    if dry_run:
-        found = plan.plan(asked, [each.device for each in places])
-        before = run.earlier(asked, folder)
-        done = {each.cell for each in before if each.state == "finished" and not fresh}
-        states = [plan.state(each, asked.settings, part, done) for each in found]
-        mine = states.count(plan.MEASURED)
-        write_out(report.render(found, states, plan.estimate(mine, asked.settings, before), len(places), fmt))
-        return OK if mine or plan.FINISHED in states else FAILED
-    try:
-        made = run.sweep(
-            asked,
-            places,
-            out=folder,
-            shard=part,
-            fresh=fresh,
-            host_clocks=spec.one_of("host clocks", host_clocks, run.HOST_CLOCKS),
-            tell=lambda said: say(one_line(said), sys.stderr),
-        )
-    except KeyboardInterrupt:
-        raise InterruptedRunError(_kept(folder)) from None
+    if ray is not None and device is not None:
+        raise UsageError("--ray measures on the devices of a cluster; leave --device out")
+
+    def tell(said: str) -> None:
+        say(one_line(said), sys.stderr)
+
+    here = contextlib.nullcontext(run.Host(slots.found(device))) if ray is None else cluster.reached(ray, asked, tell)
+    with here as places:
+        if dry_run:
+            found = plan.plan(asked, places.devices)
+            before = run.earlier(asked, folder)
+            done = {each.cell for each in before if each.state == "finished" and not fresh}
+            states = [plan.state(each, asked.settings, part, done) for each in found]
+            mine = states.count(plan.MEASURED)
+            time = plan.estimate(mine, asked.settings, before)
+            write_out(report.render(found, states, time, len(places.devices), fmt))
+            return OK if mine or plan.FINISHED in states else FAILED
+        try:
+            made = run.sweep(
+                asked,
+                places,
+                out=folder,
+                shard=part,
+                fresh=fresh,
+                host_clocks=spec.one_of("host clocks", host_clocks, run.HOST_CLOCKS),
+                tell=tell,
+            )
+        except KeyboardInterrupt:
+            raise InterruptedRunError(_kept(folder)) from None
     say(f"saved in {folder}", sys.stderr)
     write_out(summary.render(made, fmt))
     return judge(made)

@@ -15,7 +15,7 @@ from mlpfusion.stages.sweep.outcome import outcome
 from mlpfusion.storage import results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from mlpfusion.records.choice import Conditions
@@ -94,10 +94,10 @@ class Ledger:
         order = {id(cell): place for place, cell in enumerate(plan.longest_first([each.cell for each in left]))}
         return sorted(left, key=lambda each: order[id(each.cell)])
 
-    def named(self, holds: Conditions) -> str:
-        """The name of a node with these conditions; one that has none gets the next."""
+    def named(self, holds: Conditions, others: Collection[str] = ()) -> str:
+        """The name of a node with these conditions beside `others`; one that has none gets the next."""
         for name, known in self._nodes.items():
-            if known == holds:
+            if known == holds and name not in others:
                 return name
         name = f"node {len(self._nodes) + 1}"
         self._nodes[name] = holds

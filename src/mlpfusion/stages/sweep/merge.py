@@ -88,10 +88,13 @@ def _check_same(one: Part, other: Part) -> None:
 
 
 def _renamed(nodes: dict[str, Conditions], study: Study) -> dict[str, str]:
-    """The name of each node of a study among all: equal conditions are one node, as far as anybody can tell."""
-    found = {}
+    """The name of each node of a study among all.
+
+    Equal conditions in two studies are one node, as far as anybody can tell; in one study they are two.
+    """
+    found: dict[str, str] = {}
     for name, holds in study.nodes.items():
-        known = [each for each, other in nodes.items() if other == holds]
+        known = [each for each, other in nodes.items() if other == holds and each not in found.values()]
         found[name] = known[0] if known else f"node {len(nodes) + 1}"
         nodes[found[name]] = holds
     return found

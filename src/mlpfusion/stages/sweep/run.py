@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mlpfusion.environment import conditions
 from mlpfusion.errors import UsageError
@@ -15,6 +15,8 @@ from mlpfusion.workers import interrupts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mlpfusion.device import Device
+    from mlpfusion.records.choice import Conditions
     from mlpfusion.records.profile import HostClocks
     from mlpfusion.records.sweep.study import Kept, Study
     from mlpfusion.stages.sweep.cells import Shard
@@ -25,9 +27,45 @@ FOLDER: Final = "sweeps"
 HOST_CLOCKS: Final = ("exclusive", "shared")
 
 
+class Places(Protocol):
+    """Where cells are measured: on this host, or on a cluster."""
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """The device of each worker."""
+        ...
+
+    def holds(self, backends: Sequence[str], earlier: Sequence[Conditions]) -> Conditions:
+        """The conditions there; of several, those that an earlier run of the study had."""
+        ...
+
+    def run(self, ledger: Ledger, host_clocks: HostClocks, tell: Callable[[str], None]) -> None:
+        """Measure all cells that wait."""
+        ...
+
+
+class Host(NamedTuple):
+    """This host, with a worker for each slot."""
+
+    slots: Sequence[Slot]
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """The device of each slot."""
+        return [each.device for each in self.slots]
+
+    def holds(self, backends: Sequence[str], earlier: Sequence[Conditions]) -> Conditions:
+        """Those of this process."""
+        return conditions.conditions(self.slots[0].device, backends)
+
+    def run(self, ledger: Ledger, host_clocks: HostClocks, tell: Callable[[str], None]) -> None:
+        """Measure all cells that wait and have a slot."""
+        local.run(ledger, self.slots, host_clocks=host_clocks, tell=tell)
+
+
 def sweep(
     study: Definition,
-    slots: Sequence[Slot],
+    places: Places,
     *,
     out: Path,
     shard: Shard | None = None,
@@ -35,19 +73,20 @@ def sweep(
     host_clocks: HostClocks = "exclusive",
     tell: Callable[[str], None] = lambda said: None,
 ) -> Study:
-    """Measure what of a study is not finished in its folder, on this host; the same call goes on where it stopped.
+    """Measure what of a study is not finished in its folder; the same call goes on where it stopped.
 
     Raises:
         UsageError: no backend takes a model; the folder is another study's, another driver's, or of other versions.
         MlpfusionError: no worker is left, or a result cannot be written.
     """
-    planned = plan.plan(study, [each.device for each in slots])
-    if not planned:
+    if not places.devices:
         raise UsageError("no device is here to measure on")
-    holds = conditions.conditions(slots[0].device, study.settings.backends)
+    before = None if fresh else _there(out)
+    holds = places.holds(study.settings.backends, [] if before is None else list(before.nodes.values()))
+    planned = plan.plan(study, places.devices)
     with interrupts.stoppable(), folder.held(out):
         ledger = Ledger(study, planned, holds, out=out, shard=shard, fresh=fresh, host_clocks=host_clocks, tell=tell)
-        local.run(ledger, slots, host_clocks=host_clocks, tell=tell)
+        places.run(ledger, host_clocks, tell)
         return ledger.record
 
 
@@ -59,11 +98,16 @@ def folder_of(study: Definition, out: Path | None, shard: Shard | None) -> Path:
 
 def earlier(study: Definition, out: Path) -> tuple[Kept, ...]:
     """The cells that an earlier run left in a folder, if it asked the same of each; nothing is changed there."""
+    found = _there(out)
+    return found.cells if found is not None and found.settings == study.settings else ()
+
+
+def _there(out: Path) -> Study | None:
+    """The study that an earlier run left in a folder."""
     path = out / folder.STUDY_NAME
     if not path.exists():
-        return ()
+        return None
     try:
-        found = results.load_study(path)
+        return results.load_study(path)
     except UsageError:  # a run makes it again from the cells
-        return ()
-    return found.cells if found.settings == study.settings else ()
+        return None

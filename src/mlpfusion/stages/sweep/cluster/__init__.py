@@ -1,0 +1,1 @@
+"""Runs the cells of a study on the machines of a Ray cluster."""

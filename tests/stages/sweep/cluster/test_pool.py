@@ -1,0 +1,92 @@
+"""Ray's answers become ours: what machines there are, and how a task ended."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from support.studies_made import read
+
+from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.stages.sweep.cluster import cluster, pool
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with (
+        pytest.raises(UsageError, match=r"--ray needs Ray, which is not installed: pip install 'mlpfusion\[cluster\]'"),
+        pool.connected("auto"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["./mine.py:Mine", "auto:choice.json"])
+def test_a_backend_of_a_file_is_refused_before_anything_starts(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    asked = read(tmp_path)
+    asked = asked._replace(settings=type(asked.settings)(backends=("eager", name), rounds=5))
+    with pytest.raises(UsageError, match="takes no backend of a file") as caught, cluster.reached("auto", asked, print):
+        pass
+    assert repr(name) in str(caught.value)
+
+
+class Ray:
+    """What of Ray is asked, with one answer."""
+
+    def __init__(self, answer=None, nodes=()):
+        self.answer, self.found = answer, nodes
+
+    def remote(self, **options):
+        assert options == {"num_gpus": 1, "max_calls": 1, "max_retries": 0}
+        return lambda function: function
+
+    def nodes(self):
+        return self.found
+
+    def get(self, handle):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def machine(name, alive=True, **resources):
+    return {"NodeID": name, "Alive": alive, "NodeManagerAddress": "192.0.2.1", "Resources": resources}
+
+
+def ray_or_skip():
+    return pytest.importorskip("ray", reason="the extra cluster is not installed, or Ray has no wheel for this Python")
+
+
+@pytest.mark.full  # it imports Ray
+def test_machines_are_those_that_are_there_and_have_a_gpu():
+    ray_or_skip()
+    nodes = [
+        machine("a", CPU=8.0, GPU=4.0, **{"accelerator_type:H200": 1.0}),
+        machine("b", CPU=8.0),
+        machine("c", alive=False, GPU=8.0),
+        machine("d", GPU=0.5),
+        machine("e", GPU=1.0),
+    ]
+    assert pool._Cluster(Ray(nodes=nodes)).machines() == [pool.Machine("a", 4, "H200"), pool.Machine("e", 1, None)]
+
+
+@pytest.mark.full
+def test_how_a_task_ended():
+    ray_or_skip()
+    from ray import exceptions as of
+
+    ends = [
+        (of.NodeDiedError("at 192.0.2.1"), pool.LostError, ""),
+        (of.WorkerCrashedError(), pool.LostError, ""),
+        (of.ObjectLostError("0" * 40, None, ""), pool.LostError, ""),
+        (of.TaskUnschedulableError("at 192.0.2.1"), pool.UnplacedError, ""),
+        (of.OutOfMemoryError("at 192.0.2.1"), MlpfusionError, "its machine ran out of memory, and Ray killed its wor"),
+        (of.RayTaskError("run", "", ValueError("bad /home/me/file")), MlpfusionError, "ValueError: bad file"),
+        (of.RuntimeEnvSetupError("at 192.0.2.1"), MlpfusionError, "Ray says RuntimeEnvSetupError"),
+    ]
+    assert pool._Cluster(Ray(("done", b""))).result(1) == ("done", b"")
+    for end, kind, text in ends:
+        with pytest.raises(kind) as caught:
+            pool._Cluster(Ray(end)).result(1)
+        assert str(caught.value).startswith(text)
+        assert "192.0.2.1" not in str(caught.value)
