@@ -28,11 +28,12 @@ def assert_valid(
     only: Sequence[str] | None = None,
     seed: int | None = None,
     time_limit_s: float = 600.0,
+    quick: bool = False,
 ) -> Verdict:
     """Judge a target, and fail unless it is valid (with `strict`, valid without hazards).
 
     `target` is a text as for `mlpfusion validate`, or a function or class at the top level of a module: it is run in
-    another process, which imports it by its name.
+    another process, which imports it by its name. `quick` judges one shape of each kind.
 
     Raises:
         AssertionError: what `mlpfusion validate` prints of each target that is not: the cause with the smallest failing
@@ -52,6 +53,7 @@ def assert_valid(
         only=only,
         seed=seed,
         time_limit_s=time_limit_s,
+        quick=quick,
     )
     verdict = found.verdicts[0]
     if not all(each.is_accepted(strict=strict) for each in found.verdicts):

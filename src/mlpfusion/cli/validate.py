@@ -29,7 +29,7 @@ from mlpfusion.errors import StoppedError, UnsavedError, UsageError
 from mlpfusion.report.grid import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from mlpfusion.records.validation import Since, Validation
@@ -64,6 +64,7 @@ def _validate(
     since: Annotated[Text, typer.Option(metavar="FILE", help="Result file; say what changed since.")] = None,
     rounds: Annotated[Text, typer.Option(metavar="N", help="Interleaved rounds against each baseline; 60.")] = None,
     time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that one call may take; 600.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One shape of each kind, and no baseline.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="A hazard is a failure too.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Show the table of all checks, and what follows.")] = False,
     self_test: Annotated[bool, typer.Option("--self-test", help="Judge the controls that ship with this.")] = False,
@@ -89,11 +90,11 @@ def _validate(
             "--rounds": rounds,
             "--time-limit": time_limit,
             "--strict": strict or None,
+            "--quick": quick or None,
             "--all": everything or None,
         }
         _asks_nothing_else(targets or [], [name for name, value in others.items() if value is not None])
         return _self_test(device, json_file, size("--seed", seed, limits.SEED), fmt)
-    from mlpfusion.stages.validate.channel import BASELINES
     from mlpfusion.stages.validate.run import validate
 
     before = _earlier(since, targets or [], activation, fmt)
@@ -109,11 +110,12 @@ def _validate(
                 dtypes=None if dtype is None else names_in("--dtype", dtype),
                 shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
                 device=device,
-                against=BASELINES if against is None else () if against == "none" else names_in("--against", against),
+                against=() if against == "none" else _baselines(against, quick=quick),
                 only=None if only is None else names_in("--only", only),
                 seed=size("--seed", seed, limits.SEED),
                 time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
                 rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
+                quick=quick,
                 json=json_file,
                 on_event=tell,
             )
@@ -125,6 +127,12 @@ def _validate(
         raise InterruptedRunError(str(stopped)) from None
     show(found)
     return _judge(found, strict=strict)
+
+
+def _baselines(against: str | None, *, quick: bool) -> Sequence[str]:
+    from mlpfusion.stages.validate.channel import BASELINES
+
+    return names_in("--against", against) if against is not None else () if quick else BASELINES
 
 
 def _earlier(file: str | None, targets: list[str], activation: str | None, fmt: str) -> Validation | None:

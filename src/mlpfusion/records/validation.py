@@ -70,7 +70,10 @@ class Peer(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """All that was found on one target. `headline` is the sentence that decided the word."""
+    """All that was found on one target. `headline` is the sentence that decided the word.
+
+    `left_out` names the checks and shapes that a quick validation did not judge.
+    """
 
     target: str
     kind: Kind | None
@@ -82,6 +85,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     kernels: tuple[Launched, ...] = ()
     configurations: int = 0
     seconds: float = 0.0
+    left_out: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[Checked, ...]:

@@ -57,6 +57,7 @@ def page(verdict: Verdict, *, github: bool = False, everything: bool = False) ->
         f"{name} ({_KINDS[verdict.kind]}, {verdict.activation})",
         f"{verdict.word.upper()}: {verdict.headline}",
         *_extent(verdict),
+        *([f"left out by --quick: {', '.join(verdict.left_out)}"] if verdict.left_out else []),
     ]
     if everything and verdict.checks:
         parts.append(_table(verdict.checks, github=github))

@@ -14,6 +14,7 @@ from support.targets_made import verdict_of
 
 from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
+from mlpfusion.report.validation import page
 from mlpfusion.stages.validate.judge import examine as examine_judge
 from mlpfusion.stages.validate.judge import self_test
 from mlpfusion.stages.validate.run import validate
@@ -183,6 +184,21 @@ def test_a_verdict_knows_what_was_judged_and_what_was_refused(bench: examine_jud
     assert {"scalar", "1031", "2x3x4x8"} <= refused
     assert not any(shape.count("x") == 1 for shape in refused)
     assert "8x256 transposed" in check(verdict, "layouts").refused
+
+
+def test_a_quick_verdict_says_what_it_left_out(bench: examine_judge.Bench, tmp_path: Path) -> None:
+    text = """
+    def good(gate, up):
+        return F.gelu(gate, approximate="tanh") * up
+    """
+    verdict = verdict_of(bench, written(tmp_path, text) + ":good", dtypes=("float32",), quick=True)
+    assert verdict.word == "valid"
+    assert set(verdict.left_out) >= {"check autocast", "check compile", "each operand alone in another layout"}
+    assert "33x97" in verdict.left_out
+    names = {each.name for each in verdict.checks}
+    assert names >= {"written", "positions", "layouts", "function", "elementwise", "backward", "double-backward"}
+    assert not any(f"check {name}" in verdict.left_out for name in names)
+    assert "left out by --quick: " in page(verdict)
 
 
 # ---- what a target may do --------------------------------------------------------------------------------------------

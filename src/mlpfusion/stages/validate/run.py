@@ -53,6 +53,7 @@ def validate(
     seed: int | None = None,
     time_limit_s: float = 600.0,
     rounds: int = 60,
+    quick: bool = False,
     json: str | os.PathLike[str] | None = None,
     on_event: Tell = silent,
 ) -> Validation:
@@ -62,7 +63,8 @@ def validate(
     activation is gelu_tanh unless it is given; what a directory holds is taken for the function that it turns out to
     be. Without `dtypes` a target may refuse any of the three, and without `shapes` any shape. `shapes` are those of
     gate (act·mul) or of the rows of x (MLP). `only` names checks. `json` is written at the end, and Inductor's code
-    beside it. `on_event` is told of each check as it begins and as it is over.
+    beside it. `quick` judges one shape of each kind, without the checks that take long to start. `on_event` is told of
+    each check as it begins and as it is over.
 
     Raises:
         UsageError: a bad value, or no target among those that are named. One that is none is a verdict of its own
@@ -77,6 +79,7 @@ def validate(
         against=_peers(against),
         time_limit_s=limits.seconds("time_limit_s", time_limit_s),
         rounds=limits.whole("rounds", rounds, limits.ROUNDS),
+        quick=quick,
     )
     named = _targets(targets)
     here = msgspec.structs.replace(devices.detect(device), interpreted=False)

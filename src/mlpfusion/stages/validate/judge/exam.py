@@ -17,6 +17,8 @@ from mlpfusion.stages.validate.judge.sweeps import Sweeps, rows_of
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError, UndecidableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mlpfusion.device import DeviceKind
     from mlpfusion.records.validation import Kind, Status
     from mlpfusion.spec import Activation, Dtype
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 # Shapes of gate, or rows of x, of which one at least must be differentiable in a target that is: none is special.
 TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}
+MANY: Final = 2**16  # elements from which on a shape is there for its many blocks alone
 FLAT: Final = 256  # columns of a flat tensor that is refused as such
 
 
@@ -104,6 +107,7 @@ class Asked(NamedTuple):
     time_limit_s: float = 600.0
     rounds: int = 60
     until_failure: bool = False  # carry out no check after the first that fails
+    quick: bool = False  # one shape of each kind, and no check that needs another process or a compiler
 
 
 class Exam:
@@ -140,6 +144,7 @@ class Exam:
         self.excuses: list[Excuse] = []  # of the check at hand
         self.largest: dict[str, int] = {}  # of the sizes that it has seen taken
         self.refused: dict[str, None] = {}  # shapes that the target has refused it, in their order
+        self.left_out: dict[str, None] = {}  # what a quick exam does not judge, in words and in its order
         self._lacks: dict[Dtype, Lack | None] = {}
 
     @property
@@ -166,6 +171,17 @@ class Exam:
         return "float32" if "float32" in self.dtypes else self.dtypes[0]
 
     # -- inputs
+
+    def some(self, shapes: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+        """The shapes to judge: all, or of a quick exam the first of each kind; the others are noted as left out."""
+        every = tuple(shapes)
+        if not self.asked.quick:
+            return every
+        first: dict[tuple[object, ...], tuple[int, ...]] = {}
+        for shape in every:
+            first.setdefault(kind_of(shape), shape)
+        self.left_out |= dict.fromkeys(shape_text(shape) for shape in every if shape not in first.values())
+        return tuple(first.values())
 
     def generator(self, purpose: str) -> torch.Generator:
         """Random numbers of this run's seed for one purpose."""
@@ -378,6 +394,12 @@ def grad_name(name: str) -> str:
 def shape_text(shape: tuple[int, ...]) -> str:
     """A shape as it is typed: 7x127, and "scalar" for no dimension."""
     return "x".join(map(str, shape)) or "scalar"
+
+
+def kind_of(shape: tuple[int, ...]) -> tuple[object, ...]:
+    """What distinguishes shapes for code: large, or the dimensions, one element or less, and whole vectors of 8."""
+    elements = torch.Size(shape).numel()
+    return ("large",) if elements >= MANY else (len(shape), elements <= 1, bool(shape) and shape[-1] % 8 == 0)
 
 
 def sizes_of(given: Tensors) -> dict[str, int]:

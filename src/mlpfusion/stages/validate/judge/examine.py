@@ -150,6 +150,7 @@ def examine(
         headline=headline,
         checks=checks,
         configurations=exam.configurations,
+        left_out=tuple(exam.left_out),
     )
     if asked.against and exam.dtypes and word != "not valid":
         tell(Step(order.target, f"against {', '.join(asked.against)}", 1, 1))
@@ -220,7 +221,9 @@ def _identify(exam: Exam) -> Activation | None:
 
 def _carry_out_all(exam: Exam, tell: Tell) -> Iterator[Checked]:
     """Every check in every dtype that it is for; a dtype that the target refuses is judged no further."""
-    chosen = selected(exam.kind, exam.asked.only)
+    chosen = selected(exam.kind, exam.asked.only, quick=exam.asked.quick)
+    left = [check.name for check in selected(exam.kind, exam.asked.only) if check not in chosen]
+    exam.left_out |= dict.fromkeys(f"check {name}" for name in left)
     for number, check in enumerate(chosen, 1):
         for dtype in check.asked_in(exam):
             step = Step(exam.target, f"{check.name} {dtype}", number, len(chosen))

@@ -79,7 +79,7 @@ def _misshapen(y: Tensor, like: Tensor, dtype: Dtype) -> Found | None:
 def written(exam: Exam, dtype: Dtype) -> Found:
     """Every element of result and gradients is written, and nothing behind: memory is poisoned with two patterns."""
     refused, faults = [], []
-    shapes = exam.asked.shapes or WRITTEN[exam.kind]
+    shapes = exam.asked.shapes or exam.some(WRITTEN[exam.kind])
     for shape in shapes:
         given = exam.operands(dtype, shape, "written")
         try:
@@ -180,7 +180,7 @@ def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
 def positions(exam: Exam, dtype: Dtype) -> Found:
     """A value does not depend on its operands' position: shuffled operands give the shuffled result."""
     judged = 0
-    for shape in PLACED:
+    for shape in exam.some(PLACED):
         generator = exam.generator(f"positions {shape}")
         n = torch.Size(shape).numel()
         steps = min(n, 96)  # far enough apart for bfloat16

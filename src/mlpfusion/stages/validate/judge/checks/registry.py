@@ -32,13 +32,21 @@ ALL: Final[tuple[Check, ...]] = (
 # The checks without which nothing is called valid: of values, and of gradients unless there are none.
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}
 TRAINING: Final[dict[Kind, str]] = {"act_mul": "backward", "mlp": "mlp-gradients"}
+# A quick exam is without these: each needs eager in a process of its own, or a compiler, which take seconds to start.
+SLOW: Final = frozenset(("autocast", "checkpoint", "compile", "exactness"))
 _KINDS: Final[dict[Kind, str]] = {"act_mul": "act·mul", "mlp": "MLP"}
 
 
-def selected(kind: Kind, only: tuple[str, ...] | None) -> tuple[Check, ...]:
-    """The checks of one kind of target; with `only`, those of that name, and the one that says whether it runs."""
+def selected(kind: Kind, only: tuple[str, ...] | None, *, quick: bool = False) -> tuple[Check, ...]:
+    """The checks of one kind of target; with `only`, those of that name, and the one that says whether it runs.
+
+    Without `only`, `quick` leaves out the slow ones.
+    """
     return tuple(
-        check for check in ALL if kind in check.kinds and (only is None or check.name in only or check.name == "runs")
+        check
+        for check in ALL
+        if kind in check.kinds
+        and ((only is None and not (quick and check.name in SLOW)) or check.name in (*(only or ()), "runs"))
     )
 
 

@@ -28,7 +28,6 @@ from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlpfusion.device import DeviceKind
     from mlpfusion.spec import Dtype
     from mlpfusion.stages.validate.judge.exam import Exam
 
@@ -122,7 +121,7 @@ def store(exam: Exam, dtype: Dtype) -> Found:
     if exam.sweeps.diagnosis(dtype) is not None:
         return undecided("it is not the requested function")
     said = []
-    for shape in BIASED:
+    for shape in exam.some(BIASED):
         given = exam.operands(dtype, shape, "store")
         try:
             y = exam.forward(given)
@@ -149,7 +148,7 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
     """Every element of random operands is within its bound, at gate scales of 0.01, 1 and 10."""
     worst, failures, refused, tried = 0.0, [], [], 0
     wanted = exam.asked.shapes
-    for shape, scales in [(shape, _scales(shape)) for shape in wanted] if wanted else _cases(exam.device):
+    for shape, scales in [(shape, _scales(shape)) for shape in wanted] if wanted else _cases(exam):
         for place, scale in enumerate(scales):
             given = exam.operands(dtype, shape, "elementwise", scale=scale)
             try:
@@ -180,10 +179,11 @@ def _score(exam: Exam, given: dict[str, Tensor], dtype: Dtype) -> Callable[[Tens
     return lambda y: bounds.forward_scores(y, given["gate"], given["up"], exam.activation, dtype)
 
 
-def _cases(device: DeviceKind) -> Sequence[tuple[tuple[int, ...], tuple[float, ...]]]:
+def _cases(exam: Exam) -> Sequence[tuple[tuple[int, ...], tuple[float, ...]]]:
     """The default shapes, each with the scales at which it is judged."""
-    cases = [*((shape, _scales(shape)[:1]) for shape in SMALL), *((shape, SCALES) for shape in LARGE)]
-    return [*cases, (LARGE_ON_GPU, SCALES), LARGEST_ON_GPU] if device == "cuda" else cases
+    large = exam.some((*LARGE, LARGE_ON_GPU) if exam.device == "cuda" else LARGE)
+    cases = [*((shape, _scales(shape)[:1]) for shape in exam.some(SMALL)), *((shape, SCALES) for shape in large)]
+    return [*cases, LARGEST_ON_GPU] if exam.device == "cuda" else cases
 
 
 def _scales(shape: tuple[int, ...]) -> tuple[float, ...]:
