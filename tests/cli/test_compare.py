@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from support.command import refused, run
 from support.comparisons_made import raced, saved, with_spec
 from support.paths import RESULTS
+from support.studies_made import recorded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +133,15 @@ def test_profiles_of_a_cpu_and_emulated_rows_are_compared_by_their_facts(tmp_pat
     a = saved(tmp_path, "a.json", raced({"triton": 1.0}, clocks=("wall_us",), rows=emulated))
     b = saved(tmp_path, "b.json", raced({"triton": 1.0}, clocks=("wall_us",), rows=emulated, seed=1))
     assert run(capsys, "compare", a, b)[0] == 0
+
+
+def test_two_folders_of_a_study(tmp_path: Path, capsys: Capture) -> None:
+    made = recorded(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    shutil.copy(tmp_path / "b" / "cells" / f"{made.cells[0].file}", tmp_path / "b" / "cells" / "of-before.json")
+    code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "json")
+    assert code == 0
+    assert len(json.loads(out)["groups"]) == len(made.cells)
 
 
 # ---- how long it takes -----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from support.paths import RESULTS
 from support.profiles_made import profile
+from support.studies_made import recorded
 
 from mlpfusion.errors import UsageError
 from mlpfusion.storage import results
@@ -48,4 +50,27 @@ def test_a_link_to_a_file_is_that_file(tmp_path: Path) -> None:
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no file of mlpfusion"):
+        gather([str(tmp_path)])
+
+
+# ---- the folder of a study -------------------------------------------------------------------------------------------
+
+
+def test_of_a_study_come_its_file_and_the_cells_that_it_lists(tmp_path: Path) -> None:
+    study, beside = tmp_path / "study", tmp_path / "beside.json"
+    made = recorded(study)
+    cells = [study / "cells" / f"{each.file}" for each in made.cells]
+    shutil.copytree(study, study / "shard-1-of-1")
+    shutil.copy(cells[0], study / "cells" / "of-before.json")
+    shutil.copy(cells[0], beside)
+    wanted = {study / "study.json", *cells}
+    assert {Path(each.path) for each in gather([str(study)])} == wanted
+    assert {Path(each.path) for each in gather([str(tmp_path)])} == {*wanted, beside}
+
+
+def test_a_damaged_study_is_named(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    text = (tmp_path / "study.json").read_text(encoding="utf-8")
+    (tmp_path / "study.json").write_text(text[: len(text) // 2], encoding="utf-8")
+    with pytest.raises(UsageError, match=r"study.json' is not JSON, or cut short"):
         gather([str(tmp_path)])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 RESULT_NAME: Final = "result.json"  # the result file inside the directory of `--out`, beside the traces
 TRACE_SUFFIX: Final = ".trace.json.gz"  # of a backend's trace in that directory
+CELLS: Final = "cells"  # the folder of a study's result files, beside its own file
 RESULT: Final = "result file"  # what messages call the files
 CHOICE: Final = "choice file"
 PLAN: Final = "choice plan"
@@ -211,16 +212,32 @@ def files_in(path: str | os.PathLike[str]) -> list[Path]:
     """The files of ours in a folder and below it: the choice first, and the shortest paths; others are left out.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or a study's file is damaged.
     """
     folder = Path(path)
-    found = {each: kind_of(each) for each in folder.rglob("*.json")}
-    ours = [each for each, kind in found.items() if kind in _KINDS]
-    if not ours:
+    found = kinds_in(folder)
+    if not found:
         raise UsageError(
             f"folder {str(folder)!r} holds no file of mlpfusion; name a result file, or a folder with some"
         )
-    return sorted(ours, key=lambda each: (found[each] != "choice", len(each.parts), str(each)))
+    return sorted(found, key=lambda each: (found[each] != "choice", len(each.parts), str(each)))
+
+
+def kinds_in(folder: Path) -> dict[Path, str]:
+    """The files of ours in a folder and below it, and of which kind each is; of a study's folder, what that lists.
+
+    Beside its cells lie those of an earlier definition, and the shards that it was merged from.
+
+    Raises:
+        UsageError: a study's file is damaged.
+    """
+    kinds = {each: kind_of(each) for each in folder.rglob("*.json")}
+    found = {each: kind for each, kind in kinds.items() if kind in _KINDS}
+    for place in sorted((each for each, kind in found.items() if kind == "study"), key=lambda each: len(each.parts)):
+        if place in found:  # else it is a shard of one above
+            own = {place, *(place.parent / CELLS / f"{each.file}" for each in load_study(place).cells)}
+            found = {each: kind for each, kind in found.items() if each in own or not each.is_relative_to(place.parent)}
+    return found
 
 
 def _placed(message: str, head: _Head) -> str:

@@ -50,6 +50,23 @@ def test_the_same_dtype_comes_before_another() -> None:
     assert [(pair.candidate.title, pair.relaxed) for pair in found] == [("float16", True)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "paired"),
+    [
+        ("A", "A", "AA"),
+        ("A", "B", "AB"),  # refused later, or forced
+        ("AB", "BA", "AA BB"),
+        ("AB", "B", "BB"),
+        ("B", "AB", "BB"),
+        ("AB", "BC", "BB"),
+    ],
+)
+def test_of_several_devices_the_same_are_compared(first: str, second: str, paired: str) -> None:
+    a, b = (side(*(group("a")._replace(device=device) for device in devices)) for devices in (first, second))
+    found = [f"{pair.baseline.device}{pair.candidate.device}" for pair in match.pairs(a, b)]
+    assert found == paired.split()
+
+
 def test_nothing_in_both() -> None:
     with pytest.raises(UsageError, match=r"no row is in both: 'a.json' has a; 'b.json' has b"):
         match.pairs(side(group("a")), side(group("b"), name="b.json"))

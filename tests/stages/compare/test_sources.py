@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from support.comparisons_made import raced, saved, with_spec
 from support.paths import RESULTS
+from support.studies_made import recorded
 
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.compare import sources
@@ -43,6 +46,23 @@ def test_a_folder_with_one_below_it_and_other_files(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_choice() -> None:
     assert len(sources.read(str(RESULTS / "h200-choose-article")).groups) == 5
+
+
+def test_a_workload_on_several_devices_is_told_apart(tmp_path: Path) -> None:
+    found = raced({"triton": 0.9})
+    saved(tmp_path, "a.json", found)
+    assert found.device.name not in sources.read(str(tmp_path)).groups[0].title
+    saved(tmp_path, "b.json", replace(found, device=replace(found.device, name="other card")))
+    titles = [group.title for group in sources.read(str(tmp_path)).groups]
+    assert [title.rpartition(", ")[2] for title in titles] == [found.device.name, "other card"]
+
+
+def test_the_folder_of_a_study(tmp_path: Path) -> None:
+    made = recorded(tmp_path)
+    saved(tmp_path / "cells", "of-before.json", raced({"triton": 0.9}))
+    shutil.copytree(tmp_path, tmp_path / "shard-1-of-1")
+    files = {group.file for group in sources.read(str(tmp_path)).groups}
+    assert files == {str(tmp_path / "cells" / f"{each.file}") for each in made.cells}
 
 
 def test_two_files_of_one_row_in_a_folder_are_refused(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def _of_profile(found: Profile, file: str) -> Group:
         spec=work.spec,
         tokens=work.tokens,
         mode=work.mode,
+        device=found.device.name,
     )
 
 

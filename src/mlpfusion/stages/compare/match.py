@@ -67,6 +67,9 @@ def _pairs(a: Source, b: Source) -> Iterator[Pair]:
         if relaxed:
             near = [other for other in b.groups if _without_dtype(other.key) == _without_dtype(one.key)]
             alike = near if len({other.key for other in near}) == 1 else []
+        mine = [each for each in a.groups if each.key == one.key]
+        if any(len({each.device for each in side}) > 1 for side in (mine, alike)):
+            alike = [other for other in alike if other.device == one.device]
         for other in alike:
             yield Pair(one, other, tuple(_rows(one, a.row, other, b.row)), relaxed)
 

@@ -36,18 +36,19 @@ def read(text: str) -> Source:
 
 
 def _of_folder(text: str) -> tuple[Group, ...]:
-    """The profiles in a folder and below it; what else is there is passed over, but for a damaged profile."""
-    found: dict[tuple[Hashable, str], str] = {}
+    """The profiles in a folder and below it; what else is there is passed over, but for a damaged profile or study."""
+    found: dict[tuple[Hashable, str | None, str], str] = {}
     made = []
-    for path in sorted(Path(text).rglob("*.json")):
-        if results.kind_of(path) != "profile":
+    for path, kind in sorted(results.kinds_in(Path(text)).items()):
+        if kind != "profile":
             continue
         for group in groups.of_record(results.load_any(path), str(path)):
             for name in group.rows:
-                other = found.setdefault((group.key, name), str(path))
+                other = found.setdefault((group.key, group.device, name), str(path))
                 if other != str(path):
                     raise UsageError(f"{other!r} and {str(path)!r} both have a row {name!r} of {group.title}; name one")
             made.append(group)
     if not made:
         raise UsageError(f"folder {text!r} holds no profile of mlpfusion; name a result file, or a folder with some")
-    return tuple(made)
+    several = len({group.device for group in made}) > 1
+    return tuple(group._replace(title=f"{group.title}, {group.device}") if several else group for group in made)

@@ -62,6 +62,7 @@ class Setting(NamedTuple):
 class Group(NamedTuple):
     """The rows of one workload of one file. `key` is what a group of another file must have to be comparable.
 
+    Of several on one side with one key, that on the other's `device` is compared.
     `controls` are clocks to which times are relative, of the original model of a proof; else a row is the control.
     """
 
@@ -74,6 +75,7 @@ class Group(NamedTuple):
     tokens: int | None = None
     mode: Mode | None = None
     controls: Mapping[str, Timed] | None = None
+    device: str | None = None
 
 
 class Source(NamedTuple):

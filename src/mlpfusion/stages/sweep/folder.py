@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.sweep.study import Study
 
 STUDY_NAME: Final = "study.json"
-CELLS: Final = "cells"
+CELLS: Final = results.CELLS
 LOCK_NAME: Final = ".lock"
 DAMAGED: Final = ".damaged"
 
