@@ -238,3 +238,32 @@ def test_where_no_stream_can_be_a_line_says_so(
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert f"{option} needs a path, and '-' is none; a file of that name is './-'" in err
     assert list(tmp_path.iterdir()) == []
+
+
+# ---- rows of a file --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["a.json", "a:b.json", "a.json:triton", "folder"])
+@pytest.mark.parametrize("row", ["triton", "./mine.py:Mine", "auto:choices/x.json", "::", "C:\\mine.py:Mine"])
+def test_a_row_may_have_colons_and_so_may_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, row: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(path).touch()
+    assert inputs.split_row(f"{path}:{row}") == (path, row)
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("a.json", ("a.json", "")),
+        ("a.json:", ("a.json", "")),
+        ("missing.json:eager", ("missing.json", "eager")),
+        ("missing.json:./mine.py:Mine", ("missing.json:./mine.py", "Mine")),
+        ("-:./mine.py:Mine", ("-", "./mine.py:Mine")),
+        (":eager", ("", "eager")),
+        ("", ("", "")),
+    ],
+)
+def test_a_text_that_names_no_file_that_is_there(text: str, split: tuple[str, str]) -> None:
+    assert inputs.split_row(text) == split

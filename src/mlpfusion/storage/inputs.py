@@ -25,6 +25,18 @@ def is_stdin(name: str | os.PathLike[str]) -> bool:
     return str(name) == STDIN
 
 
+def split_row(text: str) -> tuple[str, str]:
+    """The file and the row that `FILE:row` names; the row of a text without a colon is "".
+
+    Names of rows may have colons (`./mine.py:Mine`), and so may paths: the longest path that is there is taken, and
+    where none is, what stands before the last colon.
+    """
+    parts = text.split(":")
+    splits = [(":".join(parts[:at]), ":".join(parts[at:])) for at in range(len(parts) - 1, 0, -1)]
+    there = (split for split in splits if all(split) and (is_stdin(split[0]) or Path(split[0]).exists()))
+    return next(there, splits[0] if splits else (text, ""))
+
+
 def stdin() -> IO[bytes]:
     """The bytes of stdin.
 

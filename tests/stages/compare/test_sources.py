@@ -32,6 +32,13 @@ def test_a_file_with_any_name(tmp_path: Path, name: str) -> None:
     assert sources.read(f"{path}:triton").row == "triton"
 
 
+def test_the_row_of_a_loose_file(tmp_path: Path) -> None:
+    path = saved(tmp_path, "a.json", raced({"./mine.py:Mine": 0.9}))
+    assert sources.read(f"{path}:./mine.py:Mine").row == "./mine.py:Mine"
+    with pytest.raises(UsageError, match=r"has no row './mine.py:Yours'; valid: eager, ./mine.py:Mine"):
+        sources.read(f"{path}:./mine.py:Yours")
+
+
 def test_a_folder_with_one_below_it_and_other_files(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     saved(tmp_path, "a.json", raced({"triton": 0.9}))

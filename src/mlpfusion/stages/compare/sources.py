@@ -24,8 +24,8 @@ def read(text: str) -> Source:
         raise UsageError(f"a side of the comparison needs a name, got {text!r}")
     if inputs.is_stdin(text) or Path(text).exists():
         return Source(text, _of_folder(text) if Path(text).is_dir() else groups.of_record(results.load_any(text), text))
-    path, colon, row = text.rpartition(":")
-    if not colon or not row or not (path == inputs.STDIN or Path(path).exists()):
+    path, row = inputs.split_row(text)
+    if not row or not (inputs.is_stdin(path) or Path(path).exists()):
         return Source(text, groups.of_record(results.load_any(text), text))  # refuses, in the words of a missing file
     whole = read(path)
     kept = tuple(group._replace(rows={row: group.rows[row]} if row in group.rows else {}) for group in whole.groups)

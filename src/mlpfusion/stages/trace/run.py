@@ -236,10 +236,10 @@ def _row(text: str) -> tuple[Row, Profile] | None:
     kind = _kind_of(text)
     if kind == "profile":
         raise UsageError(f"{text!r} is a result file; name one of its rows: {_rows(results.load(text), text)}")
-    path, _, name = text.rpartition(":")
+    path, name = inputs.split_row(text)
     if path in ("-", "stdin") and not Path(path).exists():  # a parser takes -:eager for an option
         path = inputs.STDIN
-    shown, kind = (text, kind) if kind else (path, _kind_of(path) if path else None)
+    shown, kind = (text, kind) if kind else (path, _kind_of(path) if name else None)
     if kind is None:
         return None
     if kind != "profile":
