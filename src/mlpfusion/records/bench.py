@@ -19,6 +19,7 @@ KINDS: Final = (
     "grid",
     "groups",
     "host-time",
+    "planted",
     "prediction errors",
     "reading",
     "tiles",
