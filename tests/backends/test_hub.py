@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from huggingface_hub import constants
-from support import fake_hub, liger_trees
+from support import fake_hub, forked, liger_trees, rings
 from support.paths import TESTS
 
 from mlpfusion.backends import hub as hub_module
@@ -67,9 +66,9 @@ def use_tree(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
 
 
 def ask(*pairs: tuple[dict[str, str], list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-    """The answers of hub_probe.py to requests under changes of the environment, each pair in a fresh process."""
+    """The answers of hub_probe.py to requests under changes of the environment, each pair in a process of its own."""
     command = [sys.executable, str(TESTS / "support" / "hub_probe.py"), json.dumps(pairs)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(command)
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[{")]
     assert len(answers) == len(pairs)
@@ -159,13 +158,12 @@ def test_a_local_tree_is_found_without_a_network(
 
 
 @interpreted
-def test_both_styles_match_fp64_forward_and_backward(tmp_path: Path) -> None:
-    for style in liger_trees.STYLES:
-        liger_trees.build(tmp_path / style, style=style)
-    found = ask(*(({"LOCAL_KERNELS": f"{REPO}={tmp_path / style}"}, [{"bind": True}]) for style in liger_trees.STYLES))
-    for style, (answer,) in zip(liger_trees.STYLES, found, strict=True):
-        assert answer["reason"] is None, style
-        assert answer["error"] < TOLERANCE, style
+@pytest.mark.parametrize("style", rings.only_first(liger_trees.STYLES))
+def test_each_style_matches_fp64_forward_and_backward(style: str, tmp_path: Path) -> None:
+    liger_trees.build(tmp_path, style=style)
+    ((answer,),) = ask(({"LOCAL_KERNELS": f"{REPO}={tmp_path}"}, [{"bind": True}]))
+    assert answer["reason"] is None
+    assert answer["error"] < TOLERANCE
 
 
 @interpreted

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,3 +85,32 @@ def test_one_that_hangs_can_be_waited_for_and_ended(tmp_path: Path) -> None:
     assert forked.run([sys.executable, "-c", "print(1)"]).stdout == "1\n"  # while another runs
     os.kill(one.pid, signal.SIGTERM)
     assert one.wait() == -signal.SIGTERM
+
+
+def test_another_who_asks_has_the_same_server_and_takes_only_its_own_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = [sys.executable, "-c", "import os; print(os.getppid())"]
+    server = forked.run(says).stdout
+    with monkeypatch.context() as another:
+        another.setattr(forked, "_SERVERS", {})
+        assert forked.run(says).stdout == server
+        with tempfile.TemporaryFile() as log:
+            left = forked.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=log, stderr=log)
+        (connection,) = forked._SERVERS.values()
+        connection.close()
+        assert left.wait() == -signal.SIGKILL
+    assert forked.run(says).stdout == server
+
+
+def test_its_pipes_are_its_streams_until_it_is_killed() -> None:
+    code = "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"
+    with tempfile.TemporaryFile() as log:
+        one = forked.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+    assert one.stdin is not None
+    assert one.stdout is not None
+    with one.stdin, one.stdout:
+        for line in (b"a\n", b"b\n"):
+            one.stdin.write(line)
+            assert one.stdout.readline() == line.upper()
+        one.kill()
+        assert one.wait() == -signal.SIGKILL
+        assert one.stdout.read() == b""

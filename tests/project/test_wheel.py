@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import command, lacking
+from support import command, lacking, rings
 from support.paths import DATA, RESULTS, ROOT
 
 from mlpfusion.cli.main import app
@@ -79,7 +79,7 @@ def test_together_they_hold_both_packages_each_file_once(wheel: zipfile.ZipFile,
     assert {"mlpfusion/module.py", "mlpfusion/measure/clocks.py"} <= held(wheel)
 
 
-@pytest.mark.parametrize("folder", [ROOT, READ], ids=["mlpfusion", "mlpfusion-read"])
+@pytest.mark.parametrize("folder", rings.only_first([ROOT, READ]), ids=["mlpfusion", "mlpfusion-read"])
 def test_a_wheel_from_the_source_archive_holds_the_same(folder: Path, tmp_path: Path, request) -> None:
     archive = next(SdistBuilder(str(folder)).build(directory=str(tmp_path), versions=["standard"]))
     with tarfile.open(archive) as file:
@@ -149,10 +149,11 @@ def run(python: Path, *arguments: str, **options) -> subprocess.CompletedProcess
     return subprocess.run(command, env=clean, capture_output=True, text=True, timeout=240, check=False, **options)
 
 
-@pytest.mark.parametrize("name", ["torch", "triton", "kernels", "mlpfusion_kernels", "transformers"])
-def test_nothing_else_is_there(alone: Path, name: str) -> None:
-    code = f"from importlib.util import find_spec; raise SystemExit(find_spec({name!r}) is not None)"
-    assert subprocess.run([str(alone), "-I", "-c", code], check=False, timeout=60).returncode == 0
+def test_nothing_else_is_there(alone: Path) -> None:
+    names = ["torch", "triton", "kernels", "mlpfusion_kernels", "transformers"]
+    code = f"from importlib.util import find_spec; print([name for name in {names} if find_spec(name)])"
+    command = [str(alone), "-I", "-c", code]
+    assert subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout == "[]\n"
 
 
 READING = [
@@ -178,16 +179,31 @@ READING = [
 ]
 
 
-@pytest.mark.parametrize("arguments", READING, ids=lambda each: " ".join(Path(part).name for part in each) or "nothing")
+def here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> tuple[int, str, str]:
+    """The exit code of a command that is run in this process, where everything is, and what it prints."""
+    monkeypatch.setattr(sys, "argv", ["mlpfusion", *arguments])
+    code, out, _ = command.run(capsys, *arguments)
+    assert (code, bool(out)) == (0, True)
+    return code, out, ""
+
+
 def test_it_reads_as_all_of_it_does(
+    alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = lacking.run(alone, [], READING, "-I", folder=tmp_path)
+    for arguments, there in zip(READING, found, strict=True):
+        assert there == here(capsys, monkeypatch, arguments), arguments
+
+
+@pytest.mark.full  # each in a process that has imported nothing yet
+@pytest.mark.parametrize("arguments", READING, ids=lambda each: " ".join(Path(part).name for part in each) or "nothing")
+def test_it_does_so_in_a_process_of_its_own(
     alone: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["mlpfusion", *arguments])
-    code, here, _ = command.run(capsys, *arguments)
     there = run(alone, *arguments)
-    assert (there.returncode, there.stderr) == (code, "") == (0, "")
-    assert there.stdout == here
-    assert there.stdout
+    assert (there.returncode, there.stdout, there.stderr) == here(capsys, monkeypatch, arguments)
 
 
 def test_every_recorded_trace_is_read(alone: Path) -> None:
@@ -241,11 +257,11 @@ def test_every_reader_is_tried() -> None:
     assert {each[0] for each in READING if each} - {"--version", "--help"} == set(READERS)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("anything", "--no-such-option")], ids=len)
-@pytest.mark.parametrize("verb", sorted(set(VERBS) - set(READERS)))
-def test_every_other_verb_says_what_to_install(alone: Path, verb: str, arguments: tuple[str, ...], tmp_path) -> None:
-    done = run(alone, verb, *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr == f"mlpfusion: `mlpfusion {verb}` needs torch, which is not installed: pip install mlpfusion\n"
+def test_every_other_verb_says_what_to_install(alone: Path, tmp_path: Path) -> None:
+    asked = [(), ("--help",), ("anything", "--no-such-option")]
+    commands = [(verb, *arguments) for verb in sorted(set(VERBS) - set(READERS)) for arguments in asked]
+    found = lacking.run(alone, [], commands, "-I", folder=tmp_path)
+    for (verb, *_), said in zip(commands, found, strict=True):
+        line = f"mlpfusion: `mlpfusion {verb}` needs torch, which is not installed: pip install mlpfusion\n"
+        assert said == (2, "", line)
     assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,15 @@
 """Python processes as forks of one that has imported PyTorch, which takes seconds: most tests need not see it again.
 
-They behave as processes that Python was started in, but for what they have imported already.
+They behave as processes that Python was started in, but for what they have imported already. The processes of
+pytest-xdist share one server for each environment.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
+import hashlib
 import json
 import os
 import select
@@ -15,44 +18,72 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import IO
 
 # Nothing that a server imports reads these; processes that differ in any other have servers of their own.
-FREE = {"PYTEST_CURRENT_TEST", "MLPFUSION_SCRATCH", "MLPFUSION_TEST_OVERFLOW", "PYTHONPATH"}
-_SERVERS: dict[frozenset[tuple[str, str]], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+FREE = {"PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "MLPFUSION_SCRATCH", "MLPFUSION_TEST_OVERFLOW", "PYTHONPATH"}
+_SERVERS: dict[frozenset[tuple[str, str]], socket.socket] = {}
 
 
 @atexit.register
 def _end() -> None:
-    for requests, process in _SERVERS.values():
-        requests.close()
-        process.wait()
+    for requests in _SERVERS.values():
+        requests.close()  # it ends when all have closed theirs
 
 
 def _server(environment: Mapping[str, str]) -> socket.socket:
     """Where processes of this environment are asked for."""
     key = frozenset((name, value) for name, value in environment.items() if name not in FREE)
     if key not in _SERVERS:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("forkserver.py")), str(theirs.fileno())],
-            env=dict(key),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        theirs.close()
-        _SERVERS[key] = (ours, process)
-    return _SERVERS[key][0]
+        _SERVERS[key] = _connection(dict(key))
+    return _SERVERS[key]
+
+
+def _connection(environment: dict[str, str]) -> socket.socket:
+    """To the server of this environment, which the first who asks starts."""
+    digest = hashlib.sha256(json.dumps(sorted(environment.items())).encode()).hexdigest()
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+    address = f"\0mlpfusion-tests-{run}-{digest}"  # not a file's: it goes with the server
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            ours.connect(address)
+            return ours
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            try:
+                listening.bind(address)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                time.sleep(0.01)  # another is about to listen
+                continue
+            listening.listen()
+            ours.connect(address)  # before it runs, so that it ends with us
+            subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("forkserver.py")), str(listening.fileno())],
+                env=environment,
+                pass_fds=[listening.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            return ours
+
+
+def _pipe() -> tuple[IO[bytes], IO[bytes]]:
+    """Where it is read and where it is written, without a buffer."""
+    read, write = os.pipe()
+    return os.fdopen(read, "rb", 0), os.fdopen(write, "wb", 0)
 
 
 class Popen:
-    """A forked process as far as `subprocess.Popen` is asked for it: its number, and how it ended."""
+    """A forked process as far as `subprocess.Popen` is asked for it: its number, its pipes, and how it ended."""
 
     def __init__(
         self,
@@ -81,7 +112,16 @@ class Popen:
         }
         self._code, code = os.pipe()
         server = _server(environment)
-        with open(os.devnull, "rb") as nothing:
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        with contextlib.ExitStack() as theirs:
+            if stdin == subprocess.PIPE:
+                stdin, self.stdin = _pipe()
+                theirs.enter_context(stdin)
+            if stdout == subprocess.PIPE:
+                self.stdout, stdout = _pipe()
+                theirs.enter_context(stdout)
+            nothing = theirs.enter_context(open(os.devnull, "rb"))
             streams = [nothing if each == subprocess.DEVNULL else each for each in (stdin, stdout, stderr)]
             descriptors = [code, *(stream.fileno() for stream in streams), *pass_fds]
             socket.send_fds(server, [json.dumps(request).encode()], descriptors)
@@ -92,6 +132,10 @@ class Popen:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:

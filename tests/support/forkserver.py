@@ -1,7 +1,8 @@
 """Forks Python processes of one that has imported PyTorch: `python forkserver.py DESCRIPTOR`, run by `forked`.
 
-Each request that comes through the socket of that descriptor is answered by the number of the new process, whose exit
-code is written, as text, into the first of the descriptors that came along; the next three are its standard streams.
+The descriptor is a listening socket's. Each request that comes through a connection to it is answered by the number of
+the new process, whose exit code is written, as text, into the first of the descriptors that came along; the next three
+are its standard streams.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import socket
 import sys
 import types
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,38 +32,61 @@ PRELOADED = ("torch", "mlpfusion_kernels", "mlpfusion.stages.validate.worker.mai
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
-def serve(requests: socket.socket) -> Callable[[], None] | None:
-    """Fork until nobody can ask any more; in a fork, what it is to do."""
+class Running(NamedTuple):
+    """A process: its number, where its exit code is written, and the connection that asked for it."""
+
+    pid: int
+    code: int
+    asked_by: int
+
+
+def serve(listening: socket.socket) -> Callable[[], None] | None:
+    """Fork until all who have asked are gone; in a fork, what it is to do."""
     events = select.poll()
-    events.register(requests, select.POLLIN)
-    running: dict[int, tuple[int, int]] = {}
+    events.register(listening, select.POLLIN)
+    asking: dict[int, socket.socket] = {}
+    running: dict[int, Running] = {}
     while True:
         for descriptor, _ in events.poll():
-            if descriptor == requests.fileno():
-                data, received, _, _ = socket.recv_fds(requests, 1 << 20, 64)
+            if descriptor == listening.fileno():
+                connection, _ = listening.accept()
+                asking[connection.fileno()] = connection
+                events.register(connection, select.POLLIN)
+            elif descriptor in asking:
+                connection = asking[descriptor]
+                data, received, _, _ = socket.recv_fds(connection, 1 << 20, 64)
                 if not data:
-                    for pid, _ in running.values():
-                        os.kill(pid, signal.SIGKILL)
-                    return None
+                    for one in running.values():
+                        if one.asked_by == descriptor:
+                            os.kill(one.pid, signal.SIGKILL)
+                    events.unregister(descriptor)
+                    asking.pop(descriptor).close()
+                    if not asking and not select.select([listening], [], [], 0)[0]:
+                        return None
+                    continue
                 request = json.loads(data)
                 pid = _fork(request["session"])
                 if pid == 0:
-                    for other, (_, code) in running.items():
+                    for other, one in running.items():
                         os.close(other)
-                        os.close(code)
+                        os.close(one.code)
+                    for each in asking.values():
+                        each.close()
                     return lambda request=request, received=received: run(request, received)  # type: ignore[misc]
                 for stream in received[1:]:
                     os.close(stream)
                 ended = os.pidfd_open(pid)
-                running[ended] = (pid, received[0])
+                running[ended] = Running(pid, received[0], descriptor)
                 events.register(ended, select.POLLIN)
-                requests.send(str(pid).encode())
+                with contextlib.suppress(BrokenPipeError):  # who asked for it has gone
+                    connection.send(str(pid).encode())
             else:
                 events.unregister(descriptor)
-                pid, code = running.pop(descriptor)
-                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                os.write(code, str(status).encode())
-                os.close(code)
+                one = running.pop(descriptor)
+                status = os.waitstatus_to_exitcode(os.waitpid(one.pid, 0)[1])
+                with contextlib.suppress(BrokenPipeError):
+                    os.write(one.code, str(status).encode())
+                os.close(one.code)
                 os.close(descriptor)
 
 

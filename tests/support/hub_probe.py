@@ -1,4 +1,4 @@
-"""Run as a script in a fresh process: what the `hub` backend says and computes under the environments it is given.
+"""Run as a script in a process of its own: what the `hub` backend says and computes under the environments it is given.
 
 Takes as its argument a JSON list of pairs: changes of the environment, and requests {"repo", "version", "bind",
 "answer_s"}. Prints for each pair a JSON list of answers {"reason", "origin", "refusal", "error"}. `kernels` and

@@ -8,6 +8,7 @@ from torch._inductor import config
 
 from mlpfusion.stages.profile import worker
 from mlpfusion.workers import supervise, tasks
+from support import forked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +19,11 @@ _in_a_process = supervise.run
 def run(task: tasks.Task, *, folder: Path, name: str, **options: Any) -> tasks.Answer:
     """The worker's answer to `task`, both of them having been JSON in between.
 
-    An emulation still gets a process: it changes Triton's interpreter for good.
+    An emulation still gets a process, if a forked one: it changes Triton's interpreter for good.
     """
     if isinstance(task, tasks.Qualify) and task.emulate:
-        return _in_a_process(task, folder=folder, name=name, **options)
+        with forked.processes_of(supervise):
+            return _in_a_process(task, folder=folder, name=name, **options)
     # A worker has Inductor compile so that its kernels show in traces.
     with config.patch("cpp.enable_kernel_profile", config.cpp.enable_kernel_profile):
         return tasks.decode_answer(tasks.encode(worker._answer(tasks.decode_task(tasks.encode(task)))))

@@ -1,4 +1,4 @@
-"""Workers forked from one fork server, which the tests of a file share."""
+"""Workers forked from one fork server, itself a fork of one that has imported PyTorch, which a file's tests share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from mlpfusion.workers import forking, supervise
+from support import forked as forked_processes
 from support.strange_workers import task_for
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Forked(Protocol):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[None]:
-    with forking.kept():
+    with forked_processes.processes_of(forking), forking.kept():
         yield
 
 

@@ -1,4 +1,4 @@
-"""Runs command lines where packages are not installed: each in a fork of a process that has run none of them."""
+"""Runs command lines where packages are not installed: each in a fork of a process that has only told its version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRIPT = r"""
-import json, os, sys
+import contextlib, gc, io, json, os, sys
 names, commands = map(json.loads, sys.argv[1:])
 sys.modules.update(dict.fromkeys(names))
 from mlpfusion.__main__ import main
 import mlpfusion.cli.main
+with contextlib.redirect_stdout(io.StringIO()):
+    mlpfusion.cli.main.main(["--version"])  # which imports what every command does
+gc.freeze()
 for arguments in commands:
     if os.fork() == 0:
         sys.argv = ["mlpfusion", *arguments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 from typing import Any
+
+from support import forked
 
 
 def install(arch: int) -> None:
@@ -112,14 +115,13 @@ class Compiler:
     def __init__(self, script: str) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the process
-        self._process = subprocess.Popen(
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+        self._process = forked.Popen(
             [sys.executable, script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=environment,
-            text=True,
         )
 
     def __enter__(self) -> Compiler:
@@ -127,19 +129,21 @@ class Compiler:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.communicate()
-        self._errors.close()
+        self._process.wait()
+        for each in (self._process.stdin, self._process.stdout, self._errors):
+            assert each is not None
+            each.close()
 
     def compile(self, arch: int, cases: list[Any]) -> list[dict[str, Any]]:
         """What the script's `probe` finds for these cases on sm_<arch>."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([arch, cases]) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # its errors say why
+            self._process.stdin.write(json.dumps([arch, cases]).encode() + b"\n")
         line = self._process.stdout.readline()
         if not line:
             self._errors.seek(0)
-            raise AssertionError(self._errors.read())
+            raise AssertionError(self._errors.read().decode())
         found: list[dict[str, Any]] = json.loads(line)
         return found
 

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support import forked as forked_processes
 from support import kept_server
 from support.kept_server import serving
 from support.strange_workers import come, gone, sleepers, task_for
@@ -43,7 +45,15 @@ def test_the_line_is_that_of_a_worker_started_by_itself(forked, monkeypatch, bod
     assert forked(body) == tasks.Broken(kind="failed", reason=reason)
 
 
-def test_nothing_that_is_imported_before_the_fork_asks_cuda():
+@pytest.mark.parametrize(
+    "run",
+    [
+        forked_processes.run,  # of a process that has imported torch, not its compiler
+        pytest.param(partial(subprocess.run, capture_output=True, text=True, check=False), marks=pytest.mark.full),
+    ],
+    ids=["forked", "by itself"],
+)
+def test_nothing_that_is_imported_before_the_fork_asks_cuda(run):
     script = """
 import os, torch
 def forbidden(name):
@@ -60,7 +70,7 @@ from mlpfusion.stages.profile import forkserver
 forkserver.preload()
 assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = run([sys.executable, "-c", script])
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 

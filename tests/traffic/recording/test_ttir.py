@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+from support import forked
 from support.paths import TESTS
 
 from mlpfusion.traffic.recording import ttir
@@ -22,7 +22,7 @@ TAIL = "    tt.return loc(#loc)\n  }\n}\n"
 @pytest.fixture(scope="module")
 def compiled():
     without = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, str(KERNELS)], env=without, check=True, capture_output=True, text=True)
+    done = forked.run([sys.executable, str(KERNELS)], env=without, check=True)
     return json.loads(done.stdout)
 
 
