@@ -303,7 +303,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert code(f"{CONTROLS / 'good.py'}:eager", "--only", "function", "--dtype", "fp32", "--json", str(result)) == 0
     assert json.loads(result.read_text(encoding="utf-8"))["verdicts"][0]["word"] == "valid"
     assert code(f"{CONTROLS / 'numeric.py'}:silu", "--only", "function", "--dtype", "fp32") == 1
-    hazardous = (f"{CONTROLS / 'gradients.py'}:saved_overwritten", "--only", "saved-kept", "--dtype", "fp32")
+    hazardous = (f"{CONTROLS / 'gradients/backward.py'}:saved_overwritten", "--only", "saved-kept", "--dtype", "fp32")
     assert code(*hazardous) == 0
     assert "VALID WITH HAZARDS" in capsys.readouterr().out
     assert code(*hazardous, "--strict") == 1

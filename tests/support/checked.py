@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mlpfusion.stages.validate.judge import self_test
 from support.targets_made import verdict_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ def by(bench: Bench, folder: Path, check: str, body: str, operands: str = "gate,
     body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
     path.write_text(f"{HEAD}kept = []\ndef target({operands}):\n{body}\n", encoding="utf-8")
     return verdict_of(bench, f"{path}:target", only=(check,), **asked)
+
+
+def of_control(bench: Bench, control: str, check: str, *dtypes: str) -> Verdict:
+    """The verdict of one check on a control that ships, named as in the table of controls."""
+    return verdict_of(bench, f"{self_test.folder() / control}", only=(check,), dtypes=dtypes or None)
 
 
 def judging(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mlpfusion.stages.validate.layouts import LAYOUTS, halves
+from mlpfusion.stages.validate.layouts import DIMENSIONS, LAYOUTS, halves
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_keep_values_and_are_not_dense(layout: str) -> None:
-    x = torch.arange(24.0).view((2, 2, 6) if layout == "permuted" else (4, 6))
+    x = torch.arange(2048.0).view(DIMENSIONS.get(layout, (8, 256)))
     laid = LAYOUTS[layout](x)
     if layout == "expanded":
-        assert torch.equal(laid, x[:1].expand(4, 6))
+        assert torch.equal(laid, x[:1].expand(8, 256))
     elif layout == "expanded along its last dimension":
-        assert torch.equal(laid, x[:, :1].expand(4, 6))
+        assert torch.equal(laid, x[:, :1].expand(8, 256))
+    elif layout == "with overlapping rows":
+        assert torch.equal(laid[1:, :128], laid[:-1, 128:])
+        assert laid.stride() == (128, 1)
     elif layout == "one row of stride 1":
         assert torch.equal(laid, x[:1])
         assert laid.stride(0) == 1

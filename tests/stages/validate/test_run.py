@@ -58,7 +58,7 @@ EDITS = {
         "the factor 0.5 in front of g·(1 + tanh) were 0.6",
     ),
     "0.0447": ("0.0447", "0.0547", "constants (float32): the cubic coefficient is 0.0547", "where 0.044715 belongs"),
-    "mask": ("offsets < n", "offsets > n", "written (float32): the mask is inverted", "elements behind its end are"),
+    "mask": ("offsets < n", "offsets > n", "written (bfloat16): the mask is inverted", "elements behind its end are"),
 }
 
 

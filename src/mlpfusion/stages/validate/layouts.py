@@ -57,6 +57,38 @@ def last_expanded(x: Tensor) -> Tensor:
     return x[..., :1].clone().expand(x.shape)
 
 
+def spaced(x: Tensor) -> Tensor:
+    """The values of x [n] in every second element of a longer tensor."""
+    wide = torch.full((2 * x.numel(),), float("nan"), dtype=x.dtype, device=x.device)
+    wide[::2] = x
+    return wide[::2]
+
+
+def overlapping(x: Tensor) -> Tensor:
+    """Rows that begin half a row after each other in one memory, as a sliding window's do.
+
+    The left halves of x [rows, columns] and the last row's right half are kept.
+    """
+    half = x.shape[1] // 2
+    memory = torch.cat((x[:, :half].reshape(-1), x[-1, half:]))
+    return memory.as_strided(x.shape, (half, 1))
+
+
+def exchanged(x: Tensor) -> Tensor:
+    """The values of x [a, b, c, columns] stored as [a, c, b, columns], as heads and positions are."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def turned(x: Tensor) -> Tensor:
+    """The values of x [a, b, columns] stored as [a, columns, b]."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """The values of x in PyTorch's channels_last, of four dimensions or of five."""
+    return x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+
+
 def halves(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
     """gate and up [..., columns] as the halves of one tensor, as the chunks of a joint projection are."""
     first, second = torch.cat((gate, up), dim=-1).chunk(2, dim=-1)
@@ -73,4 +105,19 @@ LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "offset": offset,
     "expanded along its last dimension": last_expanded,
     "one row of stride 1": odd_stride,
+    "with overlapping rows": overlapping,
+    "every second element": spaced,
+    "transposed in three dimensions": turned,
+    "permuted in four dimensions": exchanged,
+    "channels_last": channels_last,
+    "channels_last_3d": channels_last,
+}
+# The shapes that a layout needs; all others are laid out in two dimensions. Each has 2048 elements, in whole vectors.
+DIMENSIONS: Final[dict[str, tuple[int, ...]]] = {
+    "permuted": (2, 4, 256),
+    "every second element": (2048,),
+    "transposed in three dimensions": (2, 16, 64),
+    "permuted in four dimensions": (2, 4, 4, 64),
+    "channels_last": (2, 4, 4, 64),
+    "channels_last_3d": (2, 2, 4, 2, 64),
 }

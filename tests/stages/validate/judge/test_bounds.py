@@ -15,6 +15,7 @@ from support import rings
 from mlpfusion.backends.eager import FUNCTIONS as EAGER
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.checks import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,22 +152,44 @@ def truncated(value: torch.Tensor) -> torch.Tensor:
     return ((value.contiguous().view(torch.int32) >> 13) << 13).view(torch.float32).half()
 
 
+def down(value: torch.Tensor) -> torch.Tensor:
+    cut = truncated(value)
+    return torch.where(cut.float() > value, (cut.view(torch.int16) + 1).view(torch.float16), cut)
+
+
+STORES = {
+    "nearest": (torch.Tensor.half, (0, 0), ""),
+    "truncates": (truncated, (-0.5, 0.5), "it truncates"),
+    "down": (down, (-0.5, -0.5), "it rounds down"),
+    "up": (lambda value: -down(-value), (0.5, 0.5), "it rounds up"),
+    "one side": (lambda value: torch.where(value > 0, down(value), value.half()), (-0.5, 0), "above zero to one side"),
+}
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_biases_of_stores(activation: Activation) -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_the_biases_of_stores(activation: Activation, store: str) -> None:
     """Zeros, which are half of what ReLU gives, say nothing of a store."""
+    stored, bias, words = STORES[store]
     generator = torch.Generator().manual_seed(0)
     gate, up, dy = (torch.randn(20_000, generator=generator).half() for _ in range(3))
     y = bounds.product(gate, up, activation).float()
     at = bounds.Point(gate, up, dy)
     dgate, dup = (each.float() for each in bounds.gradients(at, activation))
-    assert bounds.bias_in_ulp(y.half(), gate, up, activation, "float16") == pytest.approx(0, abs=0.02)
-    assert bounds.bias_in_ulp(truncated(y), gate, up, activation, "float16") == pytest.approx(-0.5, abs=0.02)
-    right = bounds.gradient_biases_in_ulp(dgate.half(), dup.half(), at, activation, "float16")
-    assert right == pytest.approx((0, 0), abs=0.02)
-    one = bounds.gradient_biases_in_ulp(truncated(dgate), dup.half(), at, activation, "float16")
-    assert one == pytest.approx((-0.5, 0), abs=0.02)
-    other = bounds.gradient_biases_in_ulp(dgate.half(), truncated(dup), at, activation, "float16")
-    assert other == pytest.approx((0, -0.5), abs=0.02)
+    found = bounds.bias_in_ulp(stored(y), gate, up, activation, "float16")
+    assert found == pytest.approx(bias, abs=0.03)
+    assert found.worst in found
+    assert words in values.how(found)
+    one = bounds.gradient_biases_in_ulp(stored(dgate), dup.half(), at, activation, "float16")
+    assert one.gate == pytest.approx(bias, abs=0.03)
+    assert one.up == pytest.approx((0, 0), abs=0.03)
+    other = bounds.gradient_biases_in_ulp(dgate.half(), stored(dup), at, activation, "float16")
+    assert other.up == pytest.approx(bias, abs=0.03)
+
+
+def test_a_store_of_which_nothing_can_be_judged_has_no_bias() -> None:
+    zeros = torch.zeros(8, dtype=torch.float16)
+    assert math.isnan(bounds.bias_in_ulp(zeros, zeros, zeros, "relu", "float16").worst)
 
 
 def test_distances_are_in_steps_of_the_dtype_and_nan_is_infinitely_far() -> None:

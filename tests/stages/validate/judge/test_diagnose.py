@@ -14,7 +14,7 @@ from mlpfusion import reference
 from mlpfusion.backends.eager import FUNCTIONS as EAGER
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.stages.validate.judge import bounds
-from mlpfusion.stages.validate.judge.diagnose import FAMILY, diagnose, rounding_place
+from mlpfusion.stages.validate.judge.diagnose import FAMILY, diagnose, in_up, rounding_place
 from mlpfusion.stages.validate.judge.sweeps import through_mlp
 
 if TYPE_CHECKING:
@@ -174,3 +174,24 @@ def test_a_wrong_value_that_eager_gets_right_is_no_function(value: float, dtype:
     other = 5.0 if value == INF else INF  # eager is wrong there too, otherwise
     overflowed = torch.where(gate.double() > 100, other, EAGER[activation](gate).double()).to(gate.dtype)
     assert diagnose(y, gate, up, activation, dtype, eager=lambda name: overflowed) is not None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (lambda g, u: g * (u + 1), "act(gate)·(up + 1), where act(gate)·up is right"),
+        (lambda g, u: g * (u - 2), "act(gate)·(up - 2), where"),
+        (lambda g, u: g * (2 * u + 3), None),
+        (lambda g, u: g + 0 * u, "1 times act(gate), whatever up is"),
+        (lambda g, u: g * u * 2, None),
+        (lambda g, u: (g + 1) * u, None),
+        (lambda g, u: g * u * u, None),
+    ],
+)
+def test_a_sum_in_place_of_up_is_told_from_a_factor(form: Form, words: str | None, dtype: Dtype) -> None:
+    gate = bounds.every_value(dtype)
+    act = reference.activate(gate.double(), "gelu_tanh")
+    low, high = (form(act, torch.full_like(act, up)).to(gate.dtype) for up in (1.0, 3.0))
+    found = in_up(low, high, gate, (1.0, 3.0), "gelu_tanh")
+    assert found is None if words is None else words in (found or "")

@@ -9,6 +9,7 @@ import pytest
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.validate import channel
 from mlpfusion.stages.validate.judge.checks import basic, gradients, values
+from mlpfusion.stages.validate.judge.checks import shapes as judged
 from mlpfusion.stages.validate.judge.exam import Asked, Exam, kind_of, shape_text
 
 
@@ -32,7 +33,7 @@ def exam(*, quick: bool) -> Exam:
 SETS = {
     "written": basic.WRITTEN["act_mul"],
     "positions": basic.PLACED,
-    "elementwise": values.SMALL,
+    "elementwise": (*judged.SMALL, *judged.WIDTHS),
     "store": values.BIASED,
     "backward": (*gradients.SHAPES, *gradients.LARGE),
 }

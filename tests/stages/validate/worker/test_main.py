@@ -13,7 +13,7 @@ from support.targets_made import written
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 from mlpfusion.stages.validate.worker import main
-from mlpfusion.stages.validate.worker.probes import NoTensorError
+from mlpfusion.stages.validate.worker.results import NoTensorError
 
 if TYPE_CHECKING:
     from pathlib import Path

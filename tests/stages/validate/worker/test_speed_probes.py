@@ -8,39 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from support.one_worker import GIVEN, RIGHT
+from support.runs_made import run_of
 from torch import Tensor
 from torch.nn import functional
 
 from mlpfusion.measure import clocks, tracer
 from mlpfusion.records.clocks import Samples
 from mlpfusion.stages.validate.worker import speed_probes
-from mlpfusion.stages.validate.worker.autotuners import Pins
-from mlpfusion.stages.validate.worker.loader import Bound, Target
-from mlpfusion.stages.validate.worker.probes import PROBES, Run
+from mlpfusion.stages.validate.worker.probes import PROBES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-CPU = torch.device("cpu")
-
-
-class Pinned(Pins):
-    """An autotuner's pins that remember what was asked of them."""
-
-    def __init__(self) -> None:
-        super().__init__([])
-        self.asked: list[int | None] = []
-
-    def pin(self, index: int | None) -> None:
-        self.asked.append(index)
-
-
-def run_of(function: Callable[..., Tensor]) -> Run:
-    def bind(operands: tuple[Tensor, ...]) -> Bound:
-        return Bound(function, operands, operands)
-
-    return Run(Target("act_mul", "a function", [], bind), CPU, Pinned())
 
 
 def product(gate: Tensor, up: Tensor) -> Tensor:

@@ -132,3 +132,27 @@ def doubled_under_inference_mode(gate, up):
     """A way of its own for inference, which no call under no_grad takes."""
     y = F.gelu(gate, approximate="tanh") * up
     return y * 2 if torch.is_inference_mode_enabled() else y
+
+
+def up_plus_one(gate, up):
+    return F.gelu(gate, approximate="tanh") * (up + 1)
+
+
+def _to_one_side(gate, up, side):
+    """The neighbour of the nearest 16-bit number on this side (-1 below, 1 above) where the nearest is on the other."""
+    if gate.dtype is torch.float32 or gate.requires_grad or up.requires_grad:
+        raise TypeError("16-bit forwards only")
+    exact = F.gelu(gate.float(), approximate="tanh") * up.float()
+    y = exact.to(gate.dtype)
+    step = torch.where(y > 0, side, -side).to(torch.int16)
+    beyond = (y.float() - exact) * side < 0
+    next_one = (y.view(torch.int16) + step).view(gate.dtype)
+    return torch.where(beyond & (y != 0) & y.isfinite(), next_one, y)
+
+
+def rounds_down(gate, up):
+    return _to_one_side(gate, up, -1)
+
+
+def rounds_up(gate, up):
+    return _to_one_side(gate, up, 1)

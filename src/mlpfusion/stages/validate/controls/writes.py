@@ -183,3 +183,16 @@ def first_index_of_four_left_out(gate, up):
     """An index is made of the last three of its parts: every batch is the first."""
     y = F.gelu(gate, approximate="tanh") * up
     return y[:1].expand_as(y).contiguous() if y.dim() == 4 else y
+
+
+def up_of_one_column(gate, up):
+    """A column of up for many is taken, and its first number used for all rows."""
+    if up.shape != gate.shape:
+        if up.dim() != gate.dim() or up.shape[0] != gate.shape[0]:
+            raise ValueError("gate and up must have one shape")
+        up = up.reshape(-1)[:1].expand(gate.shape)
+    return F.gelu(gate, approximate="tanh") * up
+
+
+def large_never_written(gate, up):
+    return torch.empty_like(gate) if gate.numel() > 8192 else F.gelu(gate, approximate="tanh") * up

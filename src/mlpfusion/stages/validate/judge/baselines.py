@@ -9,7 +9,7 @@ from mlpfusion.records.clocks import Ratio
 from mlpfusion.records.validation import Launched, Peer
 from mlpfusion.reference import error
 from mlpfusion.stages.validate.judge import bounds
-from mlpfusion.stages.validate.judge.checks.values import SCALES
+from mlpfusion.stages.validate.judge.checks.shapes import SCALES
 from mlpfusion.stages.validate.judge.exam import Sizes, peer_target
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError, UndecidableError
 from mlpfusion.stats import median_interval

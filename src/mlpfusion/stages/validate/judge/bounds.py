@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
@@ -42,11 +43,23 @@ class Point(NamedTuple):
     dy: Tensor
 
 
-class Biases(NamedTuple):
-    """Mean signed errors of the two gradients, in ulp."""
+class Bias(NamedTuple):
+    """Mean errors in ulp of results above zero and of those below it: a store that rounds down has -0.5 in both."""
 
-    gate: float
-    up: float
+    above: float
+    below: float
+
+    @property
+    def worst(self) -> float:
+        """The larger of the two, nan where nothing was judged."""
+        return max(self, key=lambda value: math.inf if math.isnan(value) else abs(value))
+
+
+class Biases(NamedTuple):
+    """Mean errors of the two gradients."""
+
+    gate: Bias
+    up: Bias
 
 
 def gradients(at: Point, activation: Activation) -> tuple[Tensor, Tensor]:
@@ -108,8 +121,11 @@ def ulps_off(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype:
     return torch.where(y.double().isfinite(), off, torch.inf)[is_inside(reference, dtype)]
 
 
-def bias_in_ulp(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> float:
-    """The mean of sign(r)·(y - r) in ulp where |g| and |u| are above 1/16: -0.5 for a truncating store, else near 0."""
+def bias_in_ulp(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> Bias:
+    """The mean of y - r in ulp, where |g| and |u| are above 1/16: near 0, and ±0.5 for a store that rounds to one side.
+
+    It is taken apart for r above and below zero, since a store that truncates has errors of either sign.
+    """
     return _bias(y, product(gate, up, activation), (gate, up), dtype)
 
 
@@ -119,12 +135,16 @@ def gradient_biases_in_ulp(dgate: Tensor, dup: Tensor, at: Point, activation: Ac
     return Biases(*(_bias(each, r, tuple(at), dtype) for each, r in zip((dgate, dup), references, strict=True)))
 
 
-def _bias(value: Tensor, reference: Tensor, operands: tuple[Tensor, ...], dtype: Dtype) -> float:
+def _bias(value: Tensor, reference: Tensor, operands: tuple[Tensor, ...], dtype: Dtype) -> Bias:
     kept = is_inside(reference, dtype) & (reference != 0)  # no store rounds a zero
     for operand in operands:
         kept &= operand.double().abs() > 1 / 16
-    signed = (value.double() - reference) * reference.sign() / ulp(reference, dtype)
-    return float(signed[kept & (signed.abs() <= 2)].mean())  # what is off by more than two ulp no store has done
+    off = (value.double() - reference) / ulp(reference, dtype)
+    kept &= off.abs() <= 2  # what is off by more than two ulp no store has done
+    above, below = (off[kept & side] for side in (reference > 0, reference < 0))
+    if not above.numel() and not below.numel():
+        return Bias(math.nan, math.nan)
+    return Bias(*(float(side.mean()) if side.numel() else 0.0 for side in (above, below)))
 
 
 def is_same(a: Tensor, b: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ FAMILY: Final = {name: each for name, each in FORMULAS.items() if isinstance(eac
 SAME: Final[dict[Dtype, float]] = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}  # what the fit can distinguish
 # Rounding to the dtype moves sigmoid's value by an eighth to a half of its eps; a coarse tanh moves it by 2.5e-4.
 MISFIT: Final[dict[Dtype, float]] = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+IN_UP: Final = 0.1  # up's coefficients are known to this, in bfloat16 as well
 
 
 class Diagnosis(NamedTuple):
@@ -73,7 +74,8 @@ def diagnose(
     if others:
         return Diagnosis("function", _other(others[0], activation, off))
     if not bool(y.double().isfinite().any()):
-        return Diagnosis("function", "no result is finite")
+        lost = ": all are nan, as memory is that was never written" if bool(y.isnan().all()) else ""
+        return Diagnosis("function", f"no result is finite{lost}")
     if not bool(y.double().nan_to_num().any()):
         return Diagnosis("function", "every result is 0")
     values = y.double() / up.double()
@@ -227,6 +229,30 @@ def _low_precision(values: Tensor, gate: Tensor, activation: Activation, *, is_n
     else:
         held = "bfloat16 (8 bits)" if digits < 11.5 else "float16 (11 bits)" if digits < 15 else "less than float32"
     return f"the errors are noise of 2^-{digits:.1f} relative to g: they are those of {held}"
+
+
+def in_up(low: Tensor, high: Tensor, gate: Tensor, ups: tuple[float, float], activation: Activation) -> str | None:
+    """That values at two ups, of the same gates, are act(gate)·(up + b) or do not depend on up, if so.
+
+    Any other factor of up is that of a power as well, which two ups do not tell apart.
+    """
+    act = activate(gate.double(), activation)
+    kept = (gate.double().abs() >= 0.5) & (gate.double().abs() <= 2) & low.isfinite() & high.isfinite()
+    first, second = ((each.double() / act)[kept] for each in (low, high))
+    if not first.numel():
+        return None
+    slopes = (second - first) / (ups[1] - ups[0])
+    slope = float(slopes.median())
+    rests = first - slope * ups[0]
+    rest = float(rests.median())
+    tight = max(float((slopes - slope).abs().max()), float((rests - rest).abs().max()))
+    if abs(rest) < IN_UP or tight > IN_UP:
+        return None
+    if abs(slope) < IN_UP / 4:
+        return f"every value is {rest:.3g} times act(gate), whatever up is, where act(gate)·up is right"
+    if abs(slope - 1) >= IN_UP / 4:
+        return None
+    return f"every value is act(gate)·(up {'+' if rest > 0 else '-'} {abs(rest):.3g}), where act(gate)·up is right"
 
 
 def rounding_place(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> str:

@@ -144,6 +144,7 @@ class Exam:
         self.excuses: list[Excuse] = []  # of the check at hand
         self.largest: dict[str, int] = {}  # of the sizes that it has seen taken
         self.refused: dict[str, None] = {}  # shapes that the target has refused it, in their order
+        self.launches = 0  # of Triton kernels, in all calls
         self.left_out: dict[str, None] = {}  # what a quick exam does not judge, in words and in its order
         self._lacks: dict[Dtype, Lack | None] = {}
 
@@ -249,6 +250,7 @@ class Exam:
             raise
         self.largest |= {name: max(size, self.largest.get(name, 0)) for name, size in sizes.items()}
         self.configurations = max(self.configurations, facts["configurations"])
+        self.launches += facts["launches"]
         if facts.get("bf16_arithmetic"):
             raise UndecidableError(
                 "the kernel does arithmetic on bfloat16 values, which Triton's interpreter does on their bit patterns; "

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mlpfusion.spec import ACTIVATIONS
 from mlpfusion.stages.validate.judge import bounds, excuses
-from mlpfusion.stages.validate.judge.diagnose import against, diagnose
+from mlpfusion.stages.validate.judge.diagnose import Diagnosis, against, diagnose, in_up
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError, UndecidableError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.stages.validate.channel import Tensors
-    from mlpfusion.stages.validate.judge.diagnose import Diagnosis
     from mlpfusion.stages.validate.judge.exam import Exam
+LARGER: Final = 3.0  # an up far from 1, by which a sum is told from a factor
 
 
 class Swept(NamedTuple):
@@ -93,8 +93,22 @@ class Sweeps:
                 diagnose(*swept, activation, dtype, eager=self._eager_of(dtype, index))
                 for index, swept in enumerate(self.of(dtype))
             )
-            self._diagnoses[dtype] = next((each for each in found if each is not None), None)
+            first = next((each for each in found if each is not None), None)
+            self._diagnoses[dtype] = first if first is None else self._by_up(dtype) or first
         return self._diagnoses[dtype]
+
+    def _by_up(self, dtype: Dtype) -> Diagnosis | None:
+        """What is wrong, if it shows in how the values of an act·mul grow with up, which is near 1 in a sweep."""
+        exam = self._exam
+        if exam.kind == "mlp":
+            return None
+        low, gate, up = self.of(dtype)[0]
+        try:
+            high = exam.flat({"gate": gate, "up": torch.full_like(up, LARGER)})
+        except (RaisedError, UndecidableError):
+            return None
+        sentence = in_up(low, high, gate, (1.0, LARGER), exam.activation)
+        return None if sentence is None else Diagnosis("function", sentence)
 
     def fitting(self, dtype: Dtype) -> list[Activation]:
         """The functions that all of the target's values with up = 1 are, but for what eager gives as wrongly."""

@@ -17,10 +17,12 @@ import torch
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError, first_line, without_paths
 from mlpfusion.stages.validate import channel
-from mlpfusion.stages.validate.worker import emulation, guard, leftovers, loader
-from mlpfusion.stages.validate.worker.autotuners import Pins, on_launch
-from mlpfusion.stages.validate.worker.probes import PROBES, NoTensorError, Run
+from mlpfusion.stages.validate.worker import emulation, guard, launches, leftovers
+from mlpfusion.stages.validate.worker.probes import PROBES, Run
+from mlpfusion.stages.validate.worker.results import NoTensorError
 from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
+from mlpfusion.stages.validate.worker.targets import loader
+from mlpfusion.stages.validate.worker.targets.autotuners import Pins, on_launch
 from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class _Served:
         self.run: Run | None = None
         on_launch(lambda: None if self.run is None else self.run.pins)
         guard.install()  # it replaces functions of PyTorch as well
+        launches.install()
         self.before = leftovers.Before()
 
     def answer(self, request: channel.Load | channel.Ask) -> channel.Answer:
@@ -113,7 +116,10 @@ class _Served:
         # Tuning would take time, and what it picks differs from run to run.
         pins = self.run.pins
         pins.pin(request.options.get("configuration", 0))
-        tensors, facts = probe(self.run, channel.unpack(request.tensors), request.options)
+        given = channel.unpack(request.tensors)
+        with launches.counted() as launched:
+            tensors, facts = probe(self.run, given, request.options)
+        facts["launches"] = launched.count
         facts["configuration"], facts["gave_way"] = pins.said(), pins.gave_way
         facts["configurations"] = pins.count  # with those that were found when they ran
         if self.emulation is not None:

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mlpfusion.errors import MlpfusionError, first_line, without_paths
+from mlpfusion.errors import first_line, without_paths
 from mlpfusion.stages.validate.layouts import LAYOUTS, halves
 from mlpfusion.stages.validate.worker import emulation, guard
-from mlpfusion.stages.validate.worker.loader import OPERANDS
+from mlpfusion.stages.validate.worker.results import named, plain, same_bits
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.stages.validate.channel import Facts, Tensors
-    from mlpfusion.stages.validate.worker.autotuners import Pins
-    from mlpfusion.stages.validate.worker.loader import Bound, Target
+    from mlpfusion.stages.validate.worker.targets.autotuners import Pins
+    from mlpfusion.stages.validate.worker.targets.loader import Bound, Target
 
     Probe = Callable[["Run", Tensors, Facts], "tuple[Tensors, Facts]"]
 
@@ -66,9 +67,9 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     before = _Kept(bound.leaves)
     with torch.inference_mode() if options.get("inference") else torch.no_grad(), guard.watch(pattern) as watched:
         guard.spoil(leaves[0], pattern)
-        y = _tensor(bound())
+        y = plain(bound())
         run.synchronize()
-        agree = all(_same_bits(y, _tensor(bound())) for _ in range(options.get("times", 1) - 1))
+        agree = all(same_bits(y, plain(bound())) for _ in range(options.get("times", 1) - 1))
         run.synchronize()
     facts = {
         "changed": before.changed(run),
@@ -90,7 +91,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
     with guard.watch(options.get("pattern", "nan")) as watched:
-        y = _tensor(bound())
+        y = plain(bound())
         run.synchronize()
         changed = before.changed(run)
         if not y.requires_grad:
@@ -117,7 +118,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         "missing": [name for name, grad in zip(names, grads, strict=True) if grad is None],
         **watched.overwritten(),
     }
-    return {"y": y, **_named(names, grads)}, facts
+    return {"y": y, **named(names, grads)}, facts
 
 
 def partial(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -131,7 +132,7 @@ def partial(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         wanted = tuple(dict(zip(leaves, bound.leaves, strict=True))[name] for name in names)
         grads = torch.autograd.grad(bound(), wanted, guard.place(given["dy"], run.device), allow_unused=True)
         run.synchronize()
-    return _named(names, grads), {}
+    return named(names, grads), {}
 
 
 def apart(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -144,13 +145,13 @@ def apart(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     count = len(bound.arguments)
     others = run.operands({name: given.get(f"other:{name}", given[name]) for name in names}, options, grad=True)
     with guard.watch("nan"):
-        first, second = _tensor(bound()), _tensor(bound.function(*others[:count]))
+        first, second = plain(bound()), plain(bound.function(*others[:count]))
         grads = torch.autograd.grad(first, bound.leaves, guard.place(given["dy"], run.device))
-        kept = {name: tensor.clone() for name, tensor in _named(names, grads).items()}
+        kept = {name: tensor.clone() for name, tensor in named(names, grads).items()}
         leaves = (*others[:count], *bound.leaves[count:])
         later = torch.autograd.grad(second, leaves, guard.place(given["other:dy"], run.device))
         run.synchronize()
-    return {**kept, **_named(names, later, "e"), **_named(names, grads, "after")}, {}
+    return {**kept, **named(names, later, "e"), **named(names, grads, "after")}, {}
 
 
 def second(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -161,13 +162,13 @@ def second(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     with guard.watch("nan"):
         y = bound()
         first = torch.autograd.grad(y, bound.leaves, dy.clone(), retain_graph=True, allow_unused=True)
-        kept = {name: tensor.clone() for name, tensor in _named(names, first).items()}
+        kept = {name: tensor.clone() for name, tensor in named(names, first).items()}
         try:
             again = torch.autograd.grad(y, bound.leaves, dy.clone(), allow_unused=True)
         except Exception as error:  # a loud refusal is what is hoped for
             return kept, {"refused": f"{type(error).__name__}: {error}"}
         run.synchronize()
-    return {**kept, **_named(names, again, "e")}, {}
+    return {**kept, **named(names, again, "e")}, {}
 
 
 def double(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -181,11 +182,13 @@ def double(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         if first is None or other is None:
             return {}, {"refused": "a gradient is missing"}
         total = (w1 * first).sum() + (w2 * other).sum() + (w1 * bound.leaves[0]).sum()
+        # What is @once_differentiable raises here; `grad` follows no path without its inputs, and loses terms.
+        torch.autograd.backward(total, retain_graph=True)
         grads = torch.autograd.grad(total, (*bound.leaves, dy), allow_unused=True)
     except Exception as error:  # a loud refusal is what is hoped for
         return {}, {"refused": f"{type(error).__name__}: {error}"}
     run.synchronize()
-    return _named((*names, "dy"), grads, "h"), {}
+    return named((*names, "dy"), grads, "h"), {}
 
 
 def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -196,7 +199,7 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     bound = run.target.bind(leaves)
     function = bound.function
     with torch.no_grad(), guard.watch("nan"):
-        first = _tensor(function(*bound.arguments))
+        first = plain(function(*bound.arguments))
         run.synchronize()
         before = first.clone()
         second = function(*others[: len(bound.arguments)])
@@ -205,18 +208,30 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y and gradients of the target inside torch.compile(fullgraph=True).
+    """y and gradients of the target inside torch.compile(fullgraph=True), for two shapes one after the other.
 
-    Facts: which numbers passed to a Triton kernel become float64 under Inductor.
+    y, d:NAME and then o:y, o:NAME for what `other:NAME` holds; p:y is y without gradients. Facts: which numbers passed
+    to a Triton kernel become float64 under Inductor.
     """
     torch._dynamo.reset()
+    names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
     function = torch.compile(bound.function, fullgraph=True, backend=options["backend"])
     y, code = _with_code(function, bound.arguments, options["backend"])
     results = {"y": y}
     if y.requires_grad:
         grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True)
-        results |= _named(OPERANDS[run.target.kind], grads)
+        results |= named(names, grads)
+    with torch.no_grad():
+        results["p:y"] = function(*bound.arguments)
+    others = {name: given.get(f"other:{name}", given[name]) for name in names}
+    moved = run.operands(others, options, grad=options["grad"])
+    count = len(bound.arguments)
+    other = results["o:y"] = function(*moved[:count])
+    if other.requires_grad:
+        leaves = (*moved[:count], *bound.leaves[count:])
+        grads = torch.autograd.grad(other, leaves, given["other:dy"].to(run.device), allow_unused=True)
+        results |= named(names, grads, "o")
     run.synchronize()
     return results, {"fp64": fp64_numbers(code)}
 
@@ -261,11 +276,11 @@ def autocast(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     cast = {name: given[name].to(getattr(torch, dtype)) for name, dtype in zip(names, dtypes, strict=True)}
     bound = run.target.bind(run.operands(cast, options, grad=options["grad"]))
     with torch.autocast(run.device.type, dtype=getattr(torch, options["to"])), guard.watch("nan"):
-        y = bound()
+        y = plain(bound())
     results = {"y": y}
     if y.requires_grad:
         grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device, y.dtype), allow_unused=True)
-        results |= _named(names, grads)
+        results |= named(names, grads)
     run.synchronize()
     return results, {}
 
@@ -284,7 +299,7 @@ def checkpointed(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Fac
                 y = checkpoint(bound.function, *bound.arguments, use_reentrant=reentrant)
             torch.autograd.backward(y, dy)
         grads = tuple(leaf.grad for leaf in bound.leaves)
-        results |= {name: tensor.clone() for name, tensor in _named(names, grads, prefix).items()}
+        results |= {name: tensor.clone() for name, tensor in named(names, grads, prefix).items()}
     run.synchronize()
     return results, {}
 
@@ -293,7 +308,7 @@ def aliased(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y and d:gate where one tensor is both operands of an act·mul."""
     x = guard.place(given["gate"], run.device).requires_grad_(options["grad"])
     with guard.watch("nan"):
-        y = _tensor(run.target.bind((x, x))())
+        y = plain(run.target.bind((x, x))())
         results = {"y": y.detach().clone()}
         if y.requires_grad:
             (grad,) = torch.autograd.grad(y, (x,), guard.place(given["dy"], run.device))
@@ -329,32 +344,11 @@ class _Kept:
         """Which tensors changed."""
         run.synchronize()
         pairs = zip(self._tensors, self._copies, strict=True)
-        return [index for index, (tensor, copy) in enumerate(pairs) if not _same_bits(tensor, copy)]
+        return [index for index, (tensor, copy) in enumerate(pairs) if not same_bits(tensor, copy)]
 
     def changed(self, run: Run) -> list[str]:
         """The names of the operands that changed."""
         return [OPERANDS[run.target.kind][index] for index in self.indices(run)]
-
-
-class NoTensorError(MlpfusionError):
-    """A target returned something else than a tensor."""
-
-
-def _tensor(value: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise NoTensorError(f"it returns a {type(value).__name__} where a tensor is expected")
-    return value
-
-
-def _named(names: tuple[str, ...], grads: tuple[Tensor | None, ...], prefix: str = "d") -> Tensors:
-    return {f"{prefix}:{name}": grad for name, grad in zip(names, grads, strict=True) if grad is not None}
-
-
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
-    return torch.equal(a.detach().contiguous().view(whole), b.detach().contiguous().view(whole))
 
 
 def _tf32() -> bool:

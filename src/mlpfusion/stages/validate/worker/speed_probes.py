@@ -11,8 +11,8 @@ import torch
 
 from mlpfusion.device import describe
 from mlpfusion.measure import clocks, tracer
-from mlpfusion.stages.validate.worker import loader
 from mlpfusion.stages.validate.worker.probes import bind_once
+from mlpfusion.stages.validate.worker.targets import loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

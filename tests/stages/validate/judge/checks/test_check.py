@@ -14,15 +14,12 @@ from mlpfusion.stages.validate.judge.checks import registry
     ("judged", "taken", "asked"),
     [
         ("each", DTYPES_ALL, DTYPES_ALL),
-        ("two", DTYPES_ALL, ("float32", "bfloat16")),
-        ("two", ("float16",), ("float16",)),
         ("finest", DTYPES_ALL, ("float32",)),
         ("narrow", DTYPES_ALL, ("bfloat16", "float16")),
         ("narrow", ("float32",), ("float32",)),
         ("16-bit", DTYPES_ALL, ("bfloat16", "float16")),
         ("16-bit", ("float32",), ()),
         ("each", (), ()),
-        ("two", (), ()),
     ],
 )
 def test_the_dtypes_that_a_check_is_asked_in(judged: str, taken: tuple[str, ...], asked: tuple[str, ...]) -> None:

@@ -50,6 +50,12 @@ TUNED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "mlp": ((3, 67), (4, 64)),
 }
 WRONG_ROW: Final = 0.25
+# One operand of an act·mul where the other is 4x256: rows, columns and single numbers for many, and what does not fit.
+MISMATCHED: Final[tuple[tuple[str, tuple[int, ...]], ...]] = tuple(
+    (name, shape)
+    for shape in ((1, 256), (4, 1), (256,), (1,), (), (2, 256), (4, 128), (4, 255), (8, 256), (2, 4, 256))
+    for name in ("up", "gate")
+)
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -194,10 +200,15 @@ def positions(exam: Exam, dtype: Dtype) -> Found:
             if not is_refusal(error):
                 raise
             continue
+        if judged and bool(mixed.isnan().any()):  # where other shapes gave none, and no operand is
+            count = int(mixed.isnan().sum())
+            which = f"none of the {n} elements of the result is written"
+            which = which if count == n else f"{count} of {n} elements of the result are never written"
+            return failed(f"{which}: they are nan, as memory is at first", shape)
         judged += 1
         expected = straight[order]
         near = (mixed - expected).abs() <= 4 * bounds.EPS[dtype] * expected.abs()
-        off = ~(near & expected.isfinite() | bounds.is_same(mixed, expected))
+        off = ~(near & expected.isfinite())  # as all operands are
         if bool(off.any()):
             return failed(_displaced(mixed, expected, off), shape)
     return passed("a value does not depend on its place") if judged else undecided("it refuses every shape tried")
@@ -206,6 +217,11 @@ def positions(exam: Exam, dtype: Dtype) -> Found:
 def _displaced(mixed: Tensor, expected: Tensor, off: Tensor) -> str:
     count, n = int(off.sum()), off.numel()
     where = int(off.nonzero()[0])
+    if bool(mixed[off].isnan().all()):  # no operand is, and the poison is
+        which = "none" if count == n else f"{count}"
+        return (
+            f"{which} of {n} results {'is' if count == n else 'are never'} written: they are nan, as memory is at first"
+        )
     for shift in (1, -1, 2, -2):
         if float(((mixed - expected.roll(shift)).abs() < 1e-2 * expected.abs()).double().mean()) > 0.9:
             return f"every result is that of the element at {shift:+d}: an index is off by {abs(shift)}"
@@ -337,19 +353,33 @@ def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
 
 
 def mismatched(exam: Exam, dtype: Dtype) -> Found:
-    """Operands of different shapes are refused or broadcast as PyTorch does, never read past their end."""
-    given = exam.operands(dtype, (4, 256), "mismatched")
-    row = {"gate": given["gate"], "up": given["up"][:1].clone()}
-    try:
-        y = exam.forward(row)
-    except RaisedError as error:
-        if not is_refusal(error):
-            raise
-        return passed(f"a row of up for four of gate is refused: {error}")
-    right = exam.reference({"gate": row["gate"], "up": row["up"].expand(4, 256)})["y"]
-    if excuses.is_close(exam, y, right, row, of="y", probe="forward", dtype=dtype):
-        return passed("a row of up for four of gate is broadcast, as PyTorch does")
-    return hazard("accepts `up` with a different shape than `gate`: reads out of bounds or skips rows", (4, 256))
+    """Operands of different shapes are refused or broadcast as PyTorch does, never read past their end or repeated."""
+    whole = exam.operands(dtype, (4, 256), "mismatched")
+    broadcast, refused = [], []
+    for name, shape in MISMATCHED:
+        other = "up" if name == "gate" else "gate"
+        part = exam.operands(dtype, shape, "mismatched")[name]
+        given = {name: part, other: whole[other]}
+        what = f"{name} of {shape_text(shape)} for {other} of 4x256"
+        try:
+            y = exam.forward({each: given[each] for each in exam.names})
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            refused.append(str(error))
+            continue
+        try:
+            common = (given["gate"].double() * given["up"].double()).shape
+        except RuntimeError:
+            return hazard(f"accepts {what}, which PyTorch refuses: reads out of bounds or skips rows", (4, 256))
+        expected = exam.reference({each: given[each].expand(common) for each in exam.names})["y"]
+        if not excuses.is_close(exam, y, expected, given, of="y", probe="forward", dtype=dtype):
+            return hazard(f"accepts {what} and gives wrong values: reads out of bounds or skips rows", (4, 256))
+        broadcast.append(what)
+    if refused:
+        also = f", but {'; '.join(broadcast)} broadcast, as PyTorch does" if broadcast else ""
+        return passed(f"operands of two shapes are refused{also}: {refused[0]}")
+    return passed("operands of two shapes are broadcast, as PyTorch does")
 
 
 def aliased(exam: Exam, dtype: Dtype) -> Found:
@@ -369,17 +399,19 @@ def aliased(exam: Exam, dtype: Dtype) -> Found:
 
 CHECKS: Final = (
     Check("runs", "one call and the shape and dtype of its result", BOTH, runs, dtypes="each"),
-    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written, dtypes="two"),
-    Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept, dtypes="two"),
-    Check("results-kept", "an earlier result after another call", BOTH, reuse, dtypes="two"),
-    Check("deterministic", "the bits of three calls", BOTH, deterministic, dtypes="two"),
-    Check("positions", "shuffled operands", ACT_MUL, positions, dtypes="two"),
-    Check("rows-alone", "a row among others and alone", BOTH, rows_alone, dtypes="two"),
-    Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory, dtypes="two"),
+    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written, dtypes="each"),
+    Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept, dtypes="each"),
+    Check("results-kept", "an earlier result after another call", BOTH, reuse, dtypes="each"),
+    Check("deterministic", "the bits of three calls", BOTH, deterministic, dtypes="each"),
+    Check("positions", "shuffled operands", ACT_MUL, positions, dtypes="each"),
+    Check("rows-alone", "a row among others and alone", BOTH, rows_alone, dtypes="each"),
+    Check("empty", "sizes of 0 and 1", BOTH, runs_without_memory, dtypes="each"),
 )
 LATER: Final = (
-    Check("configurations", "each configuration of an autotuner", BOTH, configurations, dtypes="two"),
-    Check("mismatched", "one row of up for four of gate", ACT_MUL, mismatched, dtypes="two"),
+    Check("configurations", "each configuration of an autotuner", BOTH, configurations, dtypes="each"),
+    Check(
+        "mismatched", "an operand of fewer or other rows and columns than the other", ACT_MUL, mismatched, dtypes="each"
+    ),
 )
 AFTER_GRADIENTS: Final = (
     Check(
@@ -387,7 +419,7 @@ AFTER_GRADIENTS: Final = (
         "gradients by each configuration of an autotuner",
         BOTH,
         backward_configurations,
-        dtypes="two",
+        dtypes="each",
     ),
-    Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased, dtypes="two"),
+    Check("aliased", "one tensor as gate and as up", ACT_MUL, aliased, dtypes="each"),
 )

@@ -26,10 +26,9 @@ ACT_MUL: Final[frozenset[Kind]] = frozenset(("act_mul",))
 MLP: Final[frozenset[Kind]] = frozenset(("mlp",))
 
 
-# "each" dtype that is taken; "two", the finest and a 16-bit one, for what may differ between the code paths of both;
-# the "finest" alone; each "narrow" one, which has 16 bits, or the finest without one; "16-bit" ones alone, for what
-# cannot be asked in float32.
-Judged = Literal["each", "two", "finest", "narrow", "16-bit"]
+# "each" dtype that is taken, since each may have code of its own; the "finest" alone, for what no other can show; each
+# "narrow" one, which has 16 bits, or the finest without one; "16-bit" ones alone, for what cannot be asked in float32.
+Judged = Literal["each", "finest", "narrow", "16-bit"]
 
 
 class Check(NamedTuple):
@@ -48,8 +47,6 @@ class Check(NamedTuple):
             return narrow
         if not exam.dtypes or self.dtypes == "each":
             return exam.dtypes
-        if self.dtypes == "two":
-            return tuple(dict.fromkeys((exam.finest, *narrow[:1])))
         return narrow or (exam.finest,) if self.dtypes == "narrow" else (exam.finest,)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from mlpfusion.spec import ACTIVATIONS, ROWS
-from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge import bounds, excuses, incoming
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
-from mlpfusion.stages.validate.judge.checks.values import BIASED, LARGEST_ON_GPU, MOST_BIAS_ULP, SCALES, how
+from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS
+from mlpfusion.stages.validate.judge.checks.values import BIASED, MOST_BIAS_ULP, how
 from mlpfusion.stages.validate.judge.exam import (
     Found,
     failed,
@@ -21,6 +23,7 @@ from mlpfusion.stages.validate.judge.exam import (
     reported,
     undecided,
 )
+from mlpfusion.stages.validate.judge.places import within
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
@@ -31,8 +34,13 @@ if TYPE_CHECKING:
     from mlpfusion.stages.validate.judge.exam import Exam
     from mlpfusion.stages.validate.judge.excuses import Score
 
-# One to three dimensions: a backward may have code of its own for each. Two for kernels that take only multiples.
-SHAPES: Final = ((7, 127), (33, 97), (2, 3, 97), (1031,), (16, 256), (2, 4, 256))
+# One to five dimensions: a backward may have code of its own for each. Some for kernels that take only multiples.
+SHAPES: Final = (
+    *((7, 127), (33, 97), (2, 3, 97), (1031,), (16, 256), (2, 4, 256)),
+    *((2, 3, 4, 24), (2, 2, 3, 2, 24)),
+)
+# Where dy is of any size as well: of every power of two, then with nan and infinities.
+ANY_DY: Final = ((7, 127), (1031,), (16, 256))
 # More than one block, and room for every gate value of 16 bits, in one row and in many.
 LARGE: Final = ((1, 65537), (64, 1024))
 # Gates beyond these say nothing: a cube overflows from 7e12 on, in right formulas too, and results of a gate below
@@ -62,8 +70,7 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
     worst = {"gate": 0.0, "up": 0.0}
     failures, judged = [], 0
     exam.need_gradients(dtype)
-    most = LARGEST_ON_GPU[:1] if exam.device == "cuda" else ()
-    for shape in exam.asked.shapes or exam.some((*SHAPES, *LARGE, *most)):
+    for shape in exam.asked.shapes or exam.some(_shapes(exam)):
         for given in _operands(exam, dtype, shape):
             try:
                 results, _ = exam.backward(given)
@@ -76,18 +83,20 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
             if bool((trained > bounds.LIMIT).any()):
                 return failed("with gradients on, y itself is beyond its bound", shape)
             for name in exam.names:
-                scores = _scores(exam, given, results, name, dtype).reshape(-1)
+                scores = _scores(exam, given, results, name, dtype)
                 if not scores.numel():
                     continue
+                lost = _lost(exam, given, results, name)
+                if lost is not None:
+                    failures.append((scores.numel(), shape, 1, name, lost))
                 largest = float(scores.max())
                 worst[name] = max(worst[name], largest)
                 if largest > bounds.LIMIT:
-                    failures.append(
-                        (scores.numel(), shape, name, _worst(exam, given, results, scores, name=name, dtype=dtype))
-                    )
+                    worst_of = _worst(exam, given, results, scores, name=name, dtype=dtype)
+                    failures.append((scores.numel(), shape, 0, name, worst_of))
     figures = {f"worst_{name}": value if value < float("inf") else None for name, value in worst.items()}
     if failures:
-        _, shape, _, sentence = min(failures)
+        _, shape, *_, sentence = min(failures)
         return failed(sentence, shape, **figures)
     if not judged:
         return undecided("it refuses every shape tried")
@@ -115,9 +124,9 @@ def backward_store(exam: Exam, dtype: Dtype) -> Found:
             return failed(f"{' and '.join(f'd_{name}' for name in beyond)} is beyond its bound", shape)
         judged += 1
         for name, bias in bounds.gradient_biases_in_ulp(*of, at, exam.activation, dtype)._asdict().items():
-            if not abs(bias) <= MOST_BIAS_ULP:
-                return failed(f"d_{name} is off by {bias:+.2f} ulp on average: {how(bias)}", shape)
-            worst[name] = max(worst[name], bias, key=abs)
+            if not abs(bias.worst) <= MOST_BIAS_ULP:
+                return failed(f"d_{name} is off by {how(bias)}", shape)
+            worst[name] = max(worst[name], bias.worst, key=abs)
     if not judged:
         return undecided("it refuses every shape tried")
     return passed(f"off by d_gate {worst['gate']:+.3f}, d_up {worst['up']:+.3f} ulp on average")
@@ -138,16 +147,28 @@ def _scores(exam: Exam, given: Tensors, results: Tensors, name: str, dtype: Dtyp
     return excuses.scores(exam, _score(exam, given, name, dtype), results[of], given, of=of, probe="backward")
 
 
+def _shapes(exam: Exam) -> tuple[tuple[int, ...], ...]:
+    return *SHAPES, *WIDTHS, *LARGE, *(LARGEST_ON_GPU[:1] if exam.device == "cuda" else ())
+
+
 def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tensors]:
     """What a shape is judged with: random gates at three scales, or in a large shape every gate value, shuffled."""
+    given = exam.operands(dtype, shape, "backward")
+    if shape in (*WIDTHS, LARGEST_ON_GPU[0]) and not exam.asked.shapes:
+        yield given
+        return
     if shape not in LARGE:
-        scales = LARGEST_ON_GPU[1] if shape == LARGEST_ON_GPU[0] else SCALES
+        scales: tuple[float, ...] = SCALES
         if exam.asked.quick and shape in SHAPES:
             exam.left_out["two of three scales in each shape of gradients"] = None
             scales = (SCALES[SHAPES.index(shape) % len(SCALES)],)
         yield from (exam.operands(dtype, shape, "backward", scale=scale) for scale in scales)
+        if shape in ANY_DY or exam.asked.shapes:
+            generator = exam.generator("any dy")
+            any_dy = given | {"dy": incoming.wide(given["up"], dtype, generator)}
+            yield any_dy
+            yield any_dy | {"dy": incoming.strange(any_dy["dy"], generator)}
         return
-    given = exam.operands(dtype, shape, "backward")
     gates = bounds.every_value(dtype)
     size = gates.double().abs()
     kept = (size <= LARGEST_GATE) & (size >= SMALLEST_GATE)
@@ -158,7 +179,30 @@ def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tens
     yield given | {"gate": gates[order % gates.numel()].view(shape)}
 
 
+def _lost(exam: Exam, given: Tensors, results: Tensors, name: str) -> str | None:
+    """That a gradient is finite where dy is not, in words, unless it is so everywhere or eager's is the same."""
+    if bool(given["dy"].isfinite().all()):
+        return None
+    of = f"d:{name}"
+    right = exam.reference(given, grad=True)[of]
+    parted = excuses.part(
+        lambda grad: incoming.lost(grad, right, given["dy"]),
+        results[of],
+        lambda: excuses.of_eager(exam, "backward", given, of),
+    )
+    if not bool(parted.wrong.any()):
+        return None
+    at = int(parted.wrong.reshape(-1).nonzero()[0])
+    dy, found, exact = (float(each.reshape(-1)[at]) for each in (given["dy"], results[of], right))
+    return (
+        f"{int(parted.wrong.sum())} of {right.numel()} elements of d_{name} are finite where dy is not: dy {dy:g} "
+        f"gives {found:.6g}, where {exact:g} is right"
+    )
+
+
 def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *, name: str, dtype: Dtype) -> str:
+    where = within(scores > bounds.LIMIT)
+    scores = scores.reshape(-1)
     index = int(scores.nan_to_num(torch.inf).argmax())
     right = float(exam.reference(given, grad=True)[f"d:{name}"].reshape(-1)[index])
     found = float(results[f"d:{name}"].reshape(-1)[index])
@@ -170,9 +214,9 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
         found_of = next((each for each in others if _is_derivative(exam, given, results, each, dtype)), None)
         which = f"; it is the derivative of {ROWS[found_of].label}" if found_of else ""
     return (
-        f"{count} of {scores.numel()} elements of d_{name} are beyond the bound{which}; the worst has a score of "
-        f"{float(scores[index]):.3g}: gate {gate:.6g}, up {up:.6g}, dy {dy:.6g} give {found:.6g}, "
-        f"where {right:.6g} is right"
+        f"{count} of {scores.numel()} elements of d_{name} are beyond the bound{', ' * bool(where)}{where}{which}; "
+        f"the worst has a score of {float(scores[index]):.3g}: gate {gate:.6g}, up {up:.6g}, dy {dy:.6g} give "
+        f"{found:.6g}, where {right:.6g} is right"
     )
 
 
@@ -188,12 +232,12 @@ def _is_derivative(exam: Exam, given: Tensors, results: Tensors, other: Activati
 
 
 def partial(exam: Exam, dtype: Dtype) -> Found:
-    """The gradient of each operand, or of x and of all weights, is the same where no other operand needs one."""
+    """The gradients of any operands are the same where no other operand needs one, as where some are frozen."""
     exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "partial")
     whole, _ = exam.backward(given)
-    first, *others = exam.names
-    for names in ((first,), others):
+    sets = (names for size in range(1, len(exam.names)) for names in itertools.combinations(exam.names, size))
+    for names in sets:
         which = " and ".join(names)
         try:
             alone, _ = exam.ask("partial", given, of=list(names))
@@ -317,9 +361,9 @@ CHECKS: Final = (
         backward_store,
         dtypes="16-bit",
     ),
-    Check("partial", "the gradient of one operand alone", BOTH, partial, dtypes="two"),
-    Check("apart", "two calls, and then the backward of each", BOTH, apart, dtypes="two"),
-    Check("saved-kept", "the bits of operands and dy before and after the backward", BOTH, saved_kept, dtypes="two"),
-    Check("second-backward", "two backwards through one graph", BOTH, second_backward, dtypes="two"),
-    Check("double-backward", "a gradient of the gradient, against fp64", BOTH, double_backward),
+    Check("partial", "the gradients of every set of operands alone", BOTH, partial, dtypes="each"),
+    Check("apart", "two calls, and then the backward of each", BOTH, apart, dtypes="each"),
+    Check("saved-kept", "the bits of operands and dy before and after the backward", BOTH, saved_kept, dtypes="each"),
+    Check("second-backward", "two backwards through one graph", BOTH, second_backward, dtypes="each"),
+    Check("double-backward", "a gradient of the gradient, against fp64", BOTH, double_backward, dtypes="each"),
 )

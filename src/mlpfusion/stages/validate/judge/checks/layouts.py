@@ -11,7 +11,7 @@ from mlpfusion.stages.validate.judge import bounds
 from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
 from mlpfusion.stages.validate.judge.exam import Found, failed, grad_name, is_refusal, passed
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
-from mlpfusion.stages.validate.layouts import LAYOUTS, PACKED
+from mlpfusion.stages.validate.layouts import DIMENSIONS, LAYOUTS, PACKED
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mlpfusion.stages.validate.judge.exam import Exam
 
 LAID_OUT: Final = (8, 256)
-PERMUTED: Final = (2, 4, 256)  # 8 rows without one distance between them
 ONE_ROW: Final = "one row of stride 1"
 WEIGHTS: Final = ("transposed", "sliced")  # tied to another layer's, or a part of a wider matrix
 WEIGHTS_OF: Final = (("wg", "wu"), ("wg",), ("wu",), ("wd",))
@@ -40,7 +39,6 @@ class Case(NamedTuple):
 def layouts(exam: Exam, dtype: Dtype) -> Found:
     """Operands of any layout give the dense result or are refused, in forward and backward."""
     refused, wrong = [], []
-    shape = _shape(exam, "dense")
     dense: dict[str, Tensor] = {}  # by the operands' values, which few layouts change
     for case in _forward_cases(exam):
         given = _given(exam, dtype, case)
@@ -56,10 +54,11 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
             refused.append(named)
             continue
         if not _as_right(exam, given, "y", y, dense[values], dtype=dtype):
-            wrong.append(named)
+            wrong.append((_shape(exam, case.layout), named))
     if wrong:
-        return failed(f"silently wrong where operands are not dense: {'; '.join(wrong)}", shape)
-    backward = _backward_layouts(exam, dtype, shape)
+        names = "; ".join(named for _, named in wrong)
+        return failed(f"silently wrong where operands are not dense: {names}", wrong[0][0])
+    backward = _backward_layouts(exam, dtype)
     if backward is not None:
         return backward
     return passed("right in every layout" if not refused else f"right, or refused ({'; '.join(refused)})")
@@ -89,11 +88,11 @@ def _given(exam: Exam, dtype: Dtype, case: Case) -> Tensors:
 
 
 def _shape(exam: Exam, layout: str) -> tuple[int, ...]:
-    whole = PERMUTED if layout == "permuted" else LAID_OUT
+    whole = DIMENSIONS.get(layout, LAID_OUT)
     return whole if exam.kind == "act_mul" else whole[:-1]
 
 
-def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found | None:
+def _backward_layouts(exam: Exam, dtype: Dtype) -> Found | None:
     """The same for gradients; the one that arrives may be of any layout too, and that of a sum is expanded."""
     dense: dict[str, Tensors | None] = {}
     for case in [*(Case(layout, ("dy",)) for layout in LAYOUTS), *_forward_cases(exam)]:
@@ -109,7 +108,8 @@ def _backward_layouts(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Found
         for name, grad in right.items():
             if not _as_right(exam, given, name, laid[0][name], grad, dtype=dtype):
                 what = "the output gradient" if case.which == ("dy",) else " and ".join(case.which)
-                return failed(f"{grad_name(name)} is silently wrong where {what} is {case.layout}", shape)
+                sentence = f"{grad_name(name)} is silently wrong where {what} is {case.layout}"
+                return failed(sentence, _shape(exam, case.layout))
     return None
 
 
@@ -138,5 +138,11 @@ def _as_right(exam: Exam, given: Tensors, name: str, found: Tensor, dense: Tenso
 
 
 CHECKS: Final = (
-    Check("layouts", "transposed, expanded, sliced, packed and offset operands", BOTH, layouts, dtypes="two"),
+    Check(
+        "layouts",
+        "operands and dy that are transposed, expanded, sliced, packed, offset or channels_last",
+        BOTH,
+        layouts,
+        dtypes="each",
+    ),
 )

@@ -34,27 +34,49 @@ if TYPE_CHECKING:
 
 
 def compiled(exam: Exam, dtype: Dtype) -> Found:
-    """Inside torch.compile(fullgraph=True) it gives the same values and gradients."""
+    """Inside torch.compile(fullgraph=True) it gives the same values and gradients, for a second shape as well."""
     # The CPU stands for tracing alone; Inductor's C++ would take seconds a target and is not what a GPU runs.
     backend = "inductor" if exam.device == "cuda" else "aot_eager"
     given = exam.operands(dtype, exam.plain, "compiled")
+    other = exam.operands(dtype, _another(exam), "compiled again")
+    varied = (*exam.names, "dy") if exam.kind == "act_mul" else ("x", "dy")
+    other = given | {name: other[name] for name in varied}
     trains = exam.lack(dtype) is None
+    both = given | {f"other:{name}": other[name] for name in varied}
     try:
-        results, facts = exam.ask("compiled", given, backend=backend, grad=trains)
+        results, facts = exam.ask("compiled", both, backend=backend, grad=trains)
     except RaisedError as raised:
         if raised.why == "memory":
             raise
         if exam.loaded.interpreted and exam.loaded.kernels:
             return undecided("a launch by Triton's interpreter cannot be traced, as that of a compiled kernel can")
         return hazard(f"cannot be compiled with fullgraph=True: {raised}", exam.plain)
-    plain, _ = exam.backward(given) if trains else exam.ask("forward", given)
-    wrong = _differs(plain, results, dtype)
-    if wrong:
-        return failed(f"compiled, {wrong}", exam.plain)
+    inferred = {"y": results["p:y"]}
+    again = {"y": results["o:y"]} | {f"d:{name}": results[f"o:{name}"] for name in exam.names if f"o:{name}" in results}
+    for how, operands, found in (
+        ("", given, results),
+        (" without gradients", given, inferred),
+        (" for a second shape", other, again),
+    ):
+        is_trained = trains and found is not inferred
+        plain, _ = exam.backward(operands) if is_trained else exam.ask("forward", operands)
+        wrong = _differs(plain, found, dtype)
+        if wrong:
+            return failed(f"compiled{how}, {wrong}", exam.plain)
     if facts["fp64"]:
         named = " and ".join(facts["fp64"])
         return reported(f"right under torch.compile, where {named} is float64, and with it what is computed from it")
-    return passed(f"right under torch.compile ({backend})")
+    return passed(f"right under torch.compile ({backend}), for two shapes and without gradients")
+
+
+def _another(exam: Exam) -> tuple[int, ...]:
+    """A shape with other sizes than `plain`, so that a compiler makes them symbols; rows of an MLP alone may differ."""
+    shape = exam.plain
+    return (
+        (*(size + 1 for size in shape[:-1]), 2 * shape[-1])
+        if exam.kind == "act_mul"
+        else tuple(size + 1 for size in shape)
+    )
 
 
 def exactness(exam: Exam, dtype: Dtype) -> Found:
@@ -198,9 +220,15 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
 
 
 CHECKS: Final = (
-    Check("inference", "a call under torch.inference_mode", BOTH, inference, dtypes="two"),
-    Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed, dtypes="two"),
+    Check("inference", "a call under torch.inference_mode", BOTH, inference, dtypes="each"),
+    Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed, dtypes="each"),
     Check("autocast", "equal and mixed operands under autocast", BOTH, autocast, dtypes="narrow"),
-    Check("compile", "a call and its backward inside torch.compile(fullgraph=True)", BOTH, compiled),
+    Check(
+        "compile",
+        "calls of two shapes, a backward of each, and inference inside torch.compile(fullgraph=True)",
+        BOTH,
+        compiled,
+        dtypes="each",
+    ),
     Check("exactness", "a comparison for equality, compiled together with the target", BOTH, exactness),
 )

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.stages.validate.judge.checks import basic, gradients, layouts, mlp, modes, values
+from mlpfusion.stages.validate.judge.checks import (
+    basic,
+    gradients,
+    layouts,
+    mlp,
+    modes,
+    values,
+)
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Kind

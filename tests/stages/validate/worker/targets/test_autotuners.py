@@ -12,7 +12,7 @@ import triton.language as tl
 from support import rings
 from support.targets_made import verdict_of
 
-from mlpfusion.stages.validate.worker import autotuners
+from mlpfusion.stages.validate.worker.targets import autotuners
 
 TUNED = """
 import torch

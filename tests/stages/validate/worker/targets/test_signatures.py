@@ -6,10 +6,10 @@ import functools
 from typing import Any
 
 import pytest
-import torch  # noqa: TC002  # the annotations below are resolved
+import torch  # the annotations below are resolved
 
 from mlpfusion.stages.validate.judge.exam import Asked  # noqa: TC001
-from mlpfusion.stages.validate.worker import signatures
+from mlpfusion.stages.validate.worker.targets import signatures
 
 
 def test_helpers_are_told_from_kernels_by_annotations_and_names() -> None:
@@ -56,3 +56,12 @@ def test_operands_are_the_positional_parameters_without_a_default(found: Any, na
 )
 def test_the_third_may_be_the_activation(names: list[str], does: bool) -> None:
     assert signatures.takes_activation(names) is does
+
+
+def test_an_operator_that_hides_its_function_is_read_by_its_schema() -> None:
+    @torch.library.triton_op("mlpfusion_test::hidden", mutates_args={})
+    def hidden(gate: torch.Tensor, up: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return gate * up * scale
+
+    assert signatures.operands(hidden) == ["gate", "up"]
+    assert signatures.may_be_a_kernel(hidden)

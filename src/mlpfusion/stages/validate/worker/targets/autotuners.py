@@ -95,7 +95,10 @@ def _behind(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[
         bases = [each for each in value.__mro__ if not _is_known(each.__module__)]
         yield from ((each, names) for base in bases for each in vars(base).values())
     else:
-        yield getattr(value, "_init_fn", None) or getattr(value, "__wrapped__", None), names  # a custom operator
+        operator = getattr(value, "_init_fn", None)  # of a custom operator, or of a `triton_op` what stands for it
+        yield operator or getattr(value, "__wrapped__", None), names
+        if inspect.isfunction(operator) and _is_known(operator.__module__ or ""):
+            yield from ((cell.cell_contents, names) for cell in operator.__closure__ or ())
         if not _is_known(type(value).__module__):
             yield type(value), names
             yield getattr(value, "__dict__", None), names

@@ -74,9 +74,24 @@ def _read(found: Any) -> list[inspect.Parameter] | None:
         if isinstance(found, nn.Module):
             found = getattr(found, "_orig_mod", found).forward  # of a compiled module, that of the one within
         made_of = getattr(found, "_init_fn", None)  # of a custom operator, the function that it was made of
-        return list(inspect.signature(made_of or found).parameters.values())
+        read = list(inspect.signature(made_of or found).parameters.values())
+        is_hidden = made_of is not None and any(each.kind is each.VAR_POSITIONAL for each in read)
+        return _of_schema(found._opoverload._schema) if is_hidden else read
     except (AttributeError, TypeError, ValueError):
         return None
+
+
+def _of_schema(schema: Any) -> list[inspect.Parameter]:
+    """What an operator takes, by its schema: a `triton_op` hides the function that it was made of."""
+    return [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY if each.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=each.default_value if each.has_default_value() else inspect.Parameter.empty,
+            annotation=str(each.type),
+        )
+        for each in schema.arguments
+    ]
 
 
 def _is_apply(found: Any) -> bool:

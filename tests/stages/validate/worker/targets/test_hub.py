@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mlpfusion.errors import UsageError
-from mlpfusion.stages.validate.worker import hub_targets
+from mlpfusion.stages.validate.worker.targets import hub as hub_targets
 
 
 def test_the_kernels_of_this_project_are_what_its_hub_tree_has() -> None:

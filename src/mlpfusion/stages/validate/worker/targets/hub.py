@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from mlpfusion.errors import UsageError
-from mlpfusion.stages.validate.worker.signatures import may_be_a_kernel, required
+from mlpfusion.stages.validate.worker.targets.signatures import may_be_a_kernel, required
 
 
 def load_kernel(path: Path) -> types.ModuleType:

@@ -21,9 +21,10 @@ from mlpfusion.backends.eager import activation_function
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import ROWS, MLPSpec
-from mlpfusion.stages.validate.worker import autotuners, hub_targets
 from mlpfusion.stages.validate.worker.leftovers import TARGET
-from mlpfusion.stages.validate.worker.signatures import operands, required, takes_activation
+from mlpfusion.stages.validate.worker.targets import autotuners
+from mlpfusion.stages.validate.worker.targets import hub as hub_targets
+from mlpfusion.stages.validate.worker.targets.signatures import operands, required, takes_activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,11 +55,15 @@ class SeveralError(MlpfusionError):
 
 
 class Bound(NamedTuple):
-    """A target with its operands: `function(*arguments)` is one call; `leaves` are the operands in their order."""
+    """A target with its operands: `function(*arguments)` is one call; `leaves` are the operands in their order.
+
+    `module` is the one that holds the weights, if they are no arguments.
+    """
 
     function: Callable[..., Tensor]
     arguments: tuple[Tensor, ...]
     leaves: tuple[Tensor, ...]
+    module: nn.Module | None = None
 
     def __call__(self) -> Tensor:
         """One call."""
@@ -257,7 +262,7 @@ def _backend(made: registry.Backend, activation: Activation, device: Device) -> 
             raise RefusedError(reason)
         call = made.bind(mlp)
         leaves = (given[0], mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
-        return Bound(call, given[:1], leaves)
+        return Bound(call, given[:1], leaves, mlp)
 
     return Target("mlp", f"the backend {made.name}", autotuners.reachable(made), bind)
 
@@ -290,7 +295,7 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
         weights: list[Any] = [linear.weight for linear in linears if linear is not None]
         _check_set(mlp, weights, text)
         _fill(mlp, linears, given[1:])
-        return Bound(call, given[:1], (given[0], *weights))
+        return Bound(call, given[:1], (given[0], *weights), mlp)
 
     # What is no target fails at loading. Any other exception is a refusal of these sizes, which checks handle.
     try:

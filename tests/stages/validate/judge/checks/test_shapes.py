@@ -1,0 +1,73 @@
+"""The shapes of an act·mul: every power of two among the widths, every scale among the small ones."""
+
+from __future__ import annotations
+
+import pytest
+from support import exams_made
+
+from mlpfusion.stages.validate.channel import Loaded
+from mlpfusion.stages.validate.judge.checks import shapes
+
+LOADED = Loaded(kind="act_mul", described="a function")
+INTERPRETED = Loaded(kind="act_mul", described="a function", kernels=1, interpreted=True)
+
+
+def largest_power(n: int) -> int:
+    return n & -n
+
+
+@pytest.mark.parametrize(("of", "powers"), [(shapes.NARROW, range(1, 9)), (shapes.WIDE, range(1, 14))])
+def test_each_power_of_two_is_the_largest_that_divides_some_width(
+    of: tuple[tuple[int, int], ...], powers: range
+) -> None:
+    widths = [columns for _, columns in of]
+    assert [largest_power(width) for width in widths] == [1 << k for k in powers]
+    assert all(width > largest_power(width) for width in widths)  # none is a power itself
+
+
+def test_small_shapes_take_the_scales_in_turn() -> None:
+    known = (*shapes.SMALL, *shapes.WIDTHS)
+    assert len(set(known)) == len(known)
+    firsts = [shapes.scales(shape)[0] for shape in known]
+    assert firsts == [shapes.SCALES[index % 3] for index in range(len(known))]
+    assert all(sorted(shapes.scales(shape)) == sorted(shapes.SCALES) for shape in known)
+
+
+def test_a_shape_that_a_user_asks_for_has_every_scale_in_order() -> None:
+    assert shapes.scales((5, 5)) == shapes.SCALES
+
+
+def test_every_shape_is_judged_once_and_the_large_ones_at_every_scale() -> None:
+    found = shapes.cases(exams_made.exam(LOADED))
+    assert len({shape for shape, _ in found}) == len(found)
+    judged = dict(found)
+    assert all(judged[shape] == shapes.SCALES for shape in shapes.LARGE)
+    assert all(len(judged[shape]) == 1 for shape in (*shapes.SMALL, *shapes.WIDTHS, shapes.ROWS))
+
+
+def test_what_only_a_gpu_runs_in_time_is_judged_there_alone() -> None:
+    on_cpu = shapes.cases(exams_made.exam(LOADED))
+    on_gpu = shapes.cases(exams_made.exam(LOADED, device="cuda"))
+    assert on_gpu[: len(on_cpu)] == on_cpu
+    assert on_gpu[len(on_cpu) :] == [(shapes.LARGE_ON_GPU, shapes.SCALES), shapes.LARGEST_ON_GPU]
+
+
+@pytest.mark.parametrize(
+    ("loaded", "rows"),
+    [
+        (LOADED, shapes.ROWS),
+        (INTERPRETED, shapes.ROWS_INTERPRETED),
+        (Loaded(kind="act_mul", described="a function", interpreted=True), shapes.ROWS),  # it has no kernels
+        (Loaded(kind="act_mul", described="a function", kernels=1), shapes.ROWS),
+    ],
+)
+def test_an_interpreted_kernel_gets_fewer_rows(loaded: Loaded, rows: tuple[int, int]) -> None:
+    exam = exams_made.exam(loaded)
+    assert shapes.rows(exam) == rows
+    assert {shapes.ROWS, shapes.ROWS_INTERPRETED} & {shape for shape, _ in shapes.cases(exam)} == {rows}
+
+
+def test_so_does_one_that_was_seen_when_it_was_launched() -> None:
+    exam = exams_made.exam(Loaded(kind="act_mul", described="a function", interpreted=True))
+    exam.launches = 1
+    assert shapes.rows(exam) == shapes.ROWS_INTERPRETED
