@@ -24,6 +24,7 @@ KINDS: Final = (
     "reading",
     "tiles",
     "training-step",
+    "two-cards",
     "validation-set",
     "version-range",
 )
