@@ -238,6 +238,7 @@ def _spec(values: list[dict[str, Any]], width: int) -> dict[str, Any]:
                 },
             },
             {
+                "transform": [{"filter": "datum.sign"}],  # most pieces of many rows have no room for theirs
                 "mark": {"type": "text", "aria": False},
                 "encoding": {
                     "y": row,

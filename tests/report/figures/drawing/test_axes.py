@@ -37,3 +37,7 @@ def test_every_other_group_is_shaded() -> None:
     assert channel["scale"]["domain"] == ["a", "b", "c"]
     assert bands[0]["data"]["values"] == [{"row": "b"}]
     assert axes.rows(["a", "b"], [0, 0], "ratios")[1] == []
+
+
+def test_a_line_is_drawn_once_however_many_rows_there_are() -> None:
+    assert len(axes.line(1)["data"]["values"]) == 1

@@ -85,8 +85,9 @@ def rows(labels: Sequence[str], groups: Sequence[int], figure: str) -> tuple[dic
 
 
 def line(value: float, **more: Any) -> dict[str, Any]:
-    """A layer with one line across all rows at a value."""
+    """A layer with one line across all rows at a value; with the rows of others it would be drawn as often."""
     return {
+        "data": {"values": [{}]},
         "mark": {"type": "rule", "strokeWidth": 1, "color": style.INK, **more},
         "encoding": {"x": {"datum": value, "type": "quantitative"}},
     }

@@ -274,7 +274,7 @@
       const found = backend === now.baseline ? null : ratio(place, now, backend);
       if (found) rows.push({ row, backend: called.get(backend), ratio: found[0], low: found[1], high: found[2], certain: found[1] > 1 || found[2] < 1 });
     }
-    const [marks, bands] = [held.find(({ values }) => values.some((row) => "ratio" in row)), held.find(({ values }) => !values.some((row) => "ratio" in row))];
+    const [marks, bands] = [(row) => "ratio" in row, (row) => "row" in row && !("ratio" in row)].map((is) => held.find(({ values }) => values.some(is)));
     if (bands) {
       const shaded = new Set(bands.values.map((band) => keys.find((key) => key.row === band.row)?.case));
       bands.values = keys.filter((key) => shaded.has(key.case)).map(({ row }) => ({ row }));
