@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlpfusion.units import ABSENT
+
+if TYPE_CHECKING:
+    from mlpfusion.report.table import model
 
 Value = str | int | float | None
 
@@ -48,14 +51,30 @@ class Table(NamedTuple):
 
     def own(self, line: Line) -> list[tuple[str, str]]:
         """The keys of a line that a script cannot read in its cells, nor in the case that they name."""
-        told = {head.text for head in self.heads} | ({"tokens", "mode", "valid"} if "case" in line.keys else set())
-        return [(key, value) for key, value in line.keys.items() if key not in told]
+        said = {head.text: each.text for head, each in zip(self.heads, line.cells, strict=True)}
+        told = {"tokens", "mode", "valid"} if "case" in line.keys else set()
+        return [(key, value) for key, value in line.keys.items() if key not in told and said.get(key) != value]
 
 
 def alignment(columns: int) -> str:
     """The style of columns of numbers, as far as any table has columns: a class of the table, not one of each cell."""
     numbers = ", ".join(f".n{place} td:nth-child({place})" for place in range(1, columns + 1))
     return f":is({numbers}) {{ text-align: right; white-space: var(--number-wrap); overflow-wrap: normal; }}\n"
+
+
+def of_model(table: model.Table, key: str) -> Table:
+    """A table of `mlpfusion table` as the page shows it: the same texts, sorted by the same values."""
+    heads = tuple(Head(column.head, number=column.right) for column in table.columns)
+    lines = []
+    for each in table.lines:
+        values = [each.data.get(column.key) for column in table.columns]
+        cells = [
+            cell(text.text, value if isinstance(value, int | float) else None)
+            for text, value in zip(each.cells, values, strict=True)
+        ]
+        keys = {name: str(each.data[name]) for name in ("backend", "tokens", "mode") if each.data.get(name) is not None}
+        lines.append(Line(tuple(cells), keys))
+    return Table(key, table.title, heads, tuple(lines))
 
 
 def cell(text: str | None, value: int | float | None = None, more: str | None = None) -> Cell:

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mlpfusion.errors import UsageError
 from mlpfusion.report.grid import printable
 from mlpfusion.report.page import cases as case_parts
-from mlpfusion.report.page import cells, data, figures, findings, methods, policy, standings, summary, tables, verdicts
+from mlpfusion.report.page import (
+    cells,
+    data,
+    figures,
+    findings,
+    methods,
+    policy,
+    predicted,
+    standings,
+    summary,
+    tables,
+    verdicts,
+)
 from mlpfusion.report.page.cautions import cautions
 from mlpfusion.stats import CONFIDENCE
 from mlpfusion.storage import inputs
@@ -44,7 +56,10 @@ def render(sources: Sequence[Source], version: str, title: str | None = None) ->
     clock = case_parts.default_clock(found)
     ranked = [case_parts.standing(case, clock) for case in found]
     drawn, absent = figures.figures(sources, found, clock)
-    sections, judged = _sections(found, ranked, clock), verdicts.verdicts(sources)
+    sections = _sections(found, ranked, clock)
+    if foreseen := predicted.tables(sources):
+        sections.append(("predicted", "Predicted, not measured", foreseen))
+    judged = verdicts.verdicts(sources)
     shown = [each.table for each in drawn]
     shown += [each.table for each in judged if each.table is not None]
     shown += [each for _, _, group in sections for each in group]
@@ -68,7 +83,10 @@ def render(sources: Sequence[Source], version: str, title: str | None = None) ->
             wins=list(standings.sentences(ranked, sources)),
             failed=list(summary.failed(found)),
             costs=list(summary.costs(ranked)),
-            cautions=cautions(found, [each.name for each in sources if each.schema < each.result.schema]),
+            cautions=[
+                *predicted.sentences(sources),
+                *cautions(found, [each.name for each in sources if each.schema < each.result.schema]),
+            ],
             choices=_choices(found),
             sections=sections,
             verdicts=judged,

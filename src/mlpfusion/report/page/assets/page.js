@@ -12,7 +12,7 @@
     const told = ["backend", "tokens", "mode", "clock"].map((name) => [name, heads.indexOf(name)]).filter(([, place]) => place >= 0);
     for (const row of table.tBodies[0].rows) {
       const { tokens, mode } = numbers.cases[row.dataset.case] ?? {};
-      for (const [name, place] of told) row.dataset[name] = row.cells[place].textContent;
+      for (const [name, place] of told) row.dataset[name] ??= row.cells[place].textContent;
       if (tokens) Object.assign(row.dataset, { tokens, mode });
     }
   }
