@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,13 +26,12 @@ from mlpfusion.cli.text import (
     size,
 )
 from mlpfusion.errors import StoppedError, UnsavedError, UsageError
-from mlpfusion.report.grid import clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from mlpfusion.records.validation import Since, Validation
+    from mlpfusion.records.validation import SelfTest, Since, Validation
     from mlpfusion.stages.validate.judge.examine import Tell
     from mlpfusion.stages.validate.progress import Step
 
@@ -102,29 +101,22 @@ def _validate(
     def show(found: Validation) -> None:
         write_out(validation.render(found, fmt, everything=everything, since=_since(before, found)))
 
-    try:
-        with _progress() as tell:
-            found = validate(
-                targets or [],
-                activation=activation,
-                dtypes=None if dtype is None else names_in("--dtype", dtype),
-                shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
-                device=device,
-                against=() if against == "none" else _baselines(against, quick=quick),
-                only=None if only is None else names_in("--only", only),
-                seed=size("--seed", seed, limits.SEED),
-                time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
-                rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
-                quick=quick,
-                json=json_file,
-                on_event=tell,
-            )
-    except UnsavedError as error:  # it took long, so that it is printed at least
-        show(error.result)
-        raise
-    except StoppedError as stopped:
-        show(stopped.result)
-        raise InterruptedRunError(str(stopped)) from None
+    with _shown_anyway(show) as tell:
+        found = validate(
+            targets or [],
+            activation=activation,
+            dtypes=None if dtype is None else names_in("--dtype", dtype),
+            shapes=None if shapes is None else [shape(text) for text in names_in("--shapes", shapes)],
+            device=device,
+            against=() if against == "none" else _baselines(against, quick=quick),
+            only=None if only is None else names_in("--only", only),
+            seed=size("--seed", seed, limits.SEED),
+            time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
+            rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
+            quick=quick,
+            json=json_file,
+            on_event=tell,
+        )
     show(found)
     return _judge(found, strict=strict)
 
@@ -137,13 +129,13 @@ def _baselines(against: str | None, *, quick: bool) -> Sequence[str]:
 
 def _earlier(file: str | None, targets: list[str], activation: str | None, fmt: str) -> Validation | None:
     """The validation that this one is compared with; it is refused before anything is judged."""
+    if file is None:
+        return None
     from pathlib import Path
 
     from mlpfusion.stages.validate.judge.examine import DEFAULT
     from mlpfusion.stages.validate.since import earlier
 
-    if file is None:
-        return None
     if fmt not in {"text", "github"}:
         raise UsageError(f"--since says in words what changed; it goes with --format text or github, not {fmt}")
     found = [target for target in targets if Path(target).is_dir()]  # what it holds says which function it is
@@ -172,16 +164,12 @@ def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str
     from mlpfusion.report import self_test as self_test_report
     from mlpfusion.stages.validate.run import self_test
 
-    try:
-        with _progress() as tell:
-            found = self_test(device=device, seed=seed, json=json, on_event=tell)
-    except UnsavedError as error:
-        write_out(self_test_report.render(error.result, fmt))
-        raise
-    except StoppedError as stopped:
-        write_out(self_test_report.render(stopped.result, fmt))
-        raise InterruptedRunError(str(stopped)) from None
-    write_out(self_test_report.render(found, fmt))
+    def show(found: SelfTest) -> None:
+        write_out(self_test_report.render(found, fmt))
+
+    with _shown_anyway(show) as tell:
+        found = self_test(device=device, seed=seed, json=json, on_event=tell)
+    show(found)
     return OK if found.passed else FAILED
 
 
@@ -190,11 +178,27 @@ def _judge(found: Validation, *, strict: bool) -> int:
 
 
 @contextlib.contextmanager
+def _shown_anyway(show: Callable[[Any], None]) -> Iterator[Tell]:
+    """Within, progress is told; what a run that ends early, or cannot be saved, has reached is shown: it took long."""
+    try:
+        with _progress() as tell:
+            yield tell
+    except UnsavedError as error:
+        show(error.result)
+        raise
+    except StoppedError as stopped:
+        show(stopped.result)
+        raise InterruptedRunError(str(stopped)) from None
+
+
+@contextlib.contextmanager
 def _progress() -> Iterator[Tell]:
     """Says on stderr what is judged: on a terminal in one line that is written over, else in one for each result."""
     if not sys.stderr.isatty():
         yield lambda step: say(one_line(step.line), sys.stderr) if step.found is not None else None
         return
+    from mlpfusion.report.grid import clipped
+
     columns = shutil.get_terminal_size().columns - 1
 
     def write_over(step: Step) -> None:

@@ -12,8 +12,6 @@ from support.paths import RESULTS
 from mlpfusion.cli.main import main
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Verdict
-from mlpfusion.report import validation as report
-from mlpfusion.report.validation_since import page
 from mlpfusion.stages.validate.since import earlier, since
 from mlpfusion.storage import results
 
@@ -75,19 +73,6 @@ def test_other_versions_devices_and_bounds_are_told() -> None:
     assert f"device was {then.device.name}, is another" in said
     assert since(then, then).made_with == ()
     assert since(validation(verdict()), then).made_with == ("the bounds of then are not recorded",)
-
-
-def test_it_is_said_by_target_with_what_is_the_same_counted() -> None:
-    then = validation(verdict(PASS, word="valid"), verdict(FAIL, target="u"), bounds={"score": 2.0})
-    now = validation(verdict(FAIL), verdict(FAIL, target="u"), bounds={"score": 2.0})
-    assert page(since(then, now)).splitlines() == [
-        "SINCE 2026-01-01T00:00:00+00:00",
-        "t.py:f: it was valid, and is not valid",
-        "t.py:f: new: function [float32]: of function",
-        "1 of 2 targets have the faults that they had, and no others",
-    ]
-    shown = report.render(now, "github", since=since(then, now))
-    assert shown.startswith("**Since 2026-01-01T00:00:00+00:00**\n\n- t.py:f: it was valid")
 
 
 def test_what_cannot_be_compared_is_refused_in_one_line(tmp_path: Path) -> None:
