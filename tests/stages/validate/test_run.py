@@ -155,7 +155,7 @@ REFUSALS = [
     ("nowhere.py:x", "'nowhere.py' does not exist"),
     ("no_such_module:x", "module 'no_such_module' of target"),
     ("no-such-backend", "registered backends: eager, compile"),
-    ("{mine}:one", "takes (x); a target is"),
+    ("{mine}:three", "takes (a, b, c); a target is"),
 ]
 
 
@@ -163,7 +163,7 @@ REFUSALS = [
 def test_what_is_no_target_is_refused_in_words(
     bench: examine_judge.Bench, tmp_path: Path, target: str, words: str
 ) -> None:
-    mine = written(tmp_path, "def one(x):\n    return x\n")
+    mine = written(tmp_path, "def three(a, b, c):\n    return a\n")
     with pytest.raises(UsageError) as refused:
         examine_judge.expand(bench, [target.format(example=EXAMPLE, mine=mine)], None, time_limit_s=900)
     assert words in str(refused.value)

@@ -78,7 +78,7 @@ def of_refusal(name: str, said: str) -> str | None:
     if not any(each in said for each in _UNFIT):
         return None
     body = f"return {name}(x, wg.T, wu.T, wd.T)"
-    return _shown("gets wg and wu as [H, D] and wd as [D, H]; if its own are [D, H]", "x, wg, wu, wd", body)
+    return _shown("has its weights the other way round than wg, wu [H, D] and wd [D, H]", "x, wg, wu, wd", body)
 
 
 def _shown(mistake: str, operands: str, body: str) -> str:

@@ -14,6 +14,7 @@ import torch
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Peer, Verdict
 from mlpfusion.spec import DTYPES
+from mlpfusion.stages.validate import hints
 from mlpfusion.stages.validate.judge import baselines, consequences
 from mlpfusion.stages.validate.judge.checks.check import carry_out, told
 from mlpfusion.stages.validate.judge.checks.registry import DECISIVE, TRAINING, check_kinds, selected
@@ -142,6 +143,7 @@ def examine(
         exam = _exam(bench, order.target, activation, loaded, asked=asked, seed=seed)
     checks = consequences.told(list(_carry_out_all(exam, tell)))
     word, headline = conclude(checks, loaded, only=asked.only)
+    headline += _hint(order.target, exam, checks)
     verdict = Verdict(
         target=order.target,
         kind=loaded.kind,
@@ -156,6 +158,15 @@ def examine(
         tell(Step(order.target, f"against {', '.join(asked.against)}", 1, 1))
         verdict = _compared(verdict, exam, bench.folder, sources)
     return _timed(verdict, started)
+
+
+def _hint(target: str, exam: Exam, checks: Sequence[Checked]) -> str:
+    """How to wrap an MLP function that runs in no dtype because it has its weights the other way round."""
+    runs = [check for check in checks if check.name == "runs"]
+    if exam.kind != "mlp" or not runs or any(check.status == "pass" for check in runs):
+        return ""
+    hint = hints.of_refusal(target.rpartition(":")[2], runs[0].sentence)
+    return "" if hint is None else f"; {hint}"
 
 
 def _exam(bench: Bench, target: str, activation: Activation, loaded: Loaded, *, asked: Asked, seed: int) -> Exam:

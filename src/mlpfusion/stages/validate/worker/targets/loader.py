@@ -21,10 +21,16 @@ from mlpfusion.backends.eager import activation_function
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import ROWS, MLPSpec
+from mlpfusion.stages.validate import hints
 from mlpfusion.stages.validate.worker.leftovers import TARGET
 from mlpfusion.stages.validate.worker.targets import autotuners
 from mlpfusion.stages.validate.worker.targets import hub as hub_targets
-from mlpfusion.stages.validate.worker.targets.signatures import operands, required, takes_activation
+from mlpfusion.stages.validate.worker.targets.signatures import (
+    by_name_alone,
+    operands,
+    required,
+    takes_activation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,6 +151,8 @@ def _run_file(path: Path) -> types.ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, SystemExit) and not isinstance(error.code, str):  # a text says why
+            raise UsageError(f"target file {str(path)!r}: {hints.ARGUMENTS}") from error
         root = folders(f"{location}:")[-1]
         if root != location.parent and isinstance(error, ImportError) and "attempted relative import" in str(error):
             return importlib.import_module(".".join(location.relative_to(root).with_suffix("").parts))
@@ -214,6 +222,9 @@ def _function(found: Callable[..., Tensor], text: str, activation: Activation) -
             f"the parameters of target {text!r}, a {type(found).__name__}, cannot be read; wrap it as a function: "
             f"def f(gate, up): return {name}(gate, up)"
         )
+    hint = hints.of_operands(text.rpartition(":")[2], names, by_name_alone(found))
+    if hint is not None and not isinstance(found, nn.Module):
+        raise UsageError(f"target {text!r}: {hint}")
     used = autotuners.reachable(found)
     if len(names) == 2:
         made = isinstance(found, nn.Module)
@@ -291,7 +302,10 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
             call = mlp
         linears = tuple(getattr(mlp, name, None) for name in ("gate_proj", "up_proj", "down_proj"))
         if any(linear is None for linear in linears):
-            raise UsageError(f"target {text!r} has no gate_proj, up_proj and down_proj, by which its weights are set")
+            own = [name for name, layer in mlp.named_children() if isinstance(layer, nn.Linear)]
+            hint = hints.of_module(found.__name__, own)
+            lacks = "has no gate_proj, up_proj and down_proj, by which its weights are set"
+            raise UsageError(f"target {text!r} {lacks}" + (f"; {hint}" if hint is not None else ""))
         weights: list[Any] = [linear.weight for linear in linears if linear is not None]
         _check_set(mlp, weights, text)
         _fill(mlp, linears, given[1:])

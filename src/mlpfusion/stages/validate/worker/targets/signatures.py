@@ -30,6 +30,12 @@ def operands(found: Any) -> list[str] | None:
     return None if hidden else names
 
 
+def by_name_alone(found: Any) -> list[str]:
+    """The names of its parameters that cannot be given by position, and have no default."""
+    read = _read(found) or []
+    return [each.name for each in read if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+
+
 def required(found: Any) -> list[str]:
     """The same, but none where they cannot be read."""
     return operands(found) or []
