@@ -14,8 +14,12 @@ KeyboardInterrupt
 
 from __future__ import annotations
 
+import difflib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class MlpfusionError(Exception):
@@ -68,6 +72,11 @@ class StoppedError(KeyboardInterrupt):
 
 class MeasurementError(MlpfusionError):
     """A measurement ran, but what it gave may not be reported as a result."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The three names of those known that are most like this one, for the message of an error."""
+    return f"nearest: {', '.join(difflib.get_close_matches(name, list(known), 3, cutoff=0.0))}"
 
 
 def first_line(error: BaseException) -> str:

@@ -41,7 +41,7 @@ def test_the_command_measures_and_what_it_writes_runs(tmp_path, monkeypatch, cap
     asked = ("tiny", "--tp", "2", "--tokens", "1,4", "--backends", "eager,fused", "--rounds", "20", "--device", "cpu")
     assert cli(monkeypatch, *asked) == 0
     out, err = capsys.readouterr()
-    assert "stands for tanh-GELU" in out
+    assert "gelu_tanh" in out
     assert "steps, about" in err
     path = Path("choices", "tiny-float32-tp2", "choice.json")
     made = results.load_choice(path)

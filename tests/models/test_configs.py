@@ -177,7 +177,10 @@ def test_a_file_or_its_directory(tmp_path):
         ('"gemma"', "is no object"),
         ("\xff", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        (json.dumps({**GEMMA, "model_type": "gpt2"}), r"config.json': model_type 'gpt2': its MLP is not gated"),
+        (
+            json.dumps({**GEMMA, "model_type": "gpt2", "n_head": 16, "n_layer": 1}),
+            r"config.json': model_type 'gpt2' has no gated MLP .*it is not gated",
+        ),
     ],
 )
 def test_a_file_that_is_none(tmp_path, text, said):

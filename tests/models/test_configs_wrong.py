@@ -94,6 +94,8 @@ def test_numbers_that_the_library_writes_and_json_does_not_have_are_read(tmp_pat
     config = {"model_type": "falcon_h1", "time_step_limit": [0.0, INF], "dtype": "bfloat16"}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert known.find(tmp_path).spec.intermediate_size == 14336
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": NaN}', encoding="utf-8")
-    with pytest.raises(UsageError, match="hidden_size must be an integer from 1 to 2147483647, got nan"):
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "hidden_size": NaN, "dtype": "bfloat16"}', encoding="utf-8"
+    )
+    with pytest.raises(UsageError, match=r"hidden_size.* got float .value: nan"):
         known.find(tmp_path)

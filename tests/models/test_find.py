@@ -225,6 +225,15 @@ class Scaled(Plain):
         return y * self.scale + self.other if self.used else y
 
 
+@pytest.mark.parametrize(
+    "module", [Plain(), Plain(bias=True).half(), Scaled(used=True)], ids=["plain", "half", "other"]
+)
+def test_the_default_device_makes_no_difference(module: nn.Module) -> None:
+    expected = probe(module)
+    with torch.device("meta"):
+        assert probe(module) == expected
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_parameters_and_buffers_without_dimensions_are_run_too(device: str) -> None:
     assert isinstance(probe(Scaled(used=False).to(device)), Found)

@@ -165,7 +165,7 @@ def test_damaged_or_too_large_gzip_is_one_line(monkeypatch: pytest.MonkeyPatch, 
 def test_a_configuration_on_stdin_is_the_model_of_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pack
 ) -> None:
-    config = json.dumps({"model_type": "llama", "hidden_size": 48, "intermediate_size": 80, "dtype": "float16"})
+    config = json.dumps({"model_type": "llama", "hidden_size": 64, "intermediate_size": 80, "dtype": "float16"})
     path = tmp_path / "config.json"
     path.write_text(config)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(pack(config.encode()))))

@@ -1,22 +1,23 @@
-"""Reads the gated MLP out of a Hugging Face config.json as transformers would build it, or refuses it."""
+"""Reads the gated MLP of a Hugging Face config.json as transformers builds it, by it or without it, or refuses it."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from mlpfusion import limits, spec
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import UsageError, nearest
+from mlpfusion.models import built
 from mlpfusion.models.families import EXPERT_KEYS, EXPERTS, FAMILIES, FLAT, REFUSED, TEXT_OF, Family
 from mlpfusion.records.choice import Model
 from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
 
 CONFIG: Final = "config.json"
 _MOST_BYTES: Final = 2**24
@@ -45,15 +46,39 @@ def read(path: str | os.PathLike[str], *, dtype: spec.Dtype | None = None) -> Mo
         raise UsageError(f"{shown} is no object of names and values")
     name = file.resolve().parent.name if file.name == CONFIG else file.stem
     try:
-        return parse(raw, name=name, source=file.name, dtype=dtype)
+        return _by_library_or_names(raw, name, file.name, dtype)
     except UsageError as error:
         raise UsageError(f"{shown}: {error}") from None
 
 
+def _by_library_or_names(raw: Config, name: str, source: str, dtype: spec.Dtype | None) -> Model:
+    """As transformers builds it or, where that is not here, by the names of its values."""
+    lacking = built.lacking()
+    if lacking is not None:
+        found = parse(raw, name=name, source=source, dtype=dtype)
+        return msgspec.structs.replace(found, notes=(*found.notes, f"read by its names alone, as {lacking}"))
+    _check(raw)
+    inner = raw.get("text_config")
+    return built.parse(
+        raw, name=name, source=source, dtype=dtype or _dtype(raw, inner if isinstance(inner, dict) else {})
+    )
+
+
+def _check(raw: Config) -> None:
+    """Raise a UsageError for what no reader takes."""
+    for values in (raw, raw.get("text_config")):
+        if isinstance(values, dict) and values.get("quantization_config"):
+            raise UsageError("its weights are quantised (quantization_config); the backends take plain ones")
+    kind = raw.get("model_type")
+    if kind is None or kind == "":
+        raise UsageError("it has no model_type")
+    if not isinstance(kind, str):
+        raise UsageError(f"model_type must be a name, got {kind!r}")
+
+
 def parse(raw: Config, *, name: str, source: str, dtype: spec.Dtype | None = None) -> Model:
-    """The MLP of a configuration's values; errors are as of `read`."""
-    if raw.get("quantization_config"):
-        raise UsageError("its weights are quantised (quantization_config); the backends take plain ones")
+    """The MLP of a configuration's values by their names, as transformers reads them; errors are as of `read`."""
+    _check(raw)
     kind, config, notes = _language_model(raw)
     _check_kind(kind, config)
     family = FAMILIES[kind]
@@ -73,21 +98,12 @@ def parse(raw: Config, *, name: str, source: str, dtype: spec.Dtype | None = Non
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The three names of those known that are most like this one, for an error."""
-    return f"nearest: {', '.join(difflib.get_close_matches(name, list(known), 3, cutoff=0.0))}"
-
-
 # ---- which part, and whether it can be one of ours -------------------------------------------------------------------
 
 
 def _language_model(raw: Config) -> tuple[str, Config, list[str]]:
     """The model type and the values of the language model, which may be a part of the file."""
-    kind = raw.get("model_type")
-    if kind is None or kind == "":
-        raise UsageError("it has no model_type")
-    if not isinstance(kind, str):
-        raise UsageError(f"model_type must be a name, got {kind!r}")
+    kind = raw["model_type"]
     text = raw.get("text_config")
     if kind not in TEXT_OF:
         if isinstance(text, dict) and kind not in REFUSED:

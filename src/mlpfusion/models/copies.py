@@ -204,14 +204,8 @@ class Copy:
         return torch.randn(shape, generator=self.random, dtype=torch.float64, device="cpu")
 
     def _linear(self, original: nn.Module, out: int, into: int) -> nn.Linear:
-        made = nn.Linear(1, 1, device="meta")
-        made.in_features, made.out_features = into, out
-        weight = (self._normal(out, into) * into**-0.5).to(self.dtype)
-        made.weight = nn.Parameter(weight, requires_grad=False)
-        made.bias = nn.Parameter(self._normal(out).to(self.dtype), requires_grad=False)
-        if getattr(original, "bias", None) is None:
-            made.register_parameter("bias", None)
-        return made
+        weight, bias = self._normal(out, into) * into**-0.5, self._normal(out)
+        return _layer(weight, None if getattr(original, "bias", None) is None else bias, self.dtype)
 
     def _skeleton(self, module: nn.Module, made: dict[int, Any], steps: tuple[str, ...]) -> Any:
         """A copy of the module without hooks and with new tensors; everything else is shared."""
@@ -264,9 +258,14 @@ def _scales(dtype: torch.dtype) -> tuple[float, ...]:
 
 
 def _cast(linear: nn.Linear, dtype: torch.dtype) -> nn.Linear:
-    made = nn.Linear(1, 1, device="meta")
-    made.in_features, made.out_features = linear.in_features, linear.out_features
-    made.weight = nn.Parameter(linear.weight.detach().to(dtype), requires_grad=False)
-    bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().to(dtype), requires_grad=False)
-    made.register_parameter("bias", bias)
+    return _layer(linear.weight.detach(), None if linear.bias is None else linear.bias.detach(), dtype)
+
+
+def _layer(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> nn.Linear:
+    """A layer of this weight [out, in]; without the initial values that its own `__init__` would compute."""
+    made = nn.Linear.__new__(nn.Linear)
+    nn.Module.__init__(made)
+    made.out_features, made.in_features = weight.shape
+    made.weight = nn.Parameter(weight.to(dtype), requires_grad=False)
+    made.register_parameter("bias", None if bias is None else nn.Parameter(bias.to(dtype), requires_grad=False))
     return made

@@ -77,6 +77,13 @@ def probe(module: nn.Module) -> Found | Refused | None:
 @torch.inference_mode(False)  # whose tensors have no gradients
 def examine(module: nn.Module) -> Examined | Refused | None:
     """As `probe`; of a gated MLP also what is to be watched."""
+    if torch.get_default_device().type == "cpu":
+        return _judged(module)
+    with torch.device("cpu"):  # forwards may make tensors, and so do comparisons
+        return _judged(module)
+
+
+def _judged(module: nn.Module) -> Examined | Refused | None:
     stacked = _experts(module)
     if stacked:
         number = module._parameters[stacked[0]].shape[0]  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mlpfusion import spec
-from mlpfusion.errors import UsageError
+from mlpfusion.errors import UsageError, nearest
 from mlpfusion.models import configs
 from mlpfusion.records.choice import Model
 from mlpfusion.storage import inputs
@@ -66,7 +66,7 @@ def find(model: str | os.PathLike[str], *, dtype: spec.Dtype | None = None) -> M
     if not str(model) or not (inputs.is_stdin(model) or path.exists()):
         raise UsageError(
             f"unknown model {str(model)!r}: no config.json or directory of that name, and no known model; "
-            f"{configs.nearest(str(model), models())}"
+            f"{nearest(str(model), models())}"
         )
     return configs.read(path, dtype=dtype)
 

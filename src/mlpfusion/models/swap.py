@@ -224,7 +224,7 @@ def swap(
     made = registry.load(backend) if isinstance(backend, str) else backend
     taken: list[_Taken] = []
     refused: list[RefusedModule] = []
-    for name, module, found in _candidates(model, where):
+    for name, module, found in candidates(model, where):
         kind = type(module).__name__
         try:
             view = _view(module, found, backend, made.name)
@@ -251,10 +251,13 @@ class _RefusalError(MlpfusionError):
     """Why one module is left as it is."""
 
 
-def _candidates(
-    model: nn.Module, where: str | Callable[[str, nn.Module], bool] | None
+def candidates(
+    model: nn.Module, where: str | Callable[[str, nn.Module], bool] | None = None
 ) -> Iterator[tuple[str, nn.Module, Any]]:
-    """Name, module and probing result of each requested module that is an MLP of some kind."""
+    """Name, module and probing result of each module that is an MLP of some kind: `Examined`, or `Refused`.
+
+    Of one that is swapped already the result is None. Weights may be on the meta device. `where` is as of `swap`.
+    """
     inside: tuple[str, ...] = ()
     around: list[tuple[str, nn.Module, Any]] = []  # refused ones whose layers are inside their parts
     for name, module in model.named_modules():

@@ -44,6 +44,16 @@ def check_configs(folder: Path, config: Path) -> None:
                 _check(f"model configuration {str(path)!r}", key, value)
 
 
+def harmless(values: Any) -> Any:
+    """The values of a configuration without the keys by which the library runs code of the model or of the Hub."""
+    if isinstance(values, list):
+        return [harmless(each) for each in values]
+    if not isinstance(values, dict):
+        return values
+    kept = {key: each for key, each in values.items() if key not in _CODE and not key.endswith("_implementation")}
+    return {key: harmless(each) for key, each in kept.items()}
+
+
 def check_weights(folder: Path) -> None:
     """Raise a UsageError where a folder has weights that are no safetensors, or an index that leads out of it."""
     refused = _PICKLES if any(folder.glob("*.safetensors")) else _PICKLES + _UNREAD

@@ -91,6 +91,7 @@ def test_a_configuration_is_found_beside_the_study(tmp_path):
         "model_type": "llama",
         "hidden_size": 8,
         "intermediate_size": 16,
+        "num_attention_heads": 2,
         "hidden_act": "silu",
         "dtype": "float32",
     }
