@@ -8,12 +8,14 @@ A family is built small, from its configuration alone: on the meta device, where
 where each kind of MLP is swapped and is compiled with the pass of `mlpfusion.inductor` (captured by Dynamo and
 differentiated by AOTAutograd; Inductor's own code is left out, which takes a minute a family). Both are compared with
 the module as it was: values, and the gradients of x and of all parameters. One that cannot be small is only probed.
+A module whose weights have the shapes of a gated MLP and that is neither swapped nor refused is named as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -35,8 +37,8 @@ from mlpfusion.inductor.ledger import LEDGER
 from mlpfusion.inductor.passes import Pass
 from mlpfusion.inductor.settings import settle
 from mlpfusion.models import layers
-from mlpfusion.models.find import Found, Refused, probe
-from mlpfusion.models.swap import swap
+from mlpfusion.models.find import Examined, Found, Refused, probe
+from mlpfusion.models.swap import candidates, swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,17 +50,20 @@ SECONDS: Final = 120  # of one family; the slowest took 20 on an idle core
 BOUND: Final = 1e-4
 # Attributes of configurations by what they hold, and the size of it in the small model.
 SMALL: Final = {
-    "layers": 2, "depth": 2, "num_attention_heads": 4, "num_heads": 4, "n_head": 4, "attention_heads": 4,
+    "shared_layers": 0, "layers": 2, "depth": 2, "num_attention_heads": 4, "num_heads": 4, "n_head": 4,
+    "attention_heads": 4,
     "key_value_heads": 2, "kv_heads": 2, "head_dim": 16, "hidden_size": 64, "d_model": 64, "n_embd": 64,
     "embed_dim": 64, "hidden_dim": 64, "intermediate_size": 96, "ffn_dim": 96, "d_ff": 96, "mlp_dim": 96,
     "vocab_size": 128, "max_position_embeddings": 64, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4,
     "experts_per_tok": 2,
 }  # fmt: skip
+DEPTHS: Final = ("shared_layers", "layers", "depth")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One family: how many of its modules are gated MLPs, refused and why, and what its kinds gave when run.
 
+    `unlisted` are classes whose weights look like a gated MLP's and that are neither.
     `kinds` are the classes of gated MLPs that were run; `swapped` and `placed` how many of them were, by swap and by
     the pass, and `worst` is the largest difference in a value or a gradient over the largest of it. `reason` says why
     it was not built, or not small.
@@ -67,6 +72,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     gated: int = 0
     refused: dict[str, int] = {}
+    unlisted: tuple[str, ...] = ()
     kinds: int = 0
     swapped: int = 0
     placed: int = 0
@@ -123,8 +129,9 @@ def _run(family: str) -> Row:
             model = built(family, small=True)
         except Exception as error:  # sizes that belong together differ by family
             why = f"not built small: {_said(error)}"
-        gated, refused = counted(model or built(family, small=False))
-    row = Row(family=family, gated=gated, refused=dict(refused))
+        model = model or built(family, small=False)
+        gated, refused, listed = counted(model)
+    row = Row(family=family, gated=gated, refused=dict(refused), unlisted=unlisted(model, listed))
     if why is not None or not gated:
         return msgspec.structs.replace(row, reason=why if gated else None)
     with _quiet():
@@ -144,14 +151,39 @@ def _run(family: str) -> Row:
 
 
 def built(family: str, *, small: bool) -> nn.Module:
-    """A model of a family with two layers; `small` makes all else small as well."""
+    """A model of a family with two layers, or one of each kind; `small` makes all else small as well."""
     from transformers import AutoModel
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     config = CONFIG_MAPPING[family]()
-    _shrink(config, {key: size for key, size in SMALL.items() if small or key in {"layers", "depth"}}, set())
-    model: nn.Module = AutoModel.from_config(config)
+    _shrink(config, {key: size for key, size in SMALL.items() if small or key in DEPTHS}, set())
+    with contextlib.suppress(Exception):  # what is computed of these when a configuration is made
+        config = type(config).from_dict(config.to_dict())
+    if type(config) in AutoModel._model_mapping:
+        model: nn.Module = AutoModel.from_config(config)
+    else:
+        model = _class_of(type(config))._from_config(config)
     return model.eval()
+
+
+def _class_of(config: type) -> Any:
+    """A class of models that takes such configurations, where no automatic one leads to it."""
+    from transformers import PreTrainedModel
+
+    folder = config.__module__.rpartition(".")[0]
+    modeling = importlib.import_module(config.__module__.replace(".configuration_", ".modeling_"))
+    found = [
+        each
+        for name, each in vars(modeling).items()
+        if isinstance(each, type)
+        and issubclass(each, PreTrainedModel)
+        and each.__module__.startswith(folder)
+        and not name.endswith("PreTrainedModel")
+        and getattr(each, "config_class", None) is config
+    ]
+    if not found:
+        raise ValueError(f"no model takes a {config.__name__}")
+    return found[0]
 
 
 def _shrink(config: Any, sizes: dict[str, int], seen: set[int]) -> None:
@@ -159,6 +191,7 @@ def _shrink(config: Any, sizes: dict[str, int], seen: set[int]) -> None:
     if id(config) in seen:
         return
     seen.add(id(config))
+    had = getattr(config, "num_hidden_layers", None)
     for name, value in list(vars(config).items()):
         if hasattr(value, "to_dict"):
             _shrink(value, sizes, seen)
@@ -168,25 +201,78 @@ def _shrink(config: Any, sizes: dict[str, int], seen: set[int]) -> None:
                 setattr(config, name, sizes[key])
         if name.endswith("_token_id") and type(value) is int and "vocab_size" in sizes:
             setattr(config, name, min(value, 2))  # all are below the small vocabulary
-    layer_types = getattr(config, "layer_types", None)
-    if isinstance(layer_types, list) and "layers" in sizes:
-        config.layer_types = layer_types[: sizes["layers"]]
+    _keep_layers(config, had, sizes["layers"])
 
 
-def counted(model: nn.Module) -> tuple[int, Counter[str]]:
-    """How many modules are gated MLPs, and how many look like one and are refused, by reason."""
-    gated, refused, inside = 0, Counter[str](), tuple[str, ...]()
-    for name, module in model.named_modules():
-        if inside and name.startswith(inside):
-            continue
-        found = probe(module)
-        if isinstance(found, Found):
+def _keep_layers(config: Any, had: Any, wanted: int) -> None:
+    """Two layers, or one of each type that the configuration gives them, in each list with an entry for a layer."""
+    types = getattr(config, "layer_types", None)
+    firsts = [types.index(each) for each in dict.fromkeys(types)] if isinstance(types, list) else []
+    kept = firsts if len(firsts) >= wanted else list(range(min(wanted, had if isinstance(had, int) else wanted)))
+    for name, value in list(vars(config).items()):
+        if isinstance(value, list) and len(value) == had:
+            with contextlib.suppress(Exception):
+                setattr(config, name, [value[place] for place in kept])
+    if firsts:
+        with contextlib.suppress(Exception):
+            config.num_hidden_layers = len(kept)
+
+
+def counted(model: nn.Module) -> tuple[int, Counter[str], list[str]]:
+    """How many modules are gated MLPs, how many look like one and are refused, by reason, and the names of all."""
+    gated, refused, listed = 0, Counter[str](), list[str]()
+    for name, _, found in candidates(model):
+        listed.append(name)
+        if isinstance(found, Examined):
             gated += 1
         if isinstance(found, Refused):
             refused[found.reason] += 1
-        if found is not None:
-            inside = (*inside, f"{name}." if name else "")
-    return gated, refused
+    return gated, refused, listed
+
+
+def unlisted(model: nn.Module, listed: list[str]) -> tuple[str, ...]:
+    """The classes of modules of gated shape that are not in these names, nor inside or around one of them."""
+    known = {"", *listed} if "" in listed else set(listed)
+    around = {name[:place] for name in listed for place in range(len(name)) if name[place] == "."}
+    found = {
+        type(module).__name__
+        for name, module in model.named_modules()
+        if of_gated_shape(module)
+        and name not in known | around
+        and not any(name.startswith(f"{each}.") for each in known)
+    }
+    return tuple(sorted(found))
+
+
+def of_gated_shape(module: nn.Module) -> bool:
+    """Whether the matrices in a module, at most two levels down, or the stacks of them that it holds, are those of a
+    gated MLP: two of one shape and a third or one of twice its size, whichever way round they are.
+
+    This asks neither for layers nor for what they compute, so that it does not share the blind spots of the probe.
+    """
+    stacks = [tuple(each.shape) for each in module._parameters.values() if each is not None and each.dim() == 3]
+    if len({shape[0] for shape in stacks}) == 1 and stacks[0][0] > 1 and _gated_shapes([each[1:] for each in stacks]):
+        return True
+    tables = {id(each.weight) for each in module.modules() if isinstance(each, nn.Embedding)}
+    matrices = [
+        tuple(each.shape)
+        for name, each in module.named_parameters()
+        if each.dim() == 2 and min(each.shape) > 1 and name.count(".") <= 2 and id(each) not in tables
+    ]
+    return _gated_shapes(matrices)
+
+
+def _gated_shapes(shapes: list[tuple[int, ...]]) -> bool:
+    if len(shapes) == 3:
+        return len({tuple(sorted(each)) for each in shapes}) == 1
+    if len(shapes) != 2:
+        return False
+    return any(
+        2 * down[one] == both[other] and down[1 - one] == both[1 - other]
+        for both, down in (shapes, shapes[::-1])
+        for one in (0, 1)
+        for other in (0, 1)
+    )
 
 
 def kinds_of(model: nn.Module) -> list[nn.Module]:
@@ -264,6 +350,9 @@ def table(rows: list[Row]) -> str:
         lines.append(
             f"| {' | '.join(map(str, cells))} | {'; '.join((row.reason or '', *row.near_misses)).strip('; ')} |"
         )
+    missed = Counter(each for row in rows for each in row.unlisted)
+    lines += ["", "| families | a module of gated shape that is in no list |", "|---|---|"]
+    lines += [f"| {count} | {name} |" for name, count in missed.most_common()]
     reasons = Counter(reason for row in rows for reason in row.refused)
     lines += ["", "| families | why a module that looks like an MLP is refused |", "|---|---|"]
     lines += [f"| {count} | {reason} |" for reason, count in reasons.most_common()]
