@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.bench import tool
 from support.paths import RESULTS
 
 pytestmark = pytest.mark.browser
@@ -203,6 +204,17 @@ def test_words_and_tables_are_there_in_forced_colours_and_without_scripts(opened
             assert tab.get_by_text(text).first.is_visible()
         assert len(cells(tab, 3)) == 55
         assert tab.locator("#filters").is_visible() == options.get("java_script_enabled", True)
+
+
+def test_the_picture_of_the_readme_is_of_the_page_as_it_is(browser, tmp_path: Path) -> None:
+    picture = tool("picture")
+    picture.take(browser, tmp_path / "report.png")
+    sizes = []
+    for path in (picture.PICTURE, tmp_path / "report.png"):
+        data = path.read_bytes()
+        sizes.append([int.from_bytes(data[place : place + 4], "big") for place in (16, 20)])
+    assert sizes[0][0] == sizes[1][0] == picture.WIDTH
+    assert abs(sizes[0][1] - sizes[1][1]) < 200, "python tools/picture.py"  # type differs from machine to machine
 
 
 def test_the_printed_page_is_a4_with_every_part_open(opened) -> None:

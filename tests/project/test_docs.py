@@ -166,7 +166,9 @@ DRAWN = tool("figures")
 
 
 def test_every_figure_of_the_pages_has_its_command() -> None:
-    assert {path.name for path in DRAWN.FIGURES.iterdir()} == set(DRAWN.commands())
+    picture = tool("picture").PICTURE
+    assert {path.name for path in DRAWN.FIGURES.iterdir()} == {picture.name, *DRAWN.commands()}
+    assert picture.relative_to(ROOT).as_posix() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.full
