@@ -81,6 +81,8 @@ def test_what_a_passed_check_was_refused_is_told() -> None:
     page = verdict_page(verdict(found("layouts", refused=("8x256 transposed", "2x4x256 permuted")), found("written")))
     assert "layouts [float32], pass: of layouts\n    refused: 8x256 transposed, 2x4x256 permuted" in page
     assert "written [float32]" not in page
+    said = found("mismatched", refused=("4x256",), sentence="a row of up is refused: ValueError")
+    assert verdict_page(verdict(said)).count("refused") == 1
     many = verdict_page(verdict(found("elementwise", refused=tuple(f"{n}x3" for n in range(40)))))
     assert "11x3 and 28 more" in many
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.validation import Checked, Since, Validation, Verdict
 
 _SHOWN: Final = {"pass": "pass", "fail": "FAIL", "reported": "see below", "not decidable here": "not here"}
-DTYPE_SHORT: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _SIZES: Final = {"hidden_size": "hidden", "intermediate_size": "intermediate"}
 _TARGET: Final = 160  # letters of a target's name in Markdown
 _KERNELS: Final = 12  # kernels of a call that are named
@@ -90,8 +90,8 @@ def _extent(verdict: Verdict) -> list[str]:
     if not verdict.taken or not sizes:
         return []
     runs = [check for check in verdict.checks if check.name == "runs"]
-    refused = [DTYPE_SHORT[check.dtype] for check in runs if check.dtype and check.status == "reported"]
-    said = f"judged for {', '.join([*sizes, *(DTYPE_SHORT[dtype] for dtype in verdict.taken)])}"
+    refused = [_DTYPES[check.dtype] for check in runs if check.dtype and check.status == "reported"]
+    said = f"judged for {', '.join([*sizes, *(_DTYPES[dtype] for dtype in verdict.taken)])}"
     return [f"{said}; refused: {', '.join(refused)}" if refused else said]
 
 
@@ -128,7 +128,7 @@ def _said(check: Checked, following: Sequence[Checked]) -> str:
     lines = [f"{_named(check)}, {status}{shape}: {check.sentence}"]
     if check.hazard or check.status == "fail":
         lines.append(f"again: {check.repro}")
-    elif check.refused:
+    elif check.status == "pass" and check.refused and "refuse" not in check.sentence:
         lines.append(f"refused: {', '.join(check.refused[:_SHAPES])}{_more(check.refused, _SHAPES)}")
     if following:
         checks = f"{len(following)} check{'s follow' if len(following) != 1 else ' follows'}"

@@ -98,11 +98,13 @@ def expand(
         except DiedError:
             pass  # its verdict will say so
         except (RaisedError, UsageError) as error:
-            if isinstance(error, RaisedError) and error.exception == "several":
-                orders += [Order(f"{target}:{name}", activation) for name in error.text.split("\n")]
+            text = error.text if isinstance(error, RaisedError) else str(error)
+            is_misused = isinstance(error, UsageError) or error.why == "misused"
+            if is_misused and isinstance(error, RaisedError) and error.exception == "several":
+                orders += [Order(f"{target}:{name}", activation) for name in text.split("\n")]
                 continue
-            if isinstance(error, UsageError) or error.why == "misused":
-                refused.append(str(error) if isinstance(error, UsageError) else error.text)
+            if is_misused:
+                refused.append(text)
                 orders.append(Order(target, activation, refused[-1]))
                 kinds.pop(target, None)
                 continue
