@@ -50,6 +50,13 @@ def test_an_activation_among_the_arguments_is_the_gated_one(act: str, space: str
     assert (found.kind, found.fused_ops, found.form) == ("elementwise", (act.partition("_")[0], "mul"), form)
 
 
+@pytest.mark.parametrize("arch", ["sm80", "sm90", "sm100"])
+@pytest.mark.parametrize(("way", "op"), [("fprop", "attention"), ("bprop", "attention_backward")])
+def test_cudnn_s_f16_is_any_type_of_16_bits(arch: str, way: str, op: str) -> None:
+    found = decode(f"cudnn_generated_fort_native_sdpa_{arch}_flash_{way}_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0")
+    assert (found.library, found.kind, found.fused_ops, found.dtype) == ("cudnn", "attention", (op,), None)
+
+
 @pytest.mark.parametrize("head", [32, 64, 96, 128, 192, 256])
 @pytest.mark.parametrize("way", ["fwd", "bwd"])
 def test_attention_has_a_head_dimension_and_a_direction(head: int, way: str) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from mlpfusion.records.profile import Decoded
 from mlpfusion.trace.names import ops
 from mlpfusion.trace.names.cpp import split
@@ -119,10 +121,21 @@ def _efficient(name: str, match: re.Match[str]) -> Parsed:
 
 
 def _cudnn(name: str, match: re.Match[str]) -> Parsed:
-    """cuDNN's kernels: its attention, its norms and convolutions by their words."""
+    """cuDNN's kernels: its attention, its norms and convolutions by their words.
+
+    `f16` of its generated attention says 16 bits: a model in bfloat16 runs kernels of that name.
+    """
     cpp = split(name)
     found = described(name, cpp, "cudnn")
-    return found if found.decoded.fused_ops else _plain("cudnn", "cuDNN")(name, match)
+    if not found.decoded.fused_ops:
+        return _plain("cudnn", "cuDNN")(name, match)
+    if "_fort_native_sdpa_" not in name:
+        return found
+    tokens = (
+        established("f16", "16-bit operands, float16 or bfloat16") if token.text == "f16" else token
+        for token in found.tokens
+    )
+    return Parsed(msgspec.structs.replace(found.decoded, dtype=None), tuple(tokens))
 
 
 def _function(name: str) -> Parsed:
