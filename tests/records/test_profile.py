@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.profiles_made import profile
 
 from mlpfusion.records.clocks import Clock
-from mlpfusion.records.profile import Accuracy, PreOpParts, PreOps, Profile
+from mlpfusion.records.profile import Accuracy, LaunchConfig, PreOpParts, PreOps, Profile
 
 ERRORS = st.floats(1e-12, 1e3)
 
@@ -70,3 +70,21 @@ def test_a_clock_that_cannot_be_is_refused_where_it_is_read(changes: dict[str, o
     assert msgspec.convert(good, Clock).median == 1.0
     with pytest.raises(msgspec.ValidationError, match=next(iter(changes))):
         msgspec.convert({**good, **changes}, Clock)
+
+
+# ---- launches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "registers", "text"),
+    [
+        ((24576, 1, 1), (128, 1, 1), 31, "24576 blocks of 128 threads, 31 registers"),
+        ((2, 66, 1), (384, 1, 1), None, "2×66 blocks of 384 threads"),
+        ((2, 1, 3), (16, 16, 1), 0, "2×1×3 blocks of 16×16 threads, 0 registers"),
+        ((1, 1, 1), (1, 1, 1), None, "1 blocks of 1 threads"),
+    ],
+)
+def test_a_launch_in_words(
+    grid: tuple[int, int, int], block: tuple[int, int, int], registers: int | None, text: str
+) -> None:
+    assert str(LaunchConfig(grid=grid, block=block, registers=registers)) == text

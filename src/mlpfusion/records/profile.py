@@ -79,8 +79,35 @@ class Explanation(Record, frozen=True, kw_only=True):
     demangled: str | None = None
 
 
+class LaunchConfig(Record, frozen=True, kw_only=True):
+    """How a kernel was launched: blocks in its grid and threads in a block, each in x, y and z; registers of a thread.
+
+    Two choices of a tuner may have one name, and differ in this alone.
+    """
+
+    grid: tuple[Count, Count, Count]
+    block: tuple[Count, Count, Count]
+    registers: Count | None = None
+
+    def __str__(self) -> str:
+        """`24576 blocks of 256 threads, 32 registers`."""
+        grid, block = ("×".join(map(str, side)) for side in (_short(self.grid), _short(self.block)))
+        registers = "" if self.registers is None else f", {self.registers} registers"
+        return f"{grid} blocks of {block} threads{registers}"
+
+
+def _short(sides: tuple[int, ...]) -> tuple[int, ...]:
+    """Without the ones at the end."""
+    while len(sides) > 1 and sides[-1] == 1:
+        sides = sides[:-1]
+    return sides
+
+
 class Kernel(Record, frozen=True, kw_only=True):
-    """One device kernel of a call (on a CPU run: one leaf op or `cpp_fused_*` kernel), in order of execution."""
+    """One device kernel of a call (on a CPU run: one leaf op or `cpp_fused_*` kernel), in order of execution.
+
+    `launch` is None where the trace does not say it, as of copies and fills, and in results of earlier versions.
+    """
 
     name: str
     role: Role
@@ -90,6 +117,7 @@ class Kernel(Record, frozen=True, kw_only=True):
     p80_us: Time | None = None
     op: str | None = None
     launched_by: str | None = None
+    launch: LaunchConfig | None = None
 
 
 class Launches(Record, frozen=True, kw_only=True):

@@ -318,7 +318,7 @@ class Finding(Record, frozen=True, kw_only=True):
 
 
 class FieldChange(Record, frozen=True, kw_only=True):
-    """One thing that two kernels' names say differently."""
+    """One thing that two kernels' names say differently, or how they were launched (`launch`)."""
 
     field: str
     a: str | None
@@ -328,8 +328,9 @@ class FieldChange(Record, frozen=True, kw_only=True):
 class KernelPair(Record, frozen=True, kw_only=True):
     """A kernel of one call and its counterpart in the other: the same name byte for byte, changed, gone or new.
 
-    `changes` says in what two changed ones differ; `difference_us` is b's median time less a's. The spreads
-    are those of traces; a row of a result file has its percentiles in the kernel.
+    `changes` says in what two changed ones differ, and how two of one name were launched where that does;
+    `difference_us` is b's median time less a's. The spreads are those of traces; a row of a result file has its
+    percentiles in the kernel.
     """
 
     change: Literal["same", "changed", "gone", "new"]

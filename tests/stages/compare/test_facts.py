@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from support.profiles_made import EAGER, kernel, launches
 
-from mlpfusion.records.profile import Accuracy, Memory, Row, Traffic
+from mlpfusion.records.profile import Accuracy, LaunchConfig, Memory, Row, Traffic
 from mlpfusion.stages.compare import facts
-from mlpfusion.stages.compare.facts import KERNELS
+from mlpfusion.stages.compare.facts import KERNELS, LAUNCHED
 from mlpfusion.stages.compare.subjects import Subject
 
 
@@ -33,6 +33,33 @@ def accuracy(ratio: float | None) -> Accuracy:
 
 def test_the_same_row_differs_in_nothing() -> None:
     assert changed() == {}
+
+
+CONFIG = LaunchConfig(grid=(24576, 1, 1), block=(128, 1, 1), registers=31)
+
+
+def launched(*configs: LaunchConfig | None) -> dict[str, Any]:
+    kernels = zip(EAGER.kernels, configs, strict=False)
+    return {"kernels": tuple(msgspec.structs.replace(each, launch=config) for each, config in kernels)}
+
+
+def test_two_launches_of_one_name_differ() -> None:
+    before = msgspec.structs.replace(EAGER, **launched(None, CONFIG))
+    other = msgspec.structs.replace(CONFIG, block=(512, 1, 1))
+    after = msgspec.structs.replace(EAGER, **launched(None, other))
+    (found,) = facts.changes(subject(before), subject(after))
+    assert (found.name, found.worse) == (LAUNCHED, False)
+    assert found.baseline.endswith("24576 blocks of 128 threads, 31 registers")
+    assert found.candidate.endswith("24576 blocks of 512 threads, 31 registers")
+    assert facts.changes(subject(before), subject(before)) == ()
+
+
+def test_launches_are_not_told_where_names_differ_or_one_side_does_not_know() -> None:
+    before = msgspec.structs.replace(EAGER, **launched(CONFIG, CONFIG))
+    fewer = msgspec.structs.replace(EAGER, **launched(CONFIG))
+    assert [each.name for each in facts.changes(subject(before), subject(fewer))] == [KERNELS]
+    unknown = msgspec.structs.replace(EAGER, **launched(None, None))
+    assert facts.changes(subject(before), subject(unknown)) == ()
 
 
 WORSE = [

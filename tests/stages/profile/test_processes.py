@@ -16,8 +16,8 @@ from mlpfusion.records.clocks import Clocks, Samples
 from mlpfusion.records.profile import Row
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import processes, race
-from mlpfusion.trace.analysis.kernels import analyse
-from mlpfusion.trace.read import kineto
+from mlpfusion.trace.analysis.kernels import analyse, analyse_work
+from mlpfusion.trace.read import kineto, launch_configs
 from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
@@ -25,21 +25,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HERE = Device(kind="cuda", name="NVIDIA H200", runtime="cuda")
-TRACES = {name: DATA / f"h200_{name}.json.gz" for name in ("eager", "compile", "triton")}
-NAMES = tuple(TRACES)
+NAMES = ("eager", "compile", "triton")
+TRACES = {name: DATA / f"h200_{name}.json.gz" for name in (*NAMES, "compile_max_autotune")}
 
 
 @functools.cache
 def row(name: str) -> Row:
-    found = analyse(kineto.read(TRACES[name]), device="cuda")
+    configs = launch_configs.read(TRACES[name])
+    found, _ = analyse_work(kineto.read(TRACES[name]), device="cuda", configs=configs)
     return Row(backend=name, status="ok", kernels=found.kernels, clocks=race.before_the_race(name, found, HERE))
 
 
 class Workers:
     """Stands in for `supervise.run`: each process is 1% slower than the one before, unless it dies."""
 
-    def __init__(self, dies: dict[int, str] | None = None, others: dict[int, str] | None = None) -> None:
-        self.dies, self.others = dies or {}, others or {}
+    def __init__(
+        self, dies: dict[int, str] | None = None, others: dict[int, str] | None = None, other: str = "eager"
+    ) -> None:
+        self.dies, self.others, self.other = dies or {}, others or {}, other
         self.raced: list[tuple[str, ...]] = []
         self.fresh: list[bool] = []
         self.process = 1
@@ -53,7 +56,7 @@ class Workers:
             _write(task.progress, str(doomed).encode())
             return tasks.Broken(kind="failed", reason="the worker was killed by SIGSEGV")
         for place, name in enumerate(task.backends if task.traces is not None else ()):
-            seen = self.others.get(self.process, name) if name == "eager" else name
+            seen = self.others.get(self.process, name) if name == self.other else name
             _write(f"{task.traces}/{place}.trace.json", gzip.decompress(TRACES[seen].read_bytes()))
         base = 100.0 * 1.01**self.process
         self.process += 1
@@ -158,6 +161,25 @@ def test_a_process_that_ran_other_kernels_says_so(monkeypatch: pytest.MonkeyPatc
     (note,) = found.rows["eager"].notes
     assert note.startswith("process 2 of 3 ran other kernels")
     assert found.rows["compile"].notes == ()
+
+
+def test_a_process_whose_tuner_chose_another_launch_of_one_name_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    workers = Workers(others={2: "compile_max_autotune"}, other="compile")
+    found, _, _ = raced(monkeypatch, tmp_path, workers, 2)
+    names = tuple(kernel.name for kernel in row("compile").kernels)
+    assert [each.kernels for each in found.processes] == [{}, {"compile": names}]
+    (note,) = found.rows["compile"].notes
+    assert note.startswith("process 2 of 2 ran other kernels")
+
+
+def test_kernels_of_a_row_that_does_not_say_how_they_were_launched_are_compared_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(launch_configs, "read", lambda source: {})
+    found, _, _ = raced(monkeypatch, tmp_path, Workers(others={2: "compile_max_autotune"}, other="compile"), 2)
+    assert [each.kernels for each in found.processes] == [{}, {}]
 
 
 def test_a_trace_that_cannot_be_had_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

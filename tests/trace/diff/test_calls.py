@@ -14,8 +14,10 @@ from mlpfusion.records.clocks import Clocks, Samples
 from mlpfusion.records.profile import Launches, Row
 from mlpfusion.report import diff as diff_report
 from mlpfusion.stats import summarise
+from mlpfusion.trace.analysis.kernels import analyse_work
 from mlpfusion.trace.analysis.summary import read
 from mlpfusion.trace.diff.calls import diff
+from mlpfusion.trace.read import kineto, launch_configs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +82,24 @@ def test_eager_and_compile_take_other_times() -> None:
     parts = {change.part: change for change in between("h200_eager", "h200_compile").pre_ops}
     assert parts["dynamo_cache_lookup"].a_us is None
     assert parts["dynamo_cache_lookup"].b_us
+
+
+def test_two_launches_of_one_name_are_told() -> None:
+    def side(name: str) -> Row:
+        path = DATA / f"{name}.json.gz"
+        found, _ = analyse_work(kineto.read(path), device="cuda", configs=launch_configs.read(path))
+        return Row(backend=name, status="ok", kernels=found.kernels)
+
+    found = diff(side("h200_compile"), side("h200_compile_max_autotune"))
+    (pair,) = (each for each in found.kernels if each.changes)
+    (change,) = pair.changes
+    assert (pair.change, pair.role, change.field) == ("same", "act_mul", "launch")
+    assert (change.a, change.b) == (
+        "24576 blocks of 128 threads, 31 registers",
+        "24576 blocks of 512 threads, 16 registers",
+    )
+    assert f"of one name, launched otherwise: act·mul (launch {change.a} → {change.b})" in found.summary
+    assert not any(each.changes for each in diff(side("h200_compile"), side("h200_compile")).kernels)
 
 
 def test_the_other_way_round_new_is_gone() -> None:

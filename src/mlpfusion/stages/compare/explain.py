@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.stages.compare.facts import KERNELS
+from mlpfusion.stages.compare.facts import KERNELS, LAUNCHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def of_row(found: RowChange, a: Subject, b: Subject) -> RowChange:
         if name in b.versions and a.versions[name] != b.versions[name]
     ]
     parts = [", ".join(versions)] if versions else []
-    if a.name == b.name and any(fact.name == KERNELS for fact in found.facts):
+    if a.name == b.name and any(fact.name in (KERNELS, LAUNCHED) for fact in found.facts):
         parts.append(
             "its kernels changed: another choice of a tuner or a library" if not versions else "its kernels changed"
         )
@@ -53,7 +53,7 @@ def _of_group(group: GroupChange, threshold: float) -> Iterator[str]:
     own = next((each for clock in _DEVICE for each in group.control_times if each.clock == clock), None)
     moved = own is not None and own.ratio is not None and abs(math.log(own.ratio)) > math.log1p(threshold)
     control = next((row for row in group.rows if row.baseline == group.control == row.candidate), None)
-    if moved and control is not None and any(fact.name == KERNELS for fact in control.facts):
+    if moved and control is not None and any(fact.name in (KERNELS, LAUNCHED) for fact in control.facts):
         yield f"{group.control} itself changed, and so did its kernels: every ratio is relative to other work"
     elif moved:
         yield f"{group.control} itself changed: all rows moved together, by the machine or its settings"

@@ -11,12 +11,13 @@ from mlpfusion.stages.compare.subjects import Fact
 from mlpfusion.trace.names.shown import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mlpfusion.records.profile import Row
     from mlpfusion.stages.compare.subjects import Subject
 
 KERNELS: Final = "kernels by name"
+LAUNCHED: Final = "kernels as launched"  # told where the names are the same
 _STATUS: Final = {"ok": 0, "unavailable": 1, "failed": 2}
 _LONGEST: Final = 160  # letters of a text that a message quotes
 
@@ -31,6 +32,9 @@ def _of_row(row: Row) -> Iterator[Fact]:
     yield Fact("status", clipped(f"{row.status}{reason}"), _STATUS[row.status], row.status)
     if row.kernels:
         yield names([(kernel.name, 1) for kernel in row.kernels])
+        if any(kernel.launch is not None for kernel in row.kernels):
+            launched = [(f"{shown(kernel.name)}: {kernel.launch or 'not known'}", 1) for kernel in row.kernels]
+            yield names(launched, LAUNCHED)
     if row.launches is not None:
         found = row.launches
         yield count("kernel launches", found.kernels)
@@ -64,9 +68,9 @@ def size(name: str, number: int) -> Fact:
     return Fact(name, units.megabytes(number), number, number)
 
 
-def names(kernels: Sequence[tuple[str, int]]) -> Fact:
+def names(kernels: Sequence[tuple[str, int]], what: str = KERNELS) -> Fact:
     """Kernels in their order, each with how often it ran: a file may claim any number."""
-    return Fact(KERNELS, f"{sum(number for _, number in kernels)} kernels", None, tuple(kernels))
+    return Fact(what, f"{sum(number for _, number in kernels)} kernels", None, tuple(kernels))
 
 
 def clipped(text: str) -> str:
@@ -79,20 +83,24 @@ def changes(baseline: Subject, candidate: Subject) -> tuple[FactChange, ...]:
     """The facts that both know and that differ; of rows that ran different numbers of tokens, only the status."""
     before = {fact.name: fact for fact in baseline.facts}
     alike = baseline.tokens == candidate.tokens
-    return tuple(
-        _change(before[fact.name], fact)
+    differ = [
+        (before[fact.name], fact)
         for fact in candidate.facts
         if fact.name in before and before[fact.name].value != fact.value and (alike or fact.name == "status")
-    )
+    ]
+    renamed = any(fact.name == KERNELS for _, fact in differ)
+    return tuple(_change(a, b) for a, b in differ if not (renamed and b.name == LAUNCHED))
 
 
 def _change(a: Fact, b: Fact) -> FactChange:
     worse = a.rank is not None and b.rank is not None and b.rank > a.rank
     first, second = a.text, b.text
-    if a.name == KERNELS and isinstance(a.value, tuple) and isinstance(b.value, tuple):
+    if a.name in (KERNELS, LAUNCHED) and isinstance(a.value, tuple) and isinstance(b.value, tuple):
         before, after = _counted(a.value), _counted(b.value)
         gone, new = before - after, after - before
-        first, second = (_listed(gone), _listed(new)) if gone or new else (a.text, "the same in another order")
+        spelled = shown if a.name == KERNELS else str
+        told = _listed(gone, spelled), _listed(new, spelled)
+        first, second = told if gone or new else (a.text, "the same in another order")
     elif first == second:  # bytes that differ below what is shown
         first, second = str(a.value), str(b.value)
     return FactChange(name=a.name, baseline=first, candidate=second, worse=worse)
@@ -105,6 +113,6 @@ def _counted(kernels: Iterable[tuple[str, int]]) -> Counter[str]:
     return found
 
 
-def _listed(found: Counter[str]) -> str:
-    parts = [clipped(shown(name)) + (f" ×{number}" if number > 1 else "") for name, number in found.items()]
+def _listed(found: Counter[str], spelled: Callable[[str], str]) -> str:
+    parts = [clipped(spelled(name)) + (f" ×{number}" if number > 1 else "") for name, number in found.items()]
     return "; ".join(parts) or "none"

@@ -13,7 +13,7 @@ from mlpfusion.records.clocks import Samples
 from mlpfusion.records.environment import Process
 from mlpfusion.stages.profile import race
 from mlpfusion.trace.analysis.kernels import analyse_work
-from mlpfusion.trace.read import kineto
+from mlpfusion.trace.read import kineto, launch_configs
 from mlpfusion.workers import supervise, tasks
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlpfusion.device import Device
-    from mlpfusion.records.profile import Row
+    from mlpfusion.records.profile import Kernel, Row
     from mlpfusion.spec import Workload
 
 
@@ -154,7 +154,8 @@ def _read(attempt: _Attempt, rows: Sequence[Row], field: Field) -> tuple[tasks.R
         try:
             if row.backend in answer.untraced:
                 raise MlpfusionError(answer.untraced[row.backend])
-            analysis, _ = analyse_work(kineto.read(trace), device=field.here.kind)
+            configs = launch_configs.read(trace)
+            analysis, _ = analyse_work(kineto.read(trace), device=field.here.kind, configs=configs)
             if analysis.faults:
                 raise MlpfusionError("; ".join(analysis.faults))
         except MlpfusionError as error:
@@ -163,9 +164,8 @@ def _read(attempt: _Attempt, rows: Sequence[Row], field: Field) -> tuple[tasks.R
         finally:
             trace.unlink(missing_ok=True)
         samples.append(Samples(backend=row.backend, clock=race.KERNEL, l2=samples[0].l2, values=analysis.kernel_us))
-        names = tuple(kernel.name for kernel in analysis.kernels)
-        if names != tuple(kernel.name for kernel in row.kernels):
-            kernels[row.backend] = names
+        if not _alike(analysis.kernels, row.kernels):
+            kernels[row.backend] = tuple(kernel.name for kernel in analysis.kernels)
     if answer.neighbours is None:
         reasons["neighbours"] = "the system does not tell, or the race was too short"
     process = Process(
@@ -177,3 +177,11 @@ def _read(attempt: _Attempt, rows: Sequence[Row], field: Field) -> tuple[tasks.R
         **answer.readings,
     )
     return msgspec.structs.replace(answer, samples=tuple(samples)), process
+
+
+def _alike(a: Sequence[Kernel], b: Sequence[Kernel]) -> bool:
+    """Whether a tuner chose the same: kernels of these names, launched in the same way as far as both say how."""
+    return len(a) == len(b) and all(
+        one.name == other.name and (one.launch == other.launch or None in (one.launch, other.launch))
+        for one, other in zip(a, b, strict=True)
+    )

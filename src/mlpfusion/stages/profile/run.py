@@ -27,7 +27,7 @@ from mlpfusion.stages.profile.settings import ROUNDS
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone, scratch
 from mlpfusion.trace.analysis.kernels import analyse_work
-from mlpfusion.trace.read import kineto
+from mlpfusion.trace.read import kineto, launch_configs
 from mlpfusion.traffic import annotate
 from mlpfusion.traffic import row as row_traffic
 from mlpfusion.workers import forking, interrupts, supervise, tasks
@@ -238,7 +238,8 @@ class _Run(NamedTuple):
         trace = self.scratch / f"qualify-{_file_name(name)}.trace.json"
         wrong = _wrong(answer) or answer.fell_back
         try:
-            analysis, work = analyse_work(kineto.read(trace), device=self.here.kind)
+            configs = launch_configs.read(trace)
+            analysis, work = analyse_work(kineto.read(trace), device=self.here.kind, configs=configs)
             file_name = None
             if self.out is not None:
                 self.out.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,8 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from mlpfusion.records.profile import Analysis, Kernel, Launches
 from mlpfusion.records.traffic import DeviceWork
 from mlpfusion.stats import fifths
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from mlpfusion.trace.calls.call import Calls, Part, Work
     from mlpfusion.trace.read.columns import Kind
     from mlpfusion.trace.read.kineto import Trace
+    from mlpfusion.trace.read.launch_configs import LaunchConfigs
 
 __all__ = ["CALL", "Analysed", "analyse", "analyse_calls", "analyse_work", "union_ns"]
 
@@ -72,11 +75,22 @@ def analyse(trace: Trace, *, call: str = CALL, device: DeviceKind) -> Analysis:
     return analyse_calls(find_calls(repaired(trace), annotated(trace, call), device), device).analysis
 
 
-def analyse_work(trace: Trace, *, call: str = CALL, device: DeviceKind) -> tuple[Analysis, tuple[DeviceWork, ...]]:
-    """The analysis of a trace, and the device work of one of its calls in launch order."""
+def analyse_work(
+    trace: Trace, *, call: str = CALL, device: DeviceKind, configs: LaunchConfigs | None = None
+) -> tuple[Analysis, tuple[DeviceWork, ...]]:
+    """The analysis of a trace, and the device work of one of its calls in launch order.
+
+    With `configs` of that trace kernels have those of the first call that is used.
+    """
     calls = find_calls(repaired(trace), annotated(trace, call), device)
     analysed = analyse_calls(calls, device)
-    return analysed.analysis, _device_work(analysed)
+    if not configs:
+        return analysed.analysis, _device_work(analysed)
+    kernels = tuple(
+        msgspec.structs.replace(kernel, launch=configs.get((work.event.start_ns, work.event.name)))
+        for kernel, work in zip(analysed.analysis.kernels, (analysed.work[at] for at in analysed.order), strict=True)
+    )
+    return msgspec.structs.replace(analysed.analysis, kernels=kernels), _device_work(analysed)
 
 
 def analyse_calls(calls: Calls, device: DeviceKind) -> Analysed:

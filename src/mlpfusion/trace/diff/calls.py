@@ -271,10 +271,13 @@ def _summary(kernels: Sequence[KernelPair], chains: Sequence[CountChange], times
     if same:
         told = [_many(same[sort], sort) for sort in _SORTS if same[sort]]
         said.append(f"the same, name for name: {', '.join(told)}")
+    relaunched = Counter(_told(pair) for pair in kernels if pair.change == "same" and pair.changes)
+    if relaunched:
+        said.append(f"of one name, launched otherwise: {_times(relaunched)}")
     for change, word in (("changed", "changed"), ("gone", "gone"), ("new", "new")):
         named = Counter(_told(pair) for pair in kernels if pair.change == change)
         if named:
-            said.append(f"{word}: {', '.join(f'{n}x {text}' if n > 1 else text for text, n in named.items())}")
+            said.append(f"{word}: {_times(named)}")
     gone = [chain for chain in chains if chain.a > chain.b]
     added = [chain for chain in chains if chain.b > chain.a]
     if gone:
@@ -282,6 +285,10 @@ def _summary(kernels: Sequence[KernelPair], chains: Sequence[CountChange], times
     if added:
         said.append(f"operators added: {'; '.join(f'{chain.b - chain.a}x {chain.name}' for chain in added)}")
     return said + [_time_told(change) for change in times]
+
+
+def _times(named: Counter[str]) -> str:
+    return ", ".join(f"{number}x {text}" if number > 1 else text for text, number in named.items())
 
 
 def _sort(pair: KernelPair) -> str:
@@ -304,7 +311,7 @@ def _told(pair: KernelPair) -> str:
         maker = f" ({kernel.decoded.library})" if kernel.decoded.library else ""
         fused = len(pairs.work_of(kernel)) > 1 or "act_mul" in kernel.decoded.fused_ops
         return f"{'one fused kernel' if fused else what} {kernel.name[:_SHOWN]}{maker}"
-    if pair.change == "changed":
+    if pair.changes:
         shown = ", ".join(f"{change.field} {change.a or '-'} → {change.b or '-'}" for change in pair.changes[:4])
         return f"{what} ({shown})"
     return what

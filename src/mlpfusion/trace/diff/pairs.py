@@ -148,7 +148,7 @@ def _pair(a: Sequence[Kernel], b: Sequence[Kernel], first: int | None, second: i
         role=ours.role if ours.role != "other" else theirs.role,
         a=ours,
         b=theirs,
-        changes=() if same else tuple(changes(ours, theirs)),
+        changes=tuple(_launches(ours, theirs) if same else [*changes(ours, theirs), *_launches(ours, theirs)]),
         difference_us=times[1] - times[0] if times[0] is not None and times[1] is not None else None,
     )
 
@@ -165,6 +165,13 @@ def changes(a: Kernel, b: Kernel) -> list[FieldChange]:
     if any(only):
         found.append(FieldChange(field="not established", a=" ".join(only[0]) or None, b=" ".join(only[1]) or None))
     return found or [FieldChange(field="name", a=a.name, b=b.name)]
+
+
+def _launches(a: Kernel, b: Kernel) -> list[FieldChange]:
+    """How two were launched, where both say it and it differs: one name may stand for two choices of a tuner."""
+    if a.launch is None or b.launch is None or a.launch == b.launch:
+        return []
+    return [FieldChange(field="launch", a=str(a.launch), b=str(b.launch))]
 
 
 def _text(decoded: Decoded, field: str) -> str | None:
