@@ -49,8 +49,10 @@ def test_each_strange_value_comes_and_its_loss_is_seen(dtype: Dtype) -> None:
     assert torch.equal(incoming.lost(hidden, right, dy), ~dy.isfinite() & ~right.isfinite())
 
 
-def test_rows_of_an_mlps_dy_have_scales_of_their_own() -> None:
-    given = {"dy": torch.ones(4096, 8, dtype=torch.float16)}
-    scaled = incoming.scaled(given, torch.Generator().manual_seed(2), "float16")["dy"]
-    assert bool((scaled == scaled[:, :1]).all())
-    assert (float(scaled.min()), float(scaled.max())) == (2.0**-12, 512.0)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_of_an_mlps_dy_has_one_scale_that_its_dtype_holds(dtype: Dtype) -> None:
+    given = {"x": torch.ones(2), "dy": torch.ones(4, 8, dtype=getattr(torch, dtype))}
+    large, tiny = (incoming.scaled(given, dtype, large=large) for large in (True, False))
+    wanted = (512.0, 2.0**-6) if dtype == "float16" else (65536.0, 2.0**-12)
+    assert tuple(float(each["dy"].unique()) for each in (large, tiny)) == wanted
+    assert all(each["x"] is given["x"] and each["dy"].dtype is given["dy"].dtype for each in (large, tiny))

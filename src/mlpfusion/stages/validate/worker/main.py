@@ -10,14 +10,14 @@ import os
 import sys
 import traceback
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError, first_line, without_paths
 from mlpfusion.stages.validate import channel
-from mlpfusion.stages.validate.worker import emulation, guard, launches, leftovers
+from mlpfusion.stages.validate.worker import emulation, guard, launches, leftovers, update_probes
 from mlpfusion.stages.validate.worker.probes import PROBES, Run
 from mlpfusion.stages.validate.worker.results import NoTensorError
 from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
@@ -27,6 +27,8 @@ from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
+
+ALL_PROBES: Final = PROBES | update_probes.PROBES | SPEED_PROBES
 
 
 def main() -> None:
@@ -112,7 +114,7 @@ class _Served:
             raise RuntimeError("nothing is loaded")
         if self.emulation is not None:
             self.emulation.bf16_arithmetic = False
-        probe = PROBES.get(request.probe) or SPEED_PROBES[request.probe]
+        probe = ALL_PROBES[request.probe]
         # Tuning would take time, and what it picks differs from run to run.
         pins = self.run.pins
         pins.pin(request.options.get("configuration", 0))

@@ -8,6 +8,9 @@ WRONG = {
     "mlp-values": """
         return right_mlp(x, wg, wu, wd) * 1.1
     """,
+    "mlp-specials": """
+        return right_mlp(x.nan_to_num(0.0), wg, wu, wd)
+    """,
     "mlp-gradients": """
         return right_mlp(x, wg.detach(), wu, wd) + 0 * wg.sum()
     """,

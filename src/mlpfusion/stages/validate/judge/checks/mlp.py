@@ -5,24 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+import torch
+
 from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.checks import mlp_cases
 from mlpfusion.stages.validate.judge.checks.check import MLP, Check
-from mlpfusion.stages.validate.judge.exam import Found, Sizes, failed, is_refusal, passed, reported
+from mlpfusion.stages.validate.judge.exam import Found, failed, is_refusal, passed, reported, shape_text
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mlpfusion.spec import Dtype
+    from mlpfusion.stages.validate.judge.checks.mlp_cases import Case
     from mlpfusion.stages.validate.judge.exam import Exam
 
-# Rows of x. y then has 10,240 elements or more: the largest error of few is mostly luck.
-SHAPES: Final = ((160,), (3, 67), (2, 2, 41))
-# The same at other sizes: multiples of 8 but of no tile, of nothing at all, and a square one that is more than one tile
-# wide.
-OTHERS: Final = ((Sizes(72, 136), (160,)), (Sizes(67, 131), (160,)), (Sizes(320, 320), (33,)))
-# Sums so long that adding up in 16 bits shows (the control long_sums_in_16_bits).
-LONG: Final = ((Sizes(64, 4096), (160,)),)
 # Right 16-bit kernels make 0.33-1.46x of eager's error, fp32 ones up to 2.21x (four shapes, six seeds).
 MOST: Final[dict[Dtype, float]] = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
 TF32_EPS: Final = 2.0**-10
@@ -39,58 +36,93 @@ def gradients(exam: Exam, dtype: Dtype) -> Found:
     return _against_eager(exam, dtype, ("y", *(f"d:{name}" for name in exam.names)))
 
 
+class Errors:
+    """The errors of one output over some cases, the target's and eager's, relative to max(rms, |r|)."""
+
+    def __init__(self) -> None:
+        self._mine: list[Tensor] = []
+        self._theirs: list[Tensor] = []
+        self.worst = 0.0  # of the target, and the case that has it
+        self.case: Case | None = None
+
+    def add(self, case: Case, mine: Tensor, theirs: Tensor) -> None:
+        """Take in those of a case."""
+        self._mine.append(mine)
+        self._theirs.append(theirs)
+        largest = float(mine.max()) if mine.numel() else 0.0
+        if self.case is None or not largest <= self.worst:
+            self.worst, self.case = largest, case
+
+    def ratio(self, dtype: Dtype) -> tuple[float, float]:
+        """The larger of the ratios of maximum and rms error to eager's, floored at 2 eps, and the rms error."""
+        mine, theirs = torch.cat(self._mine), torch.cat(self._theirs)
+        if not mine.numel():
+            return 0.0, 0.0
+        floor = 2 * bounds.EPS[dtype] / MOST[dtype]
+        rms = float(mine.square().mean().sqrt())
+        allowed = (theirs.max(), theirs.square().mean().sqrt()) if theirs.numel() else (0.0, 0.0)
+        return max(float(mine.max()) / max(float(allowed[0]), floor), rms / max(float(allowed[1]), floor)), rms
+
+
 def _against_eager(exam: Exam, dtype: Dtype, outputs: tuple[str, ...]) -> Found:
     worst, worst_output = 0.0, outputs[0]
-    grad = outputs != ("y",)
-    probe = "backward" if grad else "forward"
-    refused = []
-    for sizes, shape in _cases(exam, dtype):
-        given = exam.operands(dtype, shape, "mlp", sizes=sizes)
-        try:
-            mine, _ = exam.backward(given) if grad else exam.ask("forward", given)
-        except RaisedError as raised:
-            if not is_refusal(raised) or sizes == exam.sizes:
-                raise
-            refused.append("x".join(map(str, sizes)))
-            continue
-        theirs, _ = exam.ask_peer("eager", probe, given)
-        right = exam.reference(given, grad=grad)
-        for name in outputs:
-            if mine[name].shape != right[name].shape:
-                return failed(f"{_called(name)} has another shape", shape)
-            errors = excuses.beside_eager(exam, mine[name], theirs[name], right[name], given, of=name, dtype=dtype)
-            ratio, size = _ratio(*errors, dtype)
+    refused: list[str] = []
+    for group in mlp_cases.cases(exam, dtype, grad=outputs != ("y",)):
+        found = {name: Errors() for name in outputs}
+        for case in group:
+            wrong = _compared(exam, dtype, case, found, refused)
+            if wrong is not None:
+                return failed(f"{wrong}{_where(exam, case)}", case.shape)
+        for name, errors in found.items():
+            if errors.case is None:
+                continue
+            ratio, size = errors.ratio(dtype)
             if not math.isfinite(ratio):
-                return failed(f"{_called(name)} has values that are nan or inf", shape)
+                sentence = f"{_called(name)} has values that are nan or inf"
+                return failed(sentence + _where(exam, errors.case), errors.case.shape)
             if ratio > worst:
                 worst, worst_output = ratio, name
             if ratio > MOST[dtype]:
-                sentence = _too_far(name, ratio, size, dtype)
-                if sizes != exam.sizes:
-                    sentence += f" (hidden_size {sizes.hidden}, intermediate_size {sizes.intermediate})"
-                return failed(sentence, shape, ratio_to_eager=ratio)
-    also = f"; refused sizes: {', '.join(refused)}" if refused else ""
+                sentence = _too_far(name, ratio, size, dtype) + _where(exam, errors.case)
+                return failed(sentence, errors.case.shape, ratio_to_eager=ratio)
+    also = f"; refused sizes: {', '.join(dict.fromkeys(refused))}" if refused else ""
     return passed(
         f"at most {worst:.2f}x eager's error ({_called(worst_output)}), limit {MOST[dtype]:g}x{also}",
         ratio_to_eager=worst,
     )
 
 
-def _cases(exam: Exam, dtype: Dtype) -> list[tuple[Sizes, tuple[int, ...]]]:
-    """The sizes and shapes of x that are judged; the exam's sizes are those that are taken."""
-    if exam.asked.shapes:
-        return [(sizes, shape) for shape in exam.asked.shapes for sizes in (exam.sizes, *(each for each, _ in OTHERS))]
-    return [*((exam.sizes, shape) for shape in SHAPES), *OTHERS, *(() if dtype == "float32" else LONG)]
+def _compared(exam: Exam, dtype: Dtype, case: Case, found: dict[str, Errors], refused: list[str]) -> str | None:
+    """Adds the errors of a case to `found`, or its sizes to those that are `refused`; what is wrong in words."""
+    grad = tuple(found) != ("y",)
+    given = case.of(exam, dtype)
+    try:
+        mine, _ = exam.backward(given) if grad else exam.ask("forward", given)
+    except RaisedError as raised:
+        if not is_refusal(raised) or (case.sizes == exam.sizes and case.shape in mlp_cases.SHAPES):
+            raise
+        refused.append("x".join(map(str, case.sizes)) if case.sizes != exam.sizes else f"{shape_text(case.shape)} rows")
+        return None
+    theirs, _ = exam.ask_peer("eager", "backward" if grad else "forward", given)
+    right = exam.reference(given, grad=grad)
+    for name, errors in found.items():
+        if mine[name].shape != right[name].shape:
+            return f"{_called(name)} has another shape"
+        both = excuses.beside_eager(exam, mine[name], theirs[name], right[name], given, of=name, dtype=dtype)
+        errors.add(case, *both)
+    return None
 
 
-def _ratio(mine: Tensor, theirs: Tensor, dtype: Dtype) -> tuple[float, float]:
-    """The larger of the ratios of maximum and rms error to eager's, floored at 2 eps, and the rms error."""
-    if not mine.numel():
-        return 0.0, 0.0
-    floor = 2 * bounds.EPS[dtype] / MOST[dtype]
-    rms = float(mine.square().mean().sqrt())
-    allowed = (theirs.max(), theirs.square().mean().sqrt()) if theirs.numel() else (0.0, 0.0)
-    return max(float(mine.max()) / max(float(allowed[0]), floor), rms / max(float(allowed[1]), floor)), rms
+def _where(exam: Exam, case: Case) -> str:
+    """What a case has that the first one has not."""
+    said = []
+    if case.shape in mlp_cases.FEW or case.shape in {mlp_cases.MANY, mlp_cases.MANY_ON_GPU}:
+        said.append(f"{math.prod(case.shape)} rows")
+    if case.sizes != exam.sizes:
+        said.append(f"hidden_size {case.sizes.hidden}, intermediate_size {case.sizes.intermediate}")
+    if case.varied:
+        said.append(f"with {case.varied}")
+    return f" ({', '.join(said)})" * bool(said)
 
 
 def _too_far(name: str, ratio: float, size: float, dtype: Dtype) -> str:

@@ -10,7 +10,9 @@ from mlpfusion.stages.validate.judge.checks import (
     gradients,
     layouts,
     mlp,
+    mlp_specials,
     modes,
+    updates,
     values,
 )
 
@@ -29,9 +31,11 @@ ALL: Final[tuple[Check, ...]] = (
     _VALUES["constants"],
     *mlp.CHECKS[:1],  # before `precision`, which sees the products of TF32 as well but cannot name them
     _VALUES["precision"],
+    *mlp_specials.CHECKS,
     *(check for check in values.CHECKS if check.name not in _WHICH),
     *basic.LATER,
     *gradients.CHECKS,
+    *updates.CHECKS,
     *basic.AFTER_GRADIENTS,
     *mlp.CHECKS[1:],
     *modes.CHECKS,

@@ -1,0 +1,89 @@
+"""The sizes, rows and scales with which a whole MLP is judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import torch
+
+from mlpfusion.stages.validate.judge import incoming
+from mlpfusion.stages.validate.judge.exam import Sizes
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Dtype
+    from mlpfusion.stages.validate.channel import Tensors
+    from mlpfusion.stages.validate.judge.exam import Exam
+
+    Varied = Literal["large up", "large gate", "small x", "large dy", "tiny dy"]
+
+
+class Case(NamedTuple):
+    """Rows of x at some sizes, and what is unusual about the values."""
+
+    sizes: Sizes
+    shape: tuple[int, ...]
+    varied: Varied | None = None
+
+    def of(self, exam: Exam, dtype: Dtype) -> Tensors:
+        """The operands."""
+        given = exam.operands(dtype, self.shape, "mlp", sizes=self.sizes)
+        generator = exam.generator(f"mlp {self.varied}")
+        if self.varied in {"large dy", "tiny dy"}:
+            return incoming.scaled(given, dtype, large=self.varied == "large dy")
+        if self.varied == "small x":
+            return given | {"x": given["x"] / 64}
+        if self.varied is None:
+            return given
+        name, most = ("wu", 10) if self.varied == "large up" else ("wg", 7)
+        powers = torch.randint(-4, most + 1, (self.sizes.intermediate, 1), generator=generator)
+        return given | {name: torch.ldexp(given[name], powers)}
+
+
+# Rows of x. y then has 10,240 elements or more: the largest error of few is mostly luck.
+SHAPES: Final = ((160,), (3, 67), (2, 2, 41))
+# Few rows take another path (decoding); their errors are judged together.
+FEW: Final = (*((rows,) for rows in (*range(1, 10), 12, 15, 16, 17)), (1, 1), (1, 7))
+# More than any tile of rows, and more than there are blocks in one wave.
+MANY: Final = (2113,)
+MANY_ON_GPU: Final = (65551,)  # more than the second dimension of a grid holds
+# Multiples of 8 but of no tile, of nothing at all, and a square one that is more than one tile wide.
+OTHERS: Final = ((Sizes(72, 136), (160,)), (Sizes(67, 131), (160,)), (Sizes(320, 320), (33,)))
+# Of each 2^k there is a width that no larger power divides, since a kernel may hold one to be a multiple of what it is
+# none of; judged together.
+WIDTHS: Final = tuple(Sizes(*pair) for pair in ((66, 132), (80, 130), (96, 144), (384, 96)))
+# One tile of what a kernel loops over may be as wide as any usual model. The other size is small: what is judged, and
+# what its weights cost, is their product. More rows than decoding has.
+WIDE: Final = ((Sizes(8192, 64), (17,)), (Sizes(2816, 72), (17,)), (Sizes(1100, 72), (17,)), (Sizes(72, 1408), (160,)))
+# Sums so long that adding up in 16 bits shows (the control long_sums_in_16_bits).
+LONG: Final = ((Sizes(64, 8192), (96,)),)
+
+
+def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
+    """What is judged, where errors of one group are judged together; the exam's sizes are those that are taken.
+
+    Gradients cost eager and fp64 three times as much, so that they have fewer cases; of a quick exam each kind has one.
+    """
+    own = exam.sizes
+    if exam.asked.shapes:
+        sizes = (own, *(each for each, _ in OTHERS))
+        return [(Case(each, shape),) for shape in exam.asked.shapes for each in sizes]
+    if grad:
+        long = () if dtype == "float32" else LONG
+        alone = [*((own, shape) for shape in SHAPES), *OTHERS, *long]
+        return [*((Case(*each),) for each in alone), (Case(own, (160,), "large dy"),), (Case(own, (160,), "tiny dy"),)]
+    many = MANY_ON_GPU if exam.device == "cuda" else MANY
+    varied: tuple[Varied, ...] = ("large up", "large gate", "small x")
+    kinds: dict[str, list[tuple[Case, ...]]] = {
+        "numbers of rows": [(Case(own, shape),) for shape in SHAPES],
+        "sizes of MLPs": [(Case(*each),) for each in OTHERS],
+        "wide MLPs": [(Case(*each),) for each in WIDE],
+        "long sums": [(Case(*each),) for each in LONG],
+        "few rows": [tuple(Case(own, shape) for shape in FEW)],
+        "widths of MLPs": [tuple(Case(sizes, (33,)) for sizes in WIDTHS)],
+        "many rows": [(Case(own, many),)],
+        "scales of MLPs": [(Case(own, (160,), each),) for each in varied],
+    }
+    if exam.asked.quick:
+        exam.left_out |= {f"all {kind} but one": None for kind, groups in kinds.items() if len(groups) > 1}
+        kinds = {kind: groups[:1] for kind, groups in kinds.items()}
+    return [group for groups in kinds.values() for group in groups]

@@ -1,0 +1,122 @@
+"""Checks of what changes between calls: operands, weights, and gradients that add up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.stages.validate.judge import bounds
+from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
+from mlpfusion.stages.validate.judge.exam import Found, failed, hazard, is_refusal, passed
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mlpfusion.spec import Dtype
+    from mlpfusion.stages.validate.judge.exam import Exam
+
+# How a weight gets new values; the worker has a function for each.
+WAYS: Final = (
+    "an update in place",
+    "load_state_dict",
+    "an optimiser step",
+    ".data = another tensor",
+    "new tensors at the old addresses",
+)
+# Root mean square of the error, relative to that of the result: right ones are off by an eps or two, and a result of
+# other weights by its own size.
+STALE: Final = 0.2
+
+
+def accumulation(exam: Exam, dtype: Dtype) -> Found:
+    """backward() adds to `.grad` what autograd.grad returns, once for each call."""
+    exam.need_gradients(dtype)
+    results, facts = exam.ask("accumulated", exam.operands(dtype, exam.plain, "accumulation"))
+    for prefix, times, how in (("e", 1, "one call of backward()"), ("f", 2, "two calls of backward()")):
+        for name in exam.names:
+            once, found = results.get(f"d:{name}"), results.get(f"{prefix}:{name}")
+            if once is None:
+                continue
+            if found is None or not _alike(found, once.double() * times, dtype):
+                sentence = f"after {how} {name}.grad is not {times} times the gradient that autograd.grad returns"
+                return failed(sentence + _also_written(facts["written"]), exam.plain)
+    if facts["written"]:
+        return failed(f"autograd.grad, which returns gradients, changes {_grads(facts['written'])} as well", exam.plain)
+    return passed("backward() adds each gradient to .grad once")
+
+
+def _also_written(names: list[str]) -> str:
+    return f": the backward itself writes {_grads(names)}" if names else ""
+
+
+def _grads(names: list[str]) -> str:
+    return " and ".join(f"{name}.grad" for name in names)
+
+
+def modified(exam: Exam, dtype: Dtype) -> Found:
+    """An operand or result that is changed in place before the backward is refused, or changes no gradient."""
+    exam.need_gradients(dtype)
+    given = exam.operands(dtype, exam.plain, "modified")
+    right = exam.backward(given)[0]
+    for which in (*exam.names, "y"):
+        results, facts = exam.ask("modified", given, which=which)
+        if "refused" in facts:
+            continue
+        for name in exam.names:
+            found = results.get(f"d:{name}")
+            if found is None or not _alike(found, right[f"d:{name}"], dtype):
+                what = "the result" if which == "y" else which
+                sentence = (
+                    f"where {what} is changed in place between forward and backward, the gradient of {name} is "
+                    "silently wrong: it was kept past save_for_backward, by which autograd would refuse this"
+                )
+                return hazard(sentence, exam.plain)
+    return passed("a change in place before the backward is refused, or changes no gradient")
+
+
+def updated(exam: Exam, dtype: Dtype) -> Found:
+    """It computes with the values that its weights (or operands) have when it is called."""
+    given = exam.operands(dtype, exam.plain, "updated")
+    later = exam.operands(dtype, exam.plain, "updated, later")
+    both = given | {f"other:{name}": later[name] for name in exam.names}
+    judged = []
+    for way in WAYS:
+        try:
+            results, facts = exam.ask("updated", both, way=way)
+        except RaisedError as raised:
+            if not is_refusal(raised):
+                raise
+            continue
+        if "skipped" in facts:
+            continue
+        judged.append(way)
+        right = exam.reference({name: results[f"w:{name}"] for name in exam.names})["y"]
+        for found, how in ((results["y"], "without gradients"), (results["t:y"], "with gradients on")):
+            if _is_off(found, right):
+                return _stale(exam, way, how)
+    return passed(f"computes with the values of the moment after {', '.join(judged)}")
+
+
+def _stale(exam: Exam, way: str, how: str) -> Found:
+    if exam.kind == "act_mul":
+        return failed(f"after {way} the result is one of other operands, kept from an earlier call ({how})", exam.plain)
+    return hazard(f"stale weights: after {way} it still computes with the earlier ones ({how})", exam.plain)
+
+
+def _is_off(found: Tensor, right: Tensor) -> bool:
+    if found.shape != right.shape:
+        return True
+    off, size = (float(each.square().mean().sqrt()) for each in (found.double() - right, right))
+    return not off <= STALE * size
+
+
+def _alike(found: Tensor, right: Tensor, dtype: Dtype) -> bool:
+    """Equal, or apart as the sums of a matrix product may be that come in another order."""
+    return found.shape == right.shape and bool((bounds.relative(found, right) < 16 * bounds.EPS[dtype]).all())
+
+
+CHECKS: Final = (
+    Check("accumulation", "autograd.grad beside backward() into .grad, twice", BOTH, accumulation, dtypes="each"),
+    Check("modified", "operands and result changed in place before the backward", BOTH, modified, dtypes="each"),
+    Check("updated", "calls after weights or operands got new values, in five ways", BOTH, updated, dtypes="each"),
+)

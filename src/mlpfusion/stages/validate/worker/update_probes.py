@@ -1,0 +1,160 @@
+"""The worker's probes of what changes between calls: operands, weights, and gradients that add up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from mlpfusion.stages.validate.worker import guard
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.worker.probes import Probe, Run
+    from mlpfusion.stages.validate.worker.targets.loader import Bound
+
+    Update = Callable[[nn.Module | None, list[Tensor], list[Tensor]], None]
+
+
+def accumulated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Gradients by autograd.grad (d:NAME), and `.grad` after one (e:NAME) and two (f:NAME) calls of backward().
+
+    Facts: the operands whose `.grad` was "written" by autograd.grad, which returns gradients instead.
+    """
+    names = OPERANDS[run.target.kind]
+    bound = run.target.bind(run.operands(given, options, grad=True))
+    dy = guard.place(given["dy"], run.device)
+    passed = bound.leaves[: len(bound.arguments)]
+    copies = [leaf.detach().clone() for leaf in passed]
+
+    def again() -> Tensor:
+        """A call on the same values, whatever a backward wrote over them, which is for another check to say."""
+        for leaf, copy in zip(passed, copies, strict=True):
+            leaf.data = copy.clone()
+        return bound()
+
+    with guard.watch("nan"):
+        first = torch.autograd.grad(bound(), bound.leaves, dy.clone(), allow_unused=True)
+        results = _gradients("d", names, first)
+        written = [name for name, leaf in zip(names, bound.leaves, strict=True) if leaf.grad is not None]
+        for leaf in bound.leaves:
+            leaf.grad = None
+        for prefix in ("e", "f"):
+            torch.autograd.backward(again(), dy.clone())
+            results |= _gradients(prefix, names, tuple(leaf.grad for leaf in bound.leaves))
+    run.synchronize()
+    return results, {"written": written}
+
+
+def _gradients(prefix: str, names: tuple[str, ...], grads: tuple[Tensor | None, ...]) -> Tensors:
+    pairs = zip(names, grads, strict=True)
+    return {f"{prefix}:{name}": grad.detach().clone() for name, grad in pairs if grad is not None}
+
+
+def modified(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """d:NAME where `which`, an operand or y, is changed in place between forward and backward; or it is "refused"."""
+    names = OPERANDS[run.target.kind]
+    bound = run.target.bind(run.operands(given, options, grad=True))
+    dy = guard.place(given["dy"], run.device)
+    with guard.watch("nan"):
+        y = bound()
+        which = y if options["which"] == "y" else bound.leaves[names.index(options["which"])]
+        try:
+            with torch.no_grad():
+                which.mul_(-1.5)
+            grads = torch.autograd.grad(y, bound.leaves, dy, allow_unused=True)
+        except Exception as error:  # a loud refusal is what autograd itself gives
+            return {}, {"refused": f"{type(error).__name__}: {error}"}
+    run.synchronize()
+    return _gradients("d", names, grads), {}
+
+
+def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y after the weights (of an act·mul the operands) were updated in one `way`, as `other:NAME` says.
+
+    It was called before, without gradients and with. y is without gradients, t:y with; w:NAME are the operands as they
+    are then. Facts: "skipped" where the way is not one for this target.
+    """
+    bound = run.target.bind(run.operands(given, options, grad=True))
+    names, first = OPERANDS[run.target.kind], 0 if run.target.kind == "act_mul" else 1
+    update = UPDATES[options["way"]]
+    if bound.module is None and update in OF_MODULES:
+        return {}, {"skipped": True}
+    _called(bound)
+    old = list(bound.leaves[first:])
+    new = [guard.place(given[f"other:{name}"], run.device) for name in names[first:]]
+    update(bound.module, old, new)
+    if bound.module is None:
+        leaves = (*bound.leaves[:first], *old)
+        bound = bound._replace(arguments=leaves[: len(bound.arguments)], leaves=leaves)
+    results = _called(bound)
+    run.synchronize()
+    now = zip(names, (*bound.leaves[:first], *old), strict=True)
+    return results | {f"w:{name}": leaf.detach().clone() for name, leaf in now}, {}
+
+
+def _called(bound: Bound) -> Tensors:
+    with torch.no_grad():
+        bound()
+        y = bound()
+    return {"y": y.clone(), "t:y": bound().detach().clone()}
+
+
+def _in_place(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
+    del module
+    with torch.no_grad():
+        for leaf, value in zip(old, new, strict=True):
+            leaf.copy_(value)
+
+
+def _loaded(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
+    if module is not None:
+        state = module.state_dict()
+        pairs = list(zip(old, new, strict=True))
+        for name, parameter in module.named_parameters():
+            for leaf, value in pairs:
+                if leaf is parameter:
+                    state[name] = value
+        module.load_state_dict(state)
+
+
+def _data_replaced(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
+    del module
+    for leaf, value in zip(old, new, strict=True):
+        leaf.data = value.clone()
+
+
+def _stepped(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
+    del module
+    for leaf, value in zip(old, new, strict=True):
+        leaf.grad = leaf.detach() - value
+    torch.optim.SGD(old, lr=1.0).step()
+
+
+def _at_old_addresses(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
+    """New tensors in the memory of the old ones, as an allocator gives it again."""
+    for place, (leaf, value) in enumerate(zip(list(old), new, strict=True)):
+        leaf.data.copy_(value)
+        memory = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+        memory.set_(leaf.untyped_storage(), leaf.storage_offset(), leaf.shape, leaf.stride())
+        made: Any = nn.Parameter(memory, requires_grad=leaf.requires_grad) if module else memory
+        old[place] = made if module else made.requires_grad_(leaf.requires_grad)
+        for owner in module.modules() if module else ():
+            for name, parameter in list(owner.named_parameters(recurse=False)):
+                if parameter is leaf:
+                    setattr(owner, name, made)
+
+
+UPDATES: Final[dict[str, Update]] = {
+    "an update in place": _in_place,
+    "load_state_dict": _loaded,
+    "an optimiser step": _stepped,
+    ".data = another tensor": _data_replaced,
+    "new tensors at the old addresses": _at_old_addresses,
+}
+OF_MODULES: Final = (_loaded, _stepped, _data_replaced)  # functions get their operands in each call
+PROBES: Final[dict[str, Probe]] = {"accumulated": accumulated, "modified": modified, "updated": updated}

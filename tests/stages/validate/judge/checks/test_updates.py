@@ -1,0 +1,74 @@
+"""The checks of what changes between calls, each by a fault of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support import checked
+from support.targets_made import verdict_of
+
+from mlpfusion.stages.validate.judge.checks import updates
+from mlpfusion.stages.validate.worker import update_probes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlpfusion.stages.validate.judge.examine import Bench
+
+WRONG = {
+    "accumulation": """
+        y = right(gate, up)
+        if y.requires_grad:
+            y.register_hook(lambda dy: setattr(up, "grad", torch.ones_like(up)))
+        return y
+    """,
+    "updated": """
+        if torch.is_grad_enabled():
+            return right(gate, up)
+        if not kept or kept[0] is not gate:
+            kept[:] = [gate, right(gate, up)]
+        return kept[1].clone()
+    """,
+}
+
+
+test_each_check_finds_the_fault_that_it_is_for, test_and_none_in_what_is_right = checked.judging(WRONG)
+
+
+def test_the_worker_knows_every_way_in_which_a_weight_is_updated() -> None:
+    assert tuple(update_probes.UPDATES) == updates.WAYS
+
+
+@pytest.mark.parametrize(
+    ("operand", "words"),
+    [("ctx.gate", "where gate is changed in place"), ("ctx.up", "where up is"), ("ctx.y", "where the result is")],
+)
+def test_what_is_kept_past_autograd_is_named(bench: Bench, tmp_path: Path, operand: str, words: str) -> None:
+    """The two that are not kept this way are copies, which nobody changes."""
+    kept = {"ctx.gate": "gate.clone()", "ctx.up": "up.clone()", "ctx.y": "y.clone()"}
+    kept[operand] = operand.removeprefix("ctx.")
+    path = tmp_path / "target.py"
+    path.write_text(
+        checked.HEAD
+        + f"""
+class Keeps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        y = right(gate, up)
+        {", ".join(kept)} = {", ".join(kept.values())}
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        dgate = torch.ops.aten.gelu_backward(dy * ctx.up, ctx.gate, approximate="tanh")
+        return dgate + 0 * ctx.y, dy * gelu(ctx.gate, approximate="tanh") + (ctx.y - right(ctx.gate, ctx.up))
+
+def target(gate, up):
+    return Keeps.apply(gate, up)
+""",
+        encoding="utf-8",
+    )
+    verdict = verdict_of(bench, f"{path}:target", only=("modified",), dtypes=("float32",))
+    assert verdict.word == "valid with hazards"
+    assert words in verdict.headline

@@ -1,0 +1,171 @@
+"""The worker's probes of updates: gradients that add up, and operands and weights that change between calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from support.runs_made import run_of, run_of_module
+from torch import Tensor, nn
+
+from mlpfusion.stages.validate.worker import guard, update_probes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GIVEN = {
+    "gate": torch.tensor([1.0, -2.0, 3.0]),
+    "up": torch.tensor([2.0, 5.0, -1.0]),
+    "dy": torch.tensor([1.0, 2.0, 4.0]),
+}
+DGATE, DUP = GIVEN["dy"] * GIVEN["up"], GIVEN["dy"] * GIVEN["gate"]
+
+
+@pytest.fixture(autouse=True)
+def _own_allocators() -> Iterator[None]:
+    yield
+    guard.restore()
+
+
+def product(gate: Tensor, up: Tensor) -> Tensor:
+    return gate * up
+
+
+class Writing(torch.autograd.Function):
+    """gate·up whose backward writes the gradient of gate over gate."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.gate, ctx.up = gate, up
+        return gate * up
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        dup = dy * ctx.gate
+        return ctx.gate.data.copy_(dy * ctx.up).clone(), dup
+
+
+@pytest.mark.parametrize("function", [product, Writing.apply])
+def test_gradients_come_three_ways_and_add_up_whatever_a_backward_writes(function: Any) -> None:
+    results, facts = update_probes.accumulated(run_of(function), GIVEN, {})
+    assert facts == {"written": []}
+    for prefix, times in (("d", 1), ("e", 1), ("f", 2)):
+        assert torch.equal(results[f"{prefix}:gate"], times * DGATE)
+        assert torch.equal(results[f"{prefix}:up"], times * DUP)
+
+
+def test_an_operand_whose_grad_autograd_wrote_is_named_and_does_not_add_up() -> None:
+    def writes(gate: Tensor, up: Tensor) -> Tensor:
+        up.grad = torch.ones_like(up)
+        return gate * up.detach()
+
+    results, facts = update_probes.accumulated(run_of(writes), GIVEN, {})
+    assert facts == {"written": ["up"]}
+    assert "d:up" not in results
+    assert torch.equal(results["e:up"], torch.ones(3))
+    assert torch.equal(results["e:gate"], DGATE)
+
+
+class Kept(Writing):
+    """gate·up that keeps its operands past autograd, so that nobody notices when they change."""
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        return dy * ctx.up, dy * ctx.gate
+
+
+@pytest.mark.parametrize("which", ["gate", "up"])
+def test_what_autograd_saved_and_is_changed_is_refused(which: str) -> None:
+    results, facts = update_probes.modified(run_of(product), GIVEN, {"which": which})
+    assert results == {}
+    assert facts["refused"].startswith("RuntimeError: ")
+
+
+def test_a_change_of_what_nobody_saved_changes_nothing() -> None:
+    results, facts = update_probes.modified(run_of(product), GIVEN, {"which": "y"})
+    assert facts == {}
+    assert torch.equal(results["d:gate"], DGATE)
+    assert torch.equal(results["d:up"], DUP)
+
+
+def test_a_change_of_what_is_kept_past_autograd_shows_in_the_gradients() -> None:
+    results, facts = update_probes.modified(run_of(Kept.apply), GIVEN, {"which": "gate"})
+    assert facts == {}
+    assert torch.equal(results["d:gate"], DGATE)
+    assert torch.equal(results["d:up"], -1.5 * DUP)
+
+
+OTHER = {"other:gate": torch.tensor([7.0, 0.5, -3.0]), "other:up": torch.tensor([1.0, 4.0, 9.0])}
+PLAIN = [way for way, update in update_probes.UPDATES.items() if update not in update_probes.OF_MODULES]
+
+
+@pytest.mark.parametrize("way", update_probes.UPDATES)
+def test_a_function_sees_updated_operands_in_the_ways_that_functions_have(way: str) -> None:
+    results, facts = update_probes.updated(run_of(product), {**GIVEN, **OTHER}, {"way": way})
+    if way not in PLAIN:
+        assert (results, facts) == ({}, {"skipped": True})
+        return
+    assert facts == {}
+    assert torch.equal(results["w:gate"], OTHER["other:gate"])
+    assert torch.equal(results["w:up"], OTHER["other:up"])
+    assert torch.equal(results["y"], OTHER["other:gate"] * OTHER["other:up"])
+    assert torch.equal(results["t:y"], results["y"])
+
+
+@pytest.mark.parametrize("way", PLAIN)
+def test_what_a_function_remembers_of_its_first_call_stays_old(way: str) -> None:
+    kept: list[Tensor] = []
+
+    def remembers(gate: Tensor, up: Tensor) -> Tensor:
+        kept.append((gate * up).detach().clone())
+        return gate * up if torch.is_grad_enabled() else kept[0]
+
+    results, _ = update_probes.updated(run_of(remembers), {**GIVEN, **OTHER}, {"way": way})
+    assert torch.equal(results["y"], GIVEN["gate"] * GIVEN["up"])
+    assert torch.equal(results["t:y"], OTHER["other:gate"] * OTHER["other:up"])
+
+
+class MLP(nn.Module):
+    """A gated MLP without an activation; `stale` uses copies of its first weights."""
+
+    def __init__(self, wg: Tensor, wu: Tensor, wd: Tensor, *, stale: bool = False) -> None:
+        super().__init__()
+        self.wg, self.wu, self.wd = (nn.Parameter(each.detach().clone()) for each in (wg, wu, wd))
+        self.copies = [each.detach().clone() for each in (wg, wu, wd)] if stale else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        wg, wu, wd = self.copies or (self.wg, self.wu, self.wd)
+        return (x @ wg.T * (x @ wu.T)) @ wd.T
+
+
+def weights(seed: int, prefix: str = "") -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"wg": (6, 4), "wu": (6, 4), "wd": (4, 6)}
+    return {f"{prefix}{name}": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("way", update_probes.UPDATES)
+def test_a_module_is_called_with_updated_weights_in_every_way(way: str, stale: bool) -> None:
+    x = torch.linspace(-1, 1, 12).view(3, 4)
+    given = {"x": x, **weights(0), **weights(1, "other:")}
+    run = run_of_module(lambda *each: MLP(*each, stale=stale))
+    results, facts = update_probes.updated(run, given, {"way": way})
+    assert facts == {}
+    assert torch.equal(results["w:x"], x)
+    for name in ("wg", "wu", "wd"):
+        torch.testing.assert_close(results[f"w:{name}"], given[f"other:{name}"])
+    wanted = weights(0 if stale else 1)
+    for name in ("y", "t:y"):
+        torch.testing.assert_close(results[name], MLP(**wanted)(x).detach())
+
+
+def test_new_tensors_at_old_addresses_are_new_and_there() -> None:
+    module = MLP(**weights(0))
+    old = list(module.parameters())
+    leaves, places = list(old), [each.data_ptr() for each in old]
+    update_probes.UPDATES["new tensors at the old addresses"](module, leaves, list(weights(1).values()))
+    assert [each.data_ptr() for each in leaves] == places
+    assert all(new is not before for new, before in zip(leaves, old, strict=True))
+    assert all(new is mine for new, mine in zip(leaves, module.parameters(), strict=True))
