@@ -74,7 +74,10 @@ def check(made: Figure) -> None:
     assert all(len(row) == len(made.columns) for row in made.rows)
     assert "title" not in made.spec
     assert made.spec["$schema"] == style.SCHEMA
-    assert made.spec["width"] in (style.pixels(84), style.pixels(178))
+    assert (made.spec if "width" in made.spec else made.spec["usermeta"])["width"] in (
+        style.pixels(84),
+        style.pixels(178),
+    )
     json.dumps(made.spec, allow_nan=False)
     texts = set(_strings(_data_of(made.spec)))
     for expression in _expressions(made.spec):

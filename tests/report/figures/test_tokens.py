@@ -1,17 +1,24 @@
-"""Times and rates over tokens: of one MLP, with bands where there are samples enough."""
+"""Times and rates over tokens: a panel for each MLP, with bands where there are samples enough."""
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
-from support.figures_made import figure, of
+from support.figures_made import check, figure, of
 from support.paths import RESULTS
 from support.profiles_made import COMPILE, EAGER, TRITON, clock, profile
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.clocks import Clocks
+from mlpfusion.report.figures.drawing import render, style
 from mlpfusion.spec import Workload
 from mlpfusion.storage import results
+
+if TYPE_CHECKING:
+    from mlpfusion.report.figures.figure import Width
 
 FOLDER = "h200-choose-gemma-2b"
 
@@ -24,7 +31,7 @@ def at(tokens: int, *rows, **changes):
 
 def test_a_point_is_a_recorded_median_with_its_percentiles() -> None:
     made = figure("tokens", FOLDER, clock="graph_us")
-    (told,) = (dict(zip(made.columns, row, strict=True)) for row in made.rows if row[:2] == ("fused", 2048))
+    (told,) = (dict(zip(made.columns, row, strict=True)) for row in made.rows if row[1:3] == ("fused", 2048))
     rows = results.load(RESULTS / FOLDER / "inference-2048.json").rows
     (read,) = (row.clocks.graph_us for row in rows if row.backend == "fused" and row.clocks)
     assert (told["us"], told["us_p20"], told["us_p80"]) == (read.median, read.p20, read.p80)
@@ -47,7 +54,7 @@ def test_without_percentiles_there_is_no_band() -> None:
 
 def test_what_is_emulated_has_no_line() -> None:
     made = of("tokens", at(1, EAGER, TRITON), at(16, EAGER, TRITON))
-    assert {row[0] for row in made.rows} == {"eager"}
+    assert {row[1] for row in made.rows} == {"eager"}
     assert made.notes == ("triton: emulated, which is not ranked with what was measured",)
 
 
@@ -63,12 +70,22 @@ def test_what_is_emulated_has_no_line() -> None:
     ],
     ids=["one", "modes", "twice"],
 )
-def test_only_one_mlp_and_mode_is_drawn(files, said: str) -> None:
+def test_only_one_mode_is_drawn_and_no_tokens_twice(files, said: str) -> None:
     with pytest.raises(UsageError, match=r".") as raised:
         of("tokens", *files)
     assert said in str(raised.value)
 
 
-def test_several_models_are_refused() -> None:
-    with pytest.raises(UsageError, match="draws one MLP; the files hold article, gemma-2b: name files of one"):
-        figure("tokens", "h200-choose-article", FOLDER)
+@pytest.mark.parametrize("width", [84, 178])
+def test_each_mlp_has_a_panel_of_its_own_and_all_of_them_the_width(width: Width) -> None:
+    made = figure("tokens", "h200-choose-article", FOLDER, width=width)
+    check(made)
+    assert [view["title"]["text"] for view in made.spec["vconcat"]] == ["article", "gemma-2b"]
+    assert sum(len(view["data"]["values"]) for view in made.spec["vconcat"]) == len(made.rows)
+    assert {row[0] for row in made.rows} == {"article", "gemma-2b"}
+    pytest.importorskip("vl_convert", reason="needs the extra figures")
+    drawn = render.render(made, "svg").decode()
+    (wide,) = re.findall(r'<svg [^>]*width="([\d.]+)mm"', drawn)
+    assert float(wide) == pytest.approx(width, rel=1e-4)
+    (size,) = set(re.findall(r'viewBox="0 0 ([\d.]+)', drawn))
+    assert 0.94 < float(size) / style.pixels(width) <= 1  # so that type is not smaller than in a single one

@@ -1,4 +1,4 @@
-"""Draws time or TFLOP/s over the number of tokens: a line per backend, with a band of percentiles."""
+"""Draws time or TFLOP/s over the number of tokens: a panel per MLP, a line per backend, a band of percentiles."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from mlpfusion.report.figures.reading.timed import Timed
     from mlpfusion.storage.gathered import Gathered
 
-_COLUMNS: Final = ("backend", "tokens", "clock", "us", "us_p20", "us_p80", "tflops", "n", "file")
+_COLUMNS: Final = ("mlp", "backend", "tokens", "clock", "us", "us_p20", "us_p80", "tflops", "n", "file")
 _HEIGHT: Final = {84: 190, 178: 300}
+_PANEL: Final = {84: 130, 178: 170}  # of each where there are several
 
 
 class _At(NamedTuple):
@@ -35,7 +36,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
     """The figure `tokens`.
 
     Raises:
-        UsageError: the files hold no times at two numbers of tokens, or several MLPs, modes or cards.
+        UsageError: the files hold no times at two numbers of tokens, or several modes or cards.
     """
     every = shapes.of(files)
     clock, found = timed.pick(every, options.clock)
@@ -53,18 +54,19 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         f"logarithmic{'; the operations of the three products' if rate else ''}. "
         f"{words.measured([each.shape for each in found], [each.clock for each in found])}"
     )
-    values = [
-        {
+    values: dict[str, list[dict[str, Any]]] = {}
+    for each in at:
+        value = {
             "backend": names[each.found.row.backend],
             "tokens": each.found.shape.workload.tokens,
             "mode": each.found.shape.workload.mode,
             "value": each.middle,
             **({} if each.low is None else {"low": each.low, "high": each.high}),
         }
-        for each in at
-    ]
+        values.setdefault(_mlp(each.found.shape), []).append(value)
     table = tuple(
         (
+            _mlp(each.shape),
             each.row.backend,
             each.shape.workload.tokens,
             clock,
@@ -81,7 +83,7 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
         name="tokens",
         title=title,
         caption=caption,
-        spec=_spec(values, tokens, names, options),
+        spec=_spec(values, names, options),
         columns=_COLUMNS,
         rows=table,
         notes=timed.absent(every, clock),
@@ -90,9 +92,8 @@ def make(files: Sequence[Gathered], options: Options) -> Figure:
 
 
 def _check_one(found: Sequence[Timed]) -> None:
-    """Raise a UsageError unless all times are of one MLP, mode and card, each number of tokens once."""
+    """Raise a UsageError unless all times are of one mode and card, each number of tokens of an MLP once."""
     kinds: dict[str, list[str]] = {
-        "MLP": [each.shape.model or words.mlp(each.shape.workload.spec) for each in found],
         "mode": [each.shape.workload.mode for each in found],
         "card": [each.shape.device.name for each in found],
     }
@@ -100,14 +101,19 @@ def _check_one(found: Sequence[Timed]) -> None:
         if len(set(values)) > 1:
             several = words.listed(map(words.caption_name, values), 4)
             raise UsageError(f"figure 'tokens' draws one {what}; the files hold {several}: name files of one")
-    seen: dict[tuple[str, int], str] = {}
+    seen: dict[tuple[str, str, int], str] = {}
     for each in found:
-        other = seen.setdefault((each.row.backend, each.shape.workload.tokens), each.shape.path)
+        other = seen.setdefault((_mlp(each.shape), each.row.backend, each.shape.workload.tokens), each.shape.path)
         if other != each.shape.path:
             raise UsageError(
                 f"{other!r} and {each.shape.path!r} both have {each.row.backend} at {each.shape.workload.tokens} "
                 "tokens; name one"
             )
+
+
+def _mlp(shape: Shape) -> str:
+    """What the MLP is called."""
+    return shape.model or words.mlp(shape.workload.spec)
 
 
 def _at(each: Timed, value: Value) -> _At:
@@ -122,9 +128,22 @@ def _tflops(shape: Shape, us: float) -> float:
     return shape.workload.flops / us / 1e6
 
 
-def _spec(
-    values: list[dict[str, Any]], tokens: Sequence[int], names: dict[str, str], options: Options
-) -> dict[str, Any]:
+def _spec(values: dict[str, list[dict[str, Any]]], names: dict[str, str], options: Options) -> dict[str, Any]:
+    said = "time or rate of each backend over the number of tokens"
+    width = options.width
+    if len(values) == 1:
+        return style.spec(width, _HEIGHT[width], said, **_panel(next(iter(values.values())), names, options))
+    called = distinct(values, width)
+    views = [
+        {"title": style.panel_title(called[mlp], width), "height": _PANEL[width], **_panel(each, names, options)}
+        for mlp, each in values.items()
+    ]
+    return style.panels(width, views, said)
+
+
+def _panel(values: list[dict[str, Any]], names: dict[str, str], options: Options) -> dict[str, Any]:
+    """The data and layers of one MLP."""
+    tokens = sorted({each["tokens"] for each in values})
     looks = style.look_scales(names)
     ends = [end for each in values for end in (each["value"], each.get("low"), each.get("high")) if end is not None]
     x = {
@@ -133,7 +152,7 @@ def _spec(
         "title": "tokens (log scale)",
         **axes.log(min(tokens), max(tokens), margin=0.02),
     }
-    x["axis"] = {"values": list(tokens), "format": "d", "grid": False, "labelOverlap": "greedy"}
+    x["axis"] = {"values": tokens, "format": "d", "grid": False, "labelOverlap": "greedy"}
     y = {
         "field": "value",
         "type": "quantitative",
@@ -146,12 +165,9 @@ def _spec(
         return {"field": "backend", "type": "nominal", "scale": looks[what], "legend": legend}
 
     banded = [each for each in values if "low" in each]
-    return style.spec(
-        options.width,
-        _HEIGHT[options.width],
-        "time or rate of each backend over the number of tokens",
-        data={"values": values},
-        layer=[
+    return {
+        "data": {"values": values},
+        "layer": [
             {
                 "data": {"values": banded},
                 "mark": {"type": "area", "opacity": 0.15, "aria": False},
@@ -166,4 +182,4 @@ def _spec(
                 "encoding": {"x": x, "y": y, "color": by("color"), "shape": by("shape")},
             },
         ],
-    )
+    }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
+from support import studies_made
 from support.paths import RESULTS
 from support.profiles_made import profile
 
@@ -11,6 +14,9 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.report.figures.reading import shapes
 from mlpfusion.storage.gathered import Gathered, gather
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def of(*names: str) -> tuple[shapes.Shape, ...]:
@@ -35,6 +41,14 @@ def test_each_kind_has_its_shapes(name: str, count: int, model: str | None) -> N
     assert len(found) == count
     assert model in [shape.model for shape in found] or not found
     assert all(shape.rows for shape in found)
+
+
+def test_a_study_has_its_cells_by_the_names_of_its_models(tmp_path: Path) -> None:
+    studies_made.recorded(tmp_path / "decode")
+    found = shapes.of(gather([str(tmp_path / "decode")]))
+    assert [(shape.model, shape.workload.tokens) for shape in found] == [
+        ("gemma-2b", tokens) for tokens in (1, 16, 256, 2048, 8192)
+    ]
 
 
 def test_they_are_in_the_order_of_tokens() -> None:

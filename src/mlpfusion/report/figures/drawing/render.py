@@ -36,9 +36,10 @@ def render(figure: Figure, fmt: str) -> bytes:
     converter = _converter()
     try:
         drawn = converter.vegalite_to_svg(figure.spec, vl_version=_VERSION, allowed_base_urls=[])
+        fit = _fit(figure, drawn)
         if fmt == "svg":
-            return (_sized(_numbered(drawn), 1 / style.PIXELS, "mm") + "\n").encode()
-        svg = _sized(_numbered(drawn), _POINTS, "")
+            return (_sized(_numbered(drawn), fit / style.PIXELS, "mm") + "\n").encode()
+        svg = _sized(_numbered(drawn), fit * _POINTS, "")
         if fmt == "png":
             return bytes(converter.svg_to_png(svg, ppi=_PNG))
         return pdf.ordered(converter.svg_to_pdf(svg))
@@ -65,6 +66,13 @@ def _converter() -> ModuleType:
         ) from None
     found: ModuleType = vl_convert
     return found
+
+
+def _fit(figure: Figure, svg: str) -> float:
+    """By how much a drawing of several views is scaled to its width; one view has it already."""
+    wanted = figure.spec.get("usermeta", {}).get("width")
+    drawn = _HEAD.search(svg)
+    return 1.0 if wanted is None or drawn is None else float(wanted) / float(drawn[2])
 
 
 def _numbered(svg: str) -> str:

@@ -58,6 +58,7 @@ COLOURS: Final = tuple(look.colour for look in _LOOKS.values())
 _SHAPES: Final = tuple(look.shape for look in _LOOKS.values())
 _DASHES: Final = tuple(look.dash for look in _LOOKS.values())
 MOST_BACKENDS: Final = 100
+_AXIS: Final = 62  # pixels for the labels and the title of an axis of times, rather too many than too few
 
 
 def looks(backends: Sequence[str]) -> dict[str, Look]:
@@ -117,6 +118,30 @@ def spec(width: int, height: float | dict[str, Any], description: str, **content
         **content,
         "config": config(width),
     }
+
+
+def panels(width: int, views: Sequence[dict[str, Any]], description: str) -> dict[str, Any]:
+    """A whole specification of several views below each other, each with its first words as its title.
+
+    What holds several views cannot be fitted to a width: a plot leaves room for its axis, and `render` scales the rest,
+    by a few hundredths, to the width in `usermeta`.
+    """
+    return {
+        "$schema": SCHEMA,
+        "description": description,
+        "usermeta": {"width": pixels(width)},
+        "padding": 2,
+        "background": "white",
+        "spacing": 10,
+        "vconcat": [{"width": round(pixels(width) - _AXIS), **view} for view in views],
+        "config": config(width),
+    }
+
+
+def panel_title(text: str, width: int) -> dict[str, Any]:
+    """The title of one of several views, in the type of all else."""
+    look = {"anchor": "start", "frame": "group", "fontWeight": "normal", "fontSize": type_size(width), "color": INK}
+    return {"text": text, **look}
 
 
 def config(width: int) -> dict[str, Any]:

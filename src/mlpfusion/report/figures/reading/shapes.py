@@ -14,6 +14,7 @@ from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice
 from mlpfusion.records.clocks import Clock, Clocks, Samples
 from mlpfusion.records.profile import BASELINE, Profile, Row
+from mlpfusion.records.sweep.study import Study
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.units import PositiveTime
 
@@ -72,12 +73,17 @@ def of(files: Sequence[Gathered]) -> tuple[Shape, ...]:
 
 
 def _models(files: Iterable[Gathered]) -> dict[MLPSpec, str]:
-    """What the choices call their MLPs."""
-    return {
-        record.spec: record.model.name if record.tp == 1 else f"{record.model.name}/{record.tp}"
-        for _, record, _ in files
-        if isinstance(record, Choice)
-    }
+    """What choices and studies call their MLPs."""
+    found: dict[MLPSpec, str] = {}
+    for _, record, _ in files:
+        if isinstance(record, Choice):
+            found[record.spec] = record.model.name if record.tp == 1 else f"{record.model.name}/{record.tp}"
+        elif isinstance(record, Study):
+            for kept in record.cells:
+                uses = kept.cell.work.of
+                names = [each.model if each.tp == 1 else f"{each.model}/{each.tp}" for each in uses]
+                found.setdefault(kept.cell.work.workload.spec, ", ".join(names))
+    return found
 
 
 def _of_record(path: str, record: Any) -> list[Shape]:
