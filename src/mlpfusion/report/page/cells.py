@@ -59,7 +59,7 @@ class Table(NamedTuple):
 def alignment(columns: int) -> str:
     """The style of columns of numbers, as far as any table has columns: a class of the table, not one of each cell."""
     numbers = ", ".join(f".n{place} td:nth-child({place})" for place in range(1, columns + 1))
-    look = "text-align: right; white-space: var(--number-wrap); overflow-wrap: normal; min-width: 3rem;"
+    look = "text-align: right; white-space: var(--number-wrap); overflow-wrap: normal; min-width: var(--number-room);"
     return f":is({numbers}) {{ {look} }}\n"
 
 
