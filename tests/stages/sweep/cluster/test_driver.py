@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from support.fake_cluster import FakePool, seconds
 from support.studies_made import SMALL, contents, host, measured, read, workers
@@ -156,6 +159,29 @@ def test_when_all_nodes_are_gone_the_same_call_goes_on_with_others(tmp_path):
     found = by_tokens(sweep(tmp_path, FakePool("z"), 1, 2, 3))
     assert {each.state for each in found.values()} == {"finished"}
     assert [len(found[tokens].attempts) for tokens in (1, 2, 3)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("cell", [1, 2, 3])
+def test_a_driver_that_was_killed_goes_on(tmp_path, cell):
+    pool = FakePool("a")
+
+    def does(name, tokens):
+        if tokens == cell:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    pool.does = does
+    child = os.fork()
+    if child == 0:
+        try:
+            sweep(tmp_path, pool, 1, 2, 3)
+        finally:
+            os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    pool.does = lambda name, tokens: None
+    made = sweep(tmp_path, pool, 1, 2, 3)
+    assert {each.state for each in made.cells} == {"finished"}
+    assert sorted(tokens for _, tokens in pool.measured) == list(range(1, cell + 1))  # the longest come first
+    assert len(contents(tmp_path / "out")) == 3
 
 
 def test_a_cell_goes_to_a_node_of_its_kind(tmp_path):

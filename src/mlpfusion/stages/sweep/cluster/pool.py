@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -71,6 +72,7 @@ def connected(address: str) -> Iterator[Pool]:
         import ray
     except ImportError:
         raise UsageError("--ray needs Ray, which is not installed: pip install 'mlpfusion[cluster]'") from None
+    before = signal.getsignal(signal.SIGTERM)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of what later versions of Ray will do
         try:
@@ -82,6 +84,8 @@ def connected(address: str) -> Iterator[Pool]:
             yield _Cluster(ray)
         finally:
             ray.shutdown()
+            with contextlib.suppress(ValueError):  # of a thread: there Ray has set none
+                signal.signal(signal.SIGTERM, before)
 
 
 class _Cluster:
