@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -232,8 +233,10 @@ def counted(model: nn.Module) -> tuple[int, Counter[str], list[str]]:
 
 def unlisted(model: nn.Module, listed: list[str]) -> tuple[str, ...]:
     """The classes of modules of gated shape that are not in these names, nor inside or around one of them."""
-    known = {"", *listed} if "" in listed else set(listed)
-    around = {name[:place] for name in listed for place in range(len(name)) if name[place] == "."}
+    if "" in listed:
+        return ()
+    known = set(listed)
+    around = {name[:place] for name in listed for place in range(len(name)) if name[place] == "."} | {""}
     found = {
         type(module).__name__
         for name, module in model.named_modules()
@@ -246,10 +249,14 @@ def unlisted(model: nn.Module, listed: list[str]) -> tuple[str, ...]:
 
 def of_gated_shape(module: nn.Module) -> bool:
     """Whether the matrices in a module, at most two levels down, or the stacks of them that it holds, are those of a
-    gated MLP: two of one shape and a third or one of twice its size, whichever way round they are.
+    gated MLP: two of one shape or one of twice its size, and a third that leads back.
 
-    This asks neither for layers nor for what they compute, so that it does not share the blind spots of the probe.
+    This asks neither for layers nor for what they compute, so that it does not share the blind spots of the probe. Left
+    out are attentions, by name, and lists, which nothing calls.
     """
+    kind = type(module)
+    if "attention" in kind.__name__.lower() or "attn" in kind.__name__.lower() or kind.forward is nn.Module.forward:
+        return False
     stacks = [tuple(each.shape) for each in module._parameters.values() if each is not None and each.dim() == 3]
     if len({shape[0] for shape in stacks}) == 1 and stacks[0][0] > 1 and _gated_shapes([each[1:] for each in stacks]):
         return True
@@ -264,15 +271,12 @@ def of_gated_shape(module: nn.Module) -> bool:
 
 def _gated_shapes(shapes: list[tuple[int, ...]]) -> bool:
     if len(shapes) == 3:
-        return len({tuple(sorted(each)) for each in shapes}) == 1
+        return any(one == other == down[::-1] for one, other, down in itertools.permutations(shapes))
     if len(shapes) != 2:
         return False
-    return any(
-        2 * down[one] == both[other] and down[1 - one] == both[1 - other]
-        for both, down in (shapes, shapes[::-1])
-        for one in (0, 1)
-        for other in (0, 1)
-    )
+    pairs = [(both, down) for both, down in itertools.permutations(shapes)]
+    pairs += [(both[::-1], down[::-1]) for both, down in pairs]  # weights of a Conv1D are the other way round
+    return any(both == (2 * down[1], down[0]) for both, down in pairs)
 
 
 def kinds_of(model: nn.Module) -> list[nn.Module]:

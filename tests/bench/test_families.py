@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 from support.bench import bench
 from support.plain_mlp import Plain
+from torch import nn
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,6 +41,46 @@ def test_the_table_counts_only_what_is_right_in_both_ways(families: ModuleType) 
     assert "| missed | 2 | 0 | 1 | 1 | 0 | 0.0e+00 | – | why |" in lines
     assert "| 1 | it is not gated |" in lines
     assert "| 1 | ValueError |" in lines
+
+
+class Head(nn.Module):
+    """Three layers one after another: two widths in common with a gated MLP, and no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 12), nn.Linear(12, 12), nn.Linear(12, 8)])
+
+
+class Attention(Plain):
+    """By name no MLP."""
+
+
+class Experts(nn.Module):
+    """Gate, up and down of four experts in two parameters."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.one = nn.Parameter(torch.ones(number, 24, 8))
+        self.two = nn.Parameter(torch.ones(number, 8, 12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def test_gated_shapes_are_known_by_their_matrices_alone(families: ModuleType) -> None:
+    assert families.of_gated_shape(Plain())
+    assert families.of_gated_shape(nn.Sequential(nn.Linear(8, 24), nn.Linear(12, 8)))
+    assert families.of_gated_shape(Experts(4))
+    assert not families.of_gated_shape(Experts(1))
+    assert not families.of_gated_shape(nn.Sequential(nn.Linear(8, 12), nn.Linear(12, 8)))
+    assert not families.of_gated_shape(nn.ModuleList([nn.Linear(8, 24), nn.Linear(12, 8)]))
+    assert not families.of_gated_shape(Head())
+    assert not families.of_gated_shape(Attention())
+
+
+@pytest.mark.parametrize(("listed", "missed"), [([], ("Plain",)), (["0"], ()), ([""], ())])
+def test_what_is_in_no_list_is_named(families: ModuleType, listed: list[str], missed: tuple[str, ...]) -> None:
+    assert families.unlisted(nn.ModuleList([Plain()]), listed) == missed
 
 
 def test_rows_are_kept_and_the_last_of_a_family_counts(

@@ -96,6 +96,8 @@ def _judged(module: nn.Module) -> Examined | Refused | None:
         return None
     if "attention" in type(module).__name__.lower() or "attn" in type(module).__name__.lower():
         return None  # three layers of one width look like an MLP's
+    if type(module).forward is nn.Module.forward:
+        return None  # a list of layers, which nothing calls
     if isinstance(module, torch.jit.ScriptModule):
         return Refused("it is compiled by TorchScript, which runs no other forward")
     lacking = _more_than_one(module)
