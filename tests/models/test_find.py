@@ -53,27 +53,27 @@ REFUSED = {
 TINY = 5e-6  # fp32 logits of size 1 after two layers; seen: up to 1.4e-6
 
 
+@pytest.mark.parametrize("backend", ["eager", "triton"])
 @pytest.mark.parametrize("family", GATED)
-def test_every_gated_family_is_swapped_and_restored(family: str) -> None:
+def test_every_gated_family_is_swapped_and_restored(family: str, backend: str) -> None:
     model = build(family)
     before, keys = logits(model, family), list(model.state_dict())
     parameters = dict(model.named_parameters())
     names = [name for name, _ in model.named_modules()]
-    for backend in ("eager", "triton"):
-        handle = swap(model, backend)
-        number, activation = GATED[family]
-        assert len(handle.swapped) == number
-        assert {each.spec.activation for each in handle.swapped} == {activation}
-        assert list(model.state_dict()) == keys
-        assert [name for name, _ in model.named_modules()] == names
-        assert all(value is parameters[name] for name, value in model.named_parameters())
-        after = logits(model, family)
-        if backend == "eager" and family != "t5":  # T5 spells its tanh GELU out, eager has one operator for it
-            assert torch.equal(after, before)
-        assert (after - before).abs().max() < TINY
-        handle.restore()
-        assert torch.equal(logits(model, family), before)
-        assert not [name for module in model.modules() for name in vars(module) if name.startswith("_mlpfusion")]
+    handle = swap(model, backend)
+    number, activation = GATED[family]
+    assert len(handle.swapped) == number
+    assert {each.spec.activation for each in handle.swapped} == {activation}
+    assert list(model.state_dict()) == keys
+    assert [name for name, _ in model.named_modules()] == names
+    assert all(value is parameters[name] for name, value in model.named_parameters())
+    after = logits(model, family)
+    if backend == "eager" and family != "t5":  # T5 spells its tanh GELU out, eager has one operator for it
+        assert torch.equal(after, before)
+    assert (after - before).abs().max() < TINY
+    handle.restore()
+    assert torch.equal(logits(model, family), before)
+    assert not [name for module in model.modules() for name in vars(module) if name.startswith("_mlpfusion")]
 
 
 @pytest.mark.parametrize("family", REFUSED)

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from typing import IO
 
 # Nothing that a server imports reads these; processes that differ in any other have servers of their own.
-FREE = {"PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "MLPFUSION_SCRATCH", "MLPFUSION_TEST_OVERFLOW", "PYTHONPATH"}
+FREE = {
+    *("PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTHONPATH"),
+    *("MLPFUSION_SCRATCH", "MLPFUSION_TEST_OVERFLOW", "MLPFUSION_CACHE_DIR"),
+}
 _SERVERS: dict[frozenset[tuple[str, str]], socket.socket] = {}
 
 

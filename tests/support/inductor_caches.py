@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from torch._inductor import config
+from torch._inductor import config, cpu_vec_isa
 from torch._inductor.utils import fresh_cache
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module", autouse=True)
 def own_cache() -> Iterator[None]:
     torch.compiler.reset()
+    # Which instructions there are, Inductor asks a compiler, for five seconds of a core, and notes in the cache it has.
+    cpu_vec_isa.valid_vec_isa_list()
     with fresh_cache(), config.patch({"cpp.enable_kernel_profile": True}):
         yield
     torch.compiler.reset()

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from support import rings, signal_world
+from support import forked, rings, signal_world
 from support.paths import TESTS
 from support.strange_workers import come, gone, hanging, sleepers, task_for
 
@@ -19,6 +19,8 @@ from mlpfusion.workers import interrupts, tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mlpfusion.workers.forking import Process
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="what a process ignores is read in /proc")
 worlds = pytest.mark.parametrize("world", ["default", "ignored", "blocked"])
@@ -39,9 +41,10 @@ def slow(*row: str) -> object:
 
 # The first backend is done at once; the second one's worker never answers.
 PROFILE = """
-import sys
+import os, sys, tempfile
 from pathlib import Path
 folder = Path(sys.argv[1])
+tempfile.tempdir = os.environ["TMPDIR"] = str(folder / "scratch")
 from mlpfusion.workers import forking, supervise, tasks
 forking.start = lambda *_, **__: None  # a worker of its own is there sooner
 done, in_a_process = tasks.Broken(kind="failed", reason="done"), supervise.run
@@ -53,18 +56,32 @@ sys.argv = ["mlpfusion", "profile", "--device", "cpu", "--batch", "1", "--seq", 
 sys.exit(main())
 """
 
+# A fork has the signals of whoever started the tests.
+DEFAULT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, set())
+"""
+
 
 @pytest.fixture
 def profiling(tmp_path):
     """A run whose worker hangs by now."""
     children = []
 
-    def begin(world: str, names: str) -> subprocess.Popen[str]:
+    def begin(world: str, names: str) -> Process:
         (tmp_path / "scratch").mkdir()
         marked = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(6000)', __file__])"
         (tmp_path / "hangs.py").write_text(f"import subprocess, sys, time\n{marked}\ntime.sleep(6000)")
-        environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
-        run = start(world, names, PROFILE, tmp_path, env=environment)
+        with (tmp_path / "printed").open("w") as printed:
+            if world == "default":  # of a process that has imported PyTorch
+                command = [sys.executable, "-c", DEFAULT + PROFILE, str(tmp_path)]
+                run = forked.Popen(command, stdout=printed, stderr=printed)
+            else:
+                command = signal_world.command(world, names, sys.executable, "-c", PROFILE, str(tmp_path))
+                run = subprocess.Popen(command, stdout=printed, stderr=printed)
         children.append(run)
         assert come(f"{tmp_path}/hangs.py", 1)  # what the worker has started
         return run
@@ -72,16 +89,15 @@ def profiling(tmp_path):
     yield begin
     for run in children:
         run.kill()
-        run.communicate()
+        run.wait()
     for orphan in sleepers(str(tmp_path)):
         os.kill(orphan, signal.SIGKILL)
 
 
-def ended_by(number: int, run: subprocess.Popen[str]) -> tuple[int, str]:
+def ended_by(number: int, run: Process, folder: Path) -> tuple[int, str]:
     """The exit code, and what was printed at last."""
-    run.send_signal(number)
-    _, printed = run.communicate()
-    return run.returncode, printed.splitlines()[-1]
+    os.kill(run.pid, number)
+    return run.wait(), (folder / "printed").read_text().splitlines()[-1]
 
 
 def check_what_is_left(folder: Path) -> None:
@@ -94,7 +110,7 @@ def check_what_is_left(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", rings.only_first([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
 def test_an_interrupt_leaves_the_finished_rows_and_nothing_else(tmp_path, profiling, number):
-    code, said = ended_by(number, profiling("default", "SIGINT"))
+    code, said = ended_by(number, profiling("default", "SIGINT"), tmp_path)
     assert code == 130
     assert said.startswith("mlpfusion: interrupted; 1 finished row saved in ")
     check_what_is_left(tmp_path)
@@ -106,9 +122,9 @@ def test_what_a_run_was_told_to_ignore_does_not_end_it(tmp_path, profiling, worl
     """As under nohup, or in the background of a script: a Ctrl-C and a closed terminal are for others."""
     run = profiling(world, "SIGINT,SIGHUP")
     for number in (signal.SIGINT, signal.SIGHUP):
-        run.send_signal(number)
+        os.kill(run.pid, number)
         assert signal_world.has(run.pid, world, number)
-    code, said = ended_by(signal.SIGTERM, run)
+    code, said = ended_by(signal.SIGTERM, run, tmp_path)
     assert (code, said.partition(";")[0]) == (130, "mlpfusion: interrupted")
     check_what_is_left(tmp_path)
 
