@@ -54,7 +54,8 @@ class Loaded(Record, frozen=True, kw_only=True, tag="loaded"):
     """A target is there.
 
     `configurations` counts the autotuner's, 0 without one; `kernels` the Triton kernels that its code can reach.
-    `unfit` is why the interpreter's bfloat16 results say nothing, or None.
+    `unfit` is why the interpreter's bfloat16 results say nothing, or None. `left` are the settings of the process that
+    its import left changed, by their names, and how.
     """
 
     kind: Kind
@@ -63,6 +64,7 @@ class Loaded(Record, frozen=True, kw_only=True, tag="loaded"):
     kernels: int = 0
     interpreted: bool = False
     unfit: str | None = None
+    left: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Stale(Record, frozen=True, kw_only=True, tag="stale"):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Shapes of gate, or rows of x, of which one at least must be differentiable in a target that is: none is special.
 TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}
 MANY: Final = 2**16  # elements from which on a shape is there for its many blocks alone
+# Probes in which PyTorch's compiler runs, which changes settings itself.
+COMPILING: Final = frozenset(("compiled", "exact", "generated"))
 FLAT: Final = 256  # columns of a flat tensor that is refused as such
 
 
@@ -144,6 +146,8 @@ class Exam:
         self.excuses: list[Excuse] = []  # of the check at hand
         self.largest: dict[str, int] = {}  # of the sizes that it has seen taken
         self.refused: dict[str, None] = {}  # shapes that the target has refused it, in their order
+        self.left = dict(loaded.left)  # settings of its process that the target has changed, and how
+        self.launched: dict[tuple[Dtype, tuple[int, ...]], int] = {}  # Triton kernels of a forward, by gate or x
         self.launches = 0  # of Triton kernels, in all calls
         self.left_out: dict[str, None] = {}  # what a quick exam does not judge, in words and in its order
         self._lacks: dict[Dtype, Lack | None] = {}
@@ -251,6 +255,12 @@ class Exam:
         self.largest |= {name: max(size, self.largest.get(name, 0)) for name, size in sizes.items()}
         self.configurations = max(self.configurations, facts["configurations"])
         self.launches += facts["launches"]
+        if probe not in COMPILING:
+            self.left = facts["left"] | self.left
+        if probe == "forward":
+            first = given[self.names[0]]
+            dtype: Any = str(first.dtype).removeprefix("torch.")
+            self.launched[dtype, tuple(first.shape)] = facts["launches"]
         if facts.get("bf16_arithmetic"):
             raise UndecidableError(
                 "the kernel does arithmetic on bfloat16 values, which Triton's interpreter does on their bit patterns; "

@@ -16,6 +16,7 @@ from mlpfusion.records.validation import Checked, Peer, Verdict
 from mlpfusion.spec import DTYPES
 from mlpfusion.stages.validate import hints
 from mlpfusion.stages.validate.judge import baselines, consequences
+from mlpfusion.stages.validate.judge.checks.authorship import NOT_ITS_OWN
 from mlpfusion.stages.validate.judge.checks.check import carry_out, told
 from mlpfusion.stages.validate.judge.checks.registry import DECISIVE, TRAINING, check_kinds, selected
 from mlpfusion.stages.validate.judge.exam import SIZES, Asked, Exam, failed
@@ -292,10 +293,17 @@ def conclude(checks: Sequence[Checked], loaded: Loaded, *, only: tuple[str, ...]
         return "not decidable here", _said((training or differentiable or list(checks))[0])
     hazards = [check for check in checks if check.hazard]
     if hazards:
-        return "valid with hazards", "; ".join(_said(check) for check in hazards) + _excused(checks)
+        said = "; ".join(_said(check) for check in hazards)
+        return "valid with hazards", said + _not_its_own(checks) + _excused(checks)
     if only is not None and all(check.status != "pass" for check in asked):
         return "not decidable here", _said(asked[-1])
-    return "valid", "every check passed" + "; forward only" * forward_only + _excused(checks)
+    return "valid", "every check passed" + "; forward only" * forward_only + _not_its_own(checks) + _excused(checks)
+
+
+def _not_its_own(checks: Sequence[Checked]) -> str:
+    """That a target which has kernels was computed without them, as a part of the headline."""
+    told = (check.sentence for check in checks if check.name == "own-kernel" and check.figures.get("kernels"))
+    return next((f"; {sentence}" for sentence in told if sentence.startswith(NOT_ITS_OWN)), "")
 
 
 def _excused(checks: Sequence[Checked]) -> str:

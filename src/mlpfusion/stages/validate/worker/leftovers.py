@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import builtins
-import math
-import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-from torch import nn
-from torch.nn import functional
+from mlpfusion.stages.validate.worker import settings
+from mlpfusion.stages.validate.worker.functions import Functions
 
-# Whose functions a target may replace; Triton's language is not among them, since its interpreter replaces that itself.
-_PLACES: Final[dict[str, Any]] = {
-    "torch": torch,
-    "torch.Tensor": torch.Tensor,
-    "torch.nn.functional": functional,
-    "torch.nn.Module": nn.Module,
-    "torch.autograd": torch.autograd,
-    "math": math,
-    "builtins": builtins,
-}
-# What Inductor sets when it compiles.
-_INDUCTOR: Final = frozenset(
-    {
-        "CUBLAS_WORKSPACE_CONFIG",
-        "KMP_DUPLICATE_LIB_OK",
-        "TORCHINDUCTOR_CACHE_DIR",
-        "TORCH_WARM_POOL",
-        "TRITON_CACHE_DIR",
-        "TRITON_LIBDEVICE_PATH",
-        "TRITON_PTXAS_PATH",
-        "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
-    }
+# What the next target would see of a setting that one before it changed; the others are set anew for each request, or
+# change no result.
+_SEEN: Final = (
+    "the working directory",
+    "the environment",
+    "the default device",
+    "deterministic algorithms",
+    "the number of threads",
+    "flushing of subnormals",
+    "anomaly detection",
+    "autocast",
+    "inference mode",
+    "modes of torch",
+    "global hooks of modules",
+    "its threads",
+    "stdout and stderr",
 )
-_POOLS: Final = ("ThreadPoolExecutor", "tqdm_monitor")  # threads of a compilation, which wait
 TARGET: Final = "mlpfusion_target_"  # the names of targets' own modules, each of which is its path's alone
 
 
@@ -46,7 +34,7 @@ class Before:
 
     def __init__(self) -> None:
         self._settings = _settings()
-        self._attributes = _attributes()
+        self.functions = Functions()
         self._modules = {name.partition(".")[0] for name in sys.modules}
         self._path = list(sys.path)
         self._folders: set[Path] = set()
@@ -56,16 +44,10 @@ class Before:
 
         Sibling files of other targets count: an `import impl` would load theirs.
         """
-        now, attributes = _settings(), _attributes()
+        now = _settings()
         found = [name for name, value in self._settings.items() if now[name] != value]
-        found += [
-            name
-            for name, value in self._attributes.items()
-            if attributes.get(name) is not value and not _is_compiler_s(attributes.get(name))
-        ]
-        return found + [
-            f"the module {name}" for name, place in self._imported() if self._is_strange(name, place, folders)
-        ]
+        modules = [f"the module {name}" for name, place in self._imported() if self._is_strange(name, place, folders)]
+        return [*found, *self.functions.replaced(), *modules]
 
     def serve(self, folders: tuple[Path, ...]) -> None:
         """Let a target import its sibling files before all else, as Python does for a script, and no other's."""
@@ -91,41 +73,7 @@ class Before:
 
 
 def _settings() -> dict[str, object]:
-    try:
-        where = os.getcwd()
-    except OSError:  # it is gone
-        where = ""
-    return {
-        "the working directory": where,
-        "the environment": {name: value for name, value in os.environ.items() if name not in _INDUCTOR},
-        "the default device": torch.get_default_device(),
-        "deterministic algorithms": torch.get_deterministic_debug_mode(),
-        "the number of threads": torch.get_num_threads(),
-        "flushing of subnormals": bool(torch.tensor([1e-39], device="cpu", dtype=torch.float32).mul_(0.5) == 0),
-        "anomaly detection": torch.is_anomaly_enabled(),
-        "autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "its threads": {each.ident for each in threading.enumerate() if not each.name.startswith(_POOLS)},
-        "stdout and stderr": (id(sys.stdout), id(sys.stderr)),
-        "custom operators": _operators(),
-    }
-
-
-def _attributes() -> dict[str, Any]:
-    return {f"{name}.{each}": value for name, place in _PLACES.items() for each, value in _members(place).items()}
-
-
-def _members(place: Any) -> dict[str, Any]:
-    """What a module has by name, or a class with its bases: a method may be replaced by a new one above it."""
-    found: dict[str, Any] = {}
-    for each in reversed(place.__mro__) if isinstance(place, type) else (place,):
-        found |= vars(each)
-    return found
-
-
-def _is_compiler_s(value: Any) -> bool:
-    """Whether a function is what PyTorch's compiler puts in another's place when it is first used."""
-    return str(getattr(value, "__globals__", {}).get("__name__", "")).startswith(("torch._dynamo", "torch._compile"))
+    return {**settings.read(_SEEN), "custom operators": _operators()}
 
 
 def _operators() -> frozenset[str]:

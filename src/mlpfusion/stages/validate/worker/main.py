@@ -17,10 +17,12 @@ import torch
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError, first_line, without_paths
 from mlpfusion.stages.validate import channel
-from mlpfusion.stages.validate.worker import emulation, guard, launches, leftovers, update_probes
+from mlpfusion.stages.validate.worker import emulation, functions, guard, launches, leftovers, settings, update_probes
+from mlpfusion.stages.validate.worker.author_probes import AUTHOR_PROBES
 from mlpfusion.stages.validate.worker.probes import PROBES, Run
 from mlpfusion.stages.validate.worker.results import NoTensorError
 from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
+from mlpfusion.stages.validate.worker.state_probes import STATE_PROBES
 from mlpfusion.stages.validate.worker.targets import loader
 from mlpfusion.stages.validate.worker.targets.autotuners import Pins, on_launch
 from mlpfusion.workers import lifetime
@@ -28,7 +30,7 @@ from mlpfusion.workers import lifetime
 if TYPE_CHECKING:
     from mlpfusion.device import Device
 
-ALL_PROBES: Final = PROBES | update_probes.PROBES | SPEED_PROBES
+ALL_PROBES: Final = PROBES | update_probes.PROBES | SPEED_PROBES | STATE_PROBES | AUTHOR_PROBES
 
 
 def main() -> None:
@@ -64,6 +66,7 @@ class _Served:
         on_launch(lambda: None if self.run is None else self.run.pins)
         guard.install()  # it replaces functions of PyTorch as well
         launches.install()
+        self.imports: dict[str, dict[str, str]] = {}  # what importing each file of targets left changed
         self.before = leftovers.Before()
 
     def answer(self, request: channel.Load | channel.Ask) -> channel.Answer:
@@ -94,10 +97,14 @@ class _Served:
         if self.run is not None:
             self.run.pins.pin(None)  # the next target may have the same kernels
             self.run = None
+        settings.stir()
+        state = settings.read()
         try:
             target = loader.load(request.target, request.activation, self.here)
         except loader.SeveralError as several:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
+        left = self.imports.setdefault(request.target.rpartition(":")[0] or request.target, settings.changed(state))
+        settings.stir()
         pins = Pins(target.kernels)
         self.run = Run(target, self.device, pins)
         return channel.Loaded(
@@ -107,6 +114,7 @@ class _Served:
             kernels=len(target.kernels),
             interpreted=self.here.interpreted,
             unfit=None if self.emulation is None else self.emulation.unfit,
+            left=left,
         )
 
     def _ask(self, request: channel.Ask) -> channel.Answer:
@@ -118,10 +126,13 @@ class _Served:
         # Tuning would take time, and what it picks differs from run to run.
         pins = self.run.pins
         pins.pin(request.options.get("configuration", 0))
-        given = channel.unpack(request.tensors)
+        state, given = settings.read(), channel.unpack(request.tensors)
         with launches.counted() as launched:
             tensors, facts = probe(self.run, given, request.options)
-        facts["launches"] = launched.count
+        facts["left"], facts["launches"] = settings.changed(state), launched.count
+        if request.options.get("functions"):
+            facts["replaced"] = self.before.functions.replaced()
+            facts["judging"] = functions.judging(facts["replaced"])
         facts["configuration"], facts["gave_way"] = pins.said(), pins.gave_way
         facts["configurations"] = pins.count  # with those that were found when they ran
         if self.emulation is not None:

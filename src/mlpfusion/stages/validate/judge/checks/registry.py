@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.validate.judge.checks import (
+    authorship,
     basic,
     gradients,
     layouts,
     mlp,
     mlp_specials,
     modes,
+    state,
     updates,
     values,
 )
@@ -39,6 +41,8 @@ ALL: Final[tuple[Check, ...]] = (
     *basic.AFTER_GRADIENTS,
     *mlp.CHECKS[1:],
     *modes.CHECKS,
+    *authorship.CHECKS,
+    *state.CHECKS,  # last, since they see what all checks before them left
 )
 # The checks without which nothing is called valid: of values, and of gradients unless there are none.
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}

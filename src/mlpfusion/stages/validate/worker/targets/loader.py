@@ -22,6 +22,7 @@ from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import ROWS, MLPSpec
 from mlpfusion.stages.validate import hints
+from mlpfusion.stages.validate.worker import settings
 from mlpfusion.stages.validate.worker.leftovers import TARGET
 from mlpfusion.stages.validate.worker.targets import autotuners
 from mlpfusion.stages.validate.worker.targets import hub as hub_targets
@@ -252,7 +253,8 @@ def _loaded_mlp(given: tuple[Tensor, ...], activation: Activation) -> GatedMLP:
     x, wg, wu, wd = given
     dtype: Any = str(wg.dtype).removeprefix("torch.")
     spec = MLPSpec(hidden_size=wg.shape[1], intermediate_size=wg.shape[0], activation=activation, dtype=dtype)
-    mlp = GatedMLP(spec, device=x.device)
+    with settings.own_generators():  # weights are drawn, and then set
+        mlp = GatedMLP(spec, device=x.device)
     _fill(mlp, (mlp.gate_proj, mlp.up_proj, mlp.down_proj), (wg, wu, wd))
     return mlp
 
@@ -339,7 +341,8 @@ def _trial(device: Device) -> tuple[Tensor, ...]:
 
 def _has_projections(found: type[nn.Module]) -> bool:
     try:
-        return hasattr(found(), "gate_proj")
+        with settings.own_generators():
+            return hasattr(found(), "gate_proj")
     except Exception:  # a third-party constructor
         return True
 
@@ -351,7 +354,8 @@ def _construct(found: type[nn.Module], given: tuple[Tensor, ...], activation: Ac
     sizes = {"hidden_size": wg.shape[1], "intermediate_size": wg.shape[0]}
     config = types.SimpleNamespace(**sizes, hidden_act=act, hidden_activation=act, mlp_bias=False)
     try:
-        made = found(*sizes.values()) if len(required(found.__init__)) == 3 else found(config)
+        with settings.own_generators():
+            made = found(*sizes.values()) if len(required(found.__init__)) == 3 else found(config)
     except (TypeError, AttributeError) as error:
         raise UsageError(
             f"{found.__name__} cannot be built as {found.__name__}(config) or {found.__name__}(hidden_size, "

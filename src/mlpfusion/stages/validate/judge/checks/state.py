@@ -1,0 +1,89 @@
+"""Checks of what a target leaves behind in the program that uses it: settings, functions and memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
+from mlpfusion.stages.validate.judge.exam import Found, failed, hazard, is_refusal, passed, undecided
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError
+
+if TYPE_CHECKING:
+    from mlpfusion.records.validation import Kind
+    from mlpfusion.spec import Dtype
+    from mlpfusion.stages.validate.judge.exam import Exam
+
+# Large enough that keeping a result, or a sum of its rows, stands out from what Python itself keeps.
+GROWN: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (8, 1024), "mlp": (64,)}
+LEAST_BYTES: Final = 4096  # a call; less is counters and names
+MOST_NAMES: Final = 3  # that a sentence lists
+
+
+def replaced(exam: Exam, dtype: Dtype) -> Found:
+    """It leaves the functions of PyTorch, Python, Triton and the judge in their places."""
+    _, facts = exam.ask("forward", exam.operands(dtype, exam.plain, "functions"), functions=True)
+    names, judging = facts["replaced"], facts["judging"]
+    if judging:
+        return failed(f"replaces {_listed(judging)}, by which it is timed or judged")
+    if names:
+        return hazard(f"replaces {_listed(names)} for the whole program")
+    return passed("the functions of PyTorch, Python and Triton are those that they were")
+
+
+def state(exam: Exam, dtype: Dtype) -> Found:
+    """It leaves the settings and the generators of its process as they were: by its import, and by every call."""
+    given = exam.operands(dtype, exam.plain, "state")
+    _, facts = exam.ask("state", given, grad=exam.lack(dtype) is None)
+    seeded = dict.fromkeys(facts["seeded"], "is seeded by each call: whoever draws after it gets one sequence")
+    drawn = dict.fromkeys(facts["drawn"], "is drawn from by each call")
+    imported = {name: f"by its import, {how}" for name, how in exam.loaded.left.items()}
+    left = {**exam.left, **imported, **drawn, **seeded}
+    if left:
+        return hazard("leaves the program changed: " + "; ".join(f"{name} {how}" for name, how in left.items()))
+    return passed("settings, modes and generators are as they were")
+
+
+def growth(exam: Exam, dtype: Dtype) -> Found:
+    """Memory does not grow with the number of calls, and needs no collector to be freed."""
+    given = exam.operands(dtype, GROWN[exam.kind], "growth")
+    modes = [False, True] if exam.lack(dtype) is None else [False]
+    for grad in modes:
+        try:
+            _, facts = exam.ask("growth", given, grad=grad)
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            return undecided(f"it refuses the shape tried: {error}")
+        calls, (first, second, third, collected) = facts["calls"], facts["held"]
+        names = ("tensors", "bytes of tensors", "bytes of memory")
+        least = (calls, calls * LEAST_BYTES, calls * LEAST_BYTES)
+        kept, freed = {}, {}
+        for name, a, b, c, d, limit in zip(names, first, second, third, collected, least, strict=True):
+            if b - a < limit or c - b < limit:  # what is made once grows in one half
+                continue
+            if d - a >= limit + (c - b):
+                kept[name] = (c - b) / calls
+            elif name != names[-1]:  # an exception that is caught, or an interpreter, has cycles of its own
+                freed[name] = (c - b) / calls
+        where = "a call with its backward" if grad else "a call"
+        if kept:
+            grown = " and ".join(f"{amount:,.0f} {name}" for name, amount in kept.items())
+            return hazard(f"memory grows with every call: {grown} by {where}", GROWN[exam.kind])
+        if freed:
+            grown = " and ".join(f"{amount:,.0f} {name}" for name, amount in freed.items())
+            return hazard(
+                f"a cycle of references holds {grown} of {where} until Python's collector runs", GROWN[exam.kind]
+            )
+    return passed("memory does not grow with the number of calls")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+CHECKS: Final = (
+    Check("replaced", "functions of PyTorch, Python, Triton and the judge, after its import and calls", BOTH, replaced),
+    Check("state", "settings, modes and generators of the process, after its import and every call", BOTH, state),
+    Check("growth", "live tensors and memory over 12 calls on new operands, and their backwards", BOTH, growth),
+)

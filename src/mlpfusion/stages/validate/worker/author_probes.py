@@ -1,0 +1,170 @@
+"""The worker's probes of who computes a result, and when: launches, threads and streams, results of earlier calls."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from mlpfusion.stages.validate.worker import guard, launches
+from mlpfusion.stages.validate.worker.results import named, plain
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
+
+if TYPE_CHECKING:
+    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.worker.probes import Probe, Run
+    from mlpfusion.stages.validate.worker.targets.loader import Bound
+
+LATE_S: Final = 0.05  # a thread or stream that is still at work after a call has this long
+REPEATS: Final = 3
+# What moves, makes or views tensors without computing anything of them.
+_MOVING: Final = frozenset(
+    (
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "set_", "resize_", "lift_fresh"),
+        *("zeros", "zeros_like", "new_zeros", "zero_", "full", "full_like", "fill_", "arange", "scalar_tensor"),
+        *("view", "_unsafe_view", "reshape", "clone", "copy_", "_to_copy", "detach", "alias", "expand", "as_strided"),
+        *("slice", "select", "unsqueeze", "squeeze", "t", "transpose", "permute", "contiguous", "split", "unbind"),
+        *("cat", "item", "_local_scalar_dense", "resolve_conj", "resolve_neg", "to", "type_as", "promote_types"),
+    )
+)
+
+
+def ablated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y of a call, and `without` of one whose launches of Triton kernels do nothing, unless that raises.
+
+    Facts: `tried` and `launched` count launches, `operators` are those of PyTorch that computed something, where no
+    kernel was launched.
+    """
+    bound = run.target.bind(run.operands(given, options))
+    results = {}
+    with torch.no_grad(), guard.watch("nan"):
+        with launches.counted() as made:
+            results["y"] = plain(bound()).clone()
+            run.synchronize()
+        facts = {"launched": made.count, "tried": made.tried, "operators": []}
+        if not made.count:
+            facts["operators"] = _operators(bound)
+            return results, facts
+        try:
+            with launches.counted(off=True):
+                results["without"] = plain(bound()).clone()
+                run.synchronize()
+        except Exception as error:  # whatever a third-party call makes of a launch that gave nothing
+            facts["raised"] = type(error).__name__
+    return results, facts
+
+
+def _operators(bound: Bound) -> list[str]:
+    """What PyTorch's profiler sees compute in a call. (A dispatch mode would keep it from running compiled code.)"""
+    profiler: Any = torch.autograd.profiler
+    with profiler.profile(use_cpu=True) as profile:
+        bound()
+    shown = (_shown(str(event.name)) for event in profile.function_events)
+    return [name for name in dict.fromkeys(shown) if name is not None]
+
+
+def _shown(event: str) -> str | None:
+    """An operator without PyTorch's namespace, or a compiled region without its number; None for all else."""
+    if event.startswith("Torch-Compiled Region"):
+        return "a region compiled by torch.compile"
+    name = event.removeprefix("aten::")
+    return name if "::" in event and " " not in event and name not in _MOVING else None
+
+
+def late(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y of calls as soon as each returns (`first`) and some time later (`last`), [repeats, ..]; with `grad` d:NAME too.
+
+    Facts: `threads`, the names of those that a call started and that had not ended.
+    """
+    names = OPERANDS[run.target.kind]
+    found: dict[str, list[Tensor]] = {}
+    left: set[str] = set()
+    for _ in range(REPEATS):
+        bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
+        dy = guard.place(given["dy"], run.device)
+        before = set(threading.enumerate())
+        with guard.watch("nan"):
+            interval = sys.getswitchinterval()
+            sys.setswitchinterval(1e3)  # no other thread gets its turn unless this one waits
+            try:
+                made = {"y": plain(bound())}
+                first = {"y": _taken(made["y"])}
+                if made["y"].requires_grad:
+                    grads = named(names, torch.autograd.grad(made["y"], bound.leaves, dy, allow_unused=True))
+                    first |= {name: _taken(grad) for name, grad in grads.items()}
+                    made |= grads
+            finally:
+                sys.setswitchinterval(interval)
+            started = [each for each in threading.enumerate() if each not in before]
+            left.update(each.name for each in started)
+            for each in started:
+                each.join(LATE_S)
+            time.sleep(LATE_S)
+            run.synchronize()
+        for name, tensor in made.items():
+            found.setdefault(f"first {name}", []).append(first[name])
+            found.setdefault(f"last {name}", []).append(tensor.detach().clone())
+    return {name: torch.stack(each) for name, each in found.items()}, {"threads": sorted(left)}
+
+
+def _taken(tensor: Tensor) -> Tensor:
+    """A copy that lets no other thread of Python run meanwhile, or that the current stream alone makes."""
+    if tensor.device.type != "cpu" or not tensor.is_contiguous() or not tensor.numel():
+        return tensor.detach().clone()
+    data = bytearray(ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()))
+    return torch.frombuffer(data, dtype=tensor.dtype).view(tensor.shape)
+
+
+def many(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y of the first call on each of `sets` sets of operands, INDEX:NAME: y:INDEX, and of one that differs later.
+
+    `calls` calls in all, or as many as `seconds` allow, without gradients: new values are put where old ones were, and
+    old ones where none were. Facts: `done` calls; where one differs `at`, which call it was, `index`, of which set,
+    and `moved`, whether its operands were in new memory.
+    """
+    names = OPERANDS[run.target.kind]
+    varied = names if run.target.kind == "act_mul" else names[:1]
+    sets = [{name: given[f"{index}:{name}"].to(run.device) for name in varied} for index in range(options["sets"])]
+    bound = run.target.bind(run.operands({name: given[f"0:{name}"] for name in names}, options))
+    places = dict(zip(names, bound.leaves, strict=True))
+    order = random.Random(options["seed"])
+    expected: dict[int, Tensor] = {}
+    end = time.monotonic() + options["seconds"]
+    done = 0
+    with torch.no_grad():
+        while done < options["calls"] and (time.monotonic() < end or len(expected) < len(sets)):
+            index = done if done < len(sets) else order.randrange(len(sets))
+            moved = done % 5 == 4
+            own = dict(places)
+            for name in varied:
+                if moved:
+                    own[name] = sets[index][name].clone()
+                elif done % 2:
+                    places[name].copy_(sets[index][name])
+                else:
+                    places[name].data.copy_(sets[index][name])  # which raises no version
+            y = plain(bound.function(*tuple(own.values())[: len(bound.arguments)]))
+            done += 1
+            if index not in expected:
+                expected[index] = y.clone()
+            elif not _alike(y, expected[index]):
+                facts = {"done": done, "at": done, "index": index, "moved": moved}
+                return {**{f"y:{each}": one for each, one in expected.items()}, "y": y.clone()}, facts
+    return {f"y:{each}": one for each, one in expected.items()}, {"done": done}
+
+
+def _alike(y: Tensor, expected: Tensor) -> bool:
+    """Equal but for the order of sums: within 8 eps of the largest value."""
+    if y.shape != expected.shape or y.dtype != expected.dtype:
+        return False
+    allowed = 8 * torch.finfo(y.dtype).eps * float(expected.abs().max())
+    return bool(((y - expected).abs() <= allowed).all())
+
+
+AUTHOR_PROBES: Final[dict[str, Probe]] = {"ablated": ablated, "late": late, "many": many}

@@ -1,0 +1,209 @@
+"""Reads what a call may leave changed in its process: settings, modes, hooks and generators of random numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from torch.nn.modules import module as modules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+# What Inductor sets when it compiles.
+INDUCTOR: Final = frozenset(
+    {
+        "CUBLAS_WORKSPACE_CONFIG",
+        "KMP_DUPLICATE_LIB_OK",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TORCH_WARM_POOL",
+        "TRITON_CACHE_DIR",
+        "TRITON_LIBDEVICE_PATH",
+        "TRITON_PTXAS_PATH",
+        "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+    }
+)
+POOLS: Final = ("ThreadPoolExecutor", "tqdm_monitor")  # threads of a compilation, which wait
+# The generators, which a call that draws or seeds changes for whoever draws next.
+GENERATORS: Final = (
+    "torch's generator of random numbers",
+    "torch's generator of random numbers on the GPU",
+    "the generator of the module random",
+    "the generator of numpy.random",
+)
+_CUDA: Final[Any] = torch.cuda
+_HOOKS: Final = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it is gone
+        return ""
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in INDUCTOR}
+
+
+def _tf32() -> tuple[object, ...]:
+    backends: Any = torch.backends
+    return (
+        torch.get_float32_matmul_precision(),
+        backends.cuda.matmul.allow_tf32,
+        backends.cudnn.allow_tf32,
+        getattr(backends, "fp32_precision", None),
+        getattr(backends.cuda.matmul, "fp32_precision", None),
+    )
+
+
+def _sums() -> tuple[bool, bool]:
+    matmul: Any = torch.backends.cuda.matmul
+    return matmul.allow_fp16_reduced_precision_reduction, matmul.allow_bf16_reduced_precision_reduction
+
+
+def _flushes() -> bool:
+    return bool(torch.tensor([1e-39], device="cpu", dtype=torch.float32).mul_(0.5) == 0)
+
+
+def _silenced() -> tuple[object, ...]:
+    """The filters that hide every warning, whoever shows them, and the level below which nothing is logged."""
+    broad = [each for each in warnings.filters if each[0] == "ignore" and each[1] is None and each[3] is None]
+    categories = tuple(each[2].__name__ for each in broad if each[2] in {Warning, UserWarning})
+    return categories, id(warnings.showwarning), logging.root.manager.disable
+
+
+def _modes() -> tuple[int, int]:
+    core: Any = torch._C
+    of_device = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)  # a mode of its own
+    return core._len_torch_function_stack() - (of_device is not None), core._len_torch_dispatch_stack()
+
+
+def _hooks() -> tuple[int, ...]:
+    return tuple(len(getattr(modules, name, ())) for name in _HOOKS)
+
+
+def _signals() -> tuple[object, ...]:
+    return tuple(signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM))
+
+
+def _numpy() -> tuple[object, ...]:
+    state: Any = np.random.get_state()
+    return state[1].tobytes(), *state[2:]
+
+
+def _on_the_gpu() -> bytes | None:
+    return _CUDA.get_rng_state().numpy().tobytes() if _CUDA.is_initialized() else None
+
+
+def _threads() -> tuple[str, ...]:
+    found = (each for each in threading.enumerate() if not each.name.startswith(POOLS))
+    return tuple(sorted(f"{each.name} ({each.ident})" for each in found))
+
+
+_READERS: Final[dict[str, Callable[[], object]]] = {
+    "the default dtype": torch.get_default_dtype,
+    "the default device": torch.get_default_device,
+    "grad mode": torch.is_grad_enabled,
+    "inference mode": torch.is_inference_mode_enabled,
+    "anomaly detection": torch.is_anomaly_enabled,
+    "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+    "TF32": _tf32,
+    "16-bit sums of matrix products": _sums,
+    "deterministic algorithms": torch.get_deterministic_debug_mode,
+    "cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
+    "cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
+    "oneDNN": lambda: torch.backends.mkldnn.enabled,
+    "the number of threads": torch.get_num_threads,
+    "flushing of subnormals": _flushes,
+    "modes of torch": _modes,
+    "global hooks of modules": _hooks,
+    "silenced warnings": _silenced,
+    "the working directory": _folder,
+    "the environment": _environment,
+    "handlers of signals": _signals,
+    "stdout and stderr": lambda: (id(sys.stdout), id(sys.stderr)),
+    "the collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
+    "the recursion limit": sys.getrecursionlimit,
+    "the tracing of Python": lambda: (sys.gettrace(), sys.getprofile()),
+    "its threads": _threads,
+    GENERATORS[0]: lambda: torch.get_rng_state().numpy().tobytes(),
+    GENERATORS[1]: _on_the_gpu,
+    GENERATORS[2]: random.getstate,
+    GENERATORS[3]: _numpy,
+}
+_SHOWN: Final = 60  # characters of a value
+
+
+def read(names: Collection[str] = tuple(_READERS)) -> dict[str, object]:
+    """Settings by their names, as values that can be compared."""
+    return {name: _value(_READERS[name]) for name in names}
+
+
+def _value(reader: Callable[[], object]) -> object:
+    try:
+        return reader()
+    except RuntimeError as error:  # old and new ways to set TF32 were mixed, which PyTorch then refuses to read
+        return str(error).partition("\n")[0]
+
+
+@contextlib.contextmanager
+def own_generators(seed: int | None = None) -> Iterator[None]:
+    """Afterwards every generator is as it was before; within, each starts from `seed` if there is one."""
+    kept = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    on_the_gpu = _CUDA.get_rng_state() if _CUDA.is_initialized() else None
+    if seed is not None:
+        stir(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(kept[0])
+        random.setstate(kept[1])
+        np.random.set_state(kept[2])
+        if on_the_gpu is not None:
+            _CUDA.set_rng_state(on_the_gpu)
+
+
+def stir(seed: int | None = None) -> None:
+    """Have every generator start from `seed`, or from where no target left it, so that one that seeds is noticed."""
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def changed(before: dict[str, object]) -> dict[str, str]:
+    """What differs now, by its name, in words."""
+    now = read(before)
+    return {name: _told(name, value, now[name]) for name, value in before.items() if now[name] != value}
+
+
+def _told(name: str, before: Any, now: Any) -> str:
+    if name in GENERATORS:
+        return "is drawn from or seeded"
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+        return "is changed: " + ", ".join(keys)
+    if isinstance(before, tuple) and isinstance(now, tuple):
+        if len(before) == len(now):
+            pairs = [(old, new) for old, new in zip(before, now, strict=True) if old != new]
+            before, now = (tuple(each) if len(each) > 1 else each[0] for each in zip(*pairs, strict=True))
+        else:
+            before, now = (tuple(e for e in one if e not in other) for one, other in ((before, now), (now, before)))
+    old, new = (_short(each) for each in (before, now))
+    return "is changed" if isinstance(now, int) and now > 10**6 else f"was {old} and is {new}"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

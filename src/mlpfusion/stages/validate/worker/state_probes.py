@@ -1,0 +1,133 @@
+"""The worker's probes of what a call leaves behind: seeded generators and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mlpfusion.stages.validate.worker import settings
+from mlpfusion.stages.validate.worker.results import plain
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.worker.probes import Probe, Run
+
+WARM: Final = 4  # calls before memory is counted: what is made once is there then
+HALF: Final = 4  # calls between two counts
+_VARIED: Final = frozenset(("gate", "up", "x"))  # operands that a model makes anew for each call
+
+
+def state(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Calls, with `grad` and their backwards, from two states of all generators.
+
+    Facts: `seeded` are the generators that the calls left in one state, `drawn` others that they changed.
+    """
+    ends = []
+    for seed in (1, 2):
+        call = _once(run, given, grad=options["grad"])
+        with settings.own_generators(seed):
+            before = settings.read(settings.GENERATORS)
+            call()
+            ends.append((before, settings.read(settings.GENERATORS)))
+    (first, after_first), (second, after_second) = ends
+    seeded = [name for name, end in after_first.items() if end == after_second[name] and first[name] != second[name]]
+    drawn = [name for name, end in after_first.items() if name not in seeded and end != first[name]]
+    return {}, {"seeded": seeded, "drawn": drawn}
+
+
+def _once(run: Run, given: Tensors, *, grad: bool) -> Callable[[], None]:
+    """A call, with its backward where there is one, of which nothing is kept; each has operands of its own."""
+    names = OPERANDS[run.target.kind]
+    bound = run.target.bind(run.operands(given, {}, grad=grad))
+    fixed = dict(zip(names, bound.leaves, strict=True))
+    dy = given["dy"].to(run.device)
+
+    def call() -> None:
+        own = {name: fixed[name].detach().clone().requires_grad_(grad) for name in names if name in _VARIED}
+        leaves = tuple((fixed | own).values())
+        with torch.set_grad_enabled(grad):
+            y = plain(bound.function(*leaves[: len(bound.arguments)]))
+            if y.requires_grad:
+                torch.autograd.grad(y, leaves, dy, allow_unused=True)
+        run.synchronize()
+
+    return call
+
+
+class Held(NamedTuple):
+    """What is alive: tensors, the bytes of their memory, and all bytes that the process has of its allocator."""
+
+    tensors: int
+    tensor_bytes: int
+    host_bytes: int
+
+
+def _held(run: Run) -> Held:
+    storages = {}
+    count = 0
+    for each in gc.get_objects():
+        if type(each) in {Tensor, nn.Parameter}:  # a compiler keeps some that stand for others
+            count += 1
+            if each.layout is torch.strided and each.device.type == run.device.type:
+                storage = each.untyped_storage()
+                storages[storage.data_ptr()] = storage.nbytes()
+    size = torch.cuda.memory_allocated() if run.device.type == "cuda" else sum(storages.values())
+    return Held(count, size, _allocated())
+
+
+class _MallInfo(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def _allocated() -> int:
+    """The bytes in use of what malloc gave, NumPy's and other libraries' too; 0 where glibc does not tell."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError):
+        return 0
+    mallinfo.restype = _MallInfo
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd)
+
+
+def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """What is alive after some calls, HALF more, HALF more again, and then a collection; each [tensors, bytes, bytes].
+
+    The collector is off until then: what it would have to free lies in a cycle of references.
+    """
+    call = _once(run, given, grad=options["grad"])
+    was_on = gc.isenabled()
+    gc.disable()
+    gc.collect()
+    gc.freeze()  # so that neither a count nor a collection has to look at what was there before
+    try:
+        counts = []
+        for calls in (WARM, HALF, HALF):
+            for _ in range(calls):
+                call()
+            counts.append(_held(run))
+        gc.collect()
+        counts.append(_held(run))
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()
+    return {}, {"held": [list(each) for each in counts], "calls": HALF}
+
+
+STATE_PROBES: Final[dict[str, Probe]] = {"state": state, "growth": growth}

@@ -1,0 +1,46 @@
+"""The checks of what a target leaves behind, each by faults of its own."""
+
+from __future__ import annotations
+
+import pytest
+from support import checked, rings
+
+WRONG = {
+    "replaced": """
+        import torch.nn.functional
+        torch.nn.functional.silu = torch.nn.functional.silu if kept else (lambda x: x)
+        kept[:] = [1]
+        return right(gate, up)
+    """,
+    "state": """
+        torch.manual_seed(0)
+        return right(gate, up)
+    """,
+    "growth": """
+        kept.append(gate.detach().clone())
+        return right(gate, up)
+    """,
+}
+MORE = {
+    "time": ("replaced", "import time; time.sleep = lambda s: None; return right(gate, up)", "by which it is timed"),
+    "forward of a module": ("replaced", "torch.nn.Linear.forward = right; return right(gate, up)", "Linear.forward"),
+    "tf32": ("state", "torch.backends.cuda.matmul.allow_tf32 = True; return right(gate, up)", "TF32 was"),
+    "default dtype": ("state", "torch.set_default_dtype(torch.half); return right(gate, up)", "the default dtype was"),
+    "grad mode": ("state", "y = right(gate, up); torch.set_grad_enabled(False); return y", "grad mode was"),
+    "draws": ("state", "torch.rand(1); return right(gate, up)", "random numbers is drawn from by each call"),
+    "numpy": ("state", "import numpy; numpy.random.seed(3); return right(gate, up)", "numpy.random is seeded by each"),
+    "warnings": ("state", "import warnings; warnings.simplefilter('ignore'); return right(gate, up)", "silenced"),
+    "environment": ("state", "import os; os.environ['MINE'] = '1'; return right(gate, up)", "is changed: MINE"),
+    "bytes": ("growth", "kept.append(bytes(30000)); return right(gate, up)", "bytes of memory by a call"),
+    "graphs": ("growth", "y = right(gate, up); kept.append(y); return y", "tensors"),
+}
+
+test_each_check_finds_the_fault_that_it_is_for, test_and_none_in_what_is_right = checked.judging(WRONG)
+
+
+@pytest.mark.parametrize("name", rings.only_first(MORE))
+def test_the_kinds_of_what_is_left_are_named(bench, tmp_path, name):
+    check, body, words = MORE[name]
+    verdict = checked.by(bench, tmp_path, check, body)
+    assert verdict.word == ("not valid" if name == "time" else "valid with hazards")
+    assert words in verdict.headline

@@ -1,0 +1,240 @@
+"""The worker's probes of who computes a result: launches, operators, late threads, and results of earlier calls."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from support.runs_made import run_of
+from torch import Tensor
+from triton.runtime.jit import JITFunction
+
+from mlpfusion.stages.validate.worker import author_probes, guard, launches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+GIVEN = {
+    "gate": torch.tensor([1.0, -2.0, 3.0]),
+    "up": torch.tensor([2.0, 5.0, -1.0]),
+    "dy": torch.tensor([1.0, 2.0, 4.0]),
+}
+RIGHT = GIVEN["gate"] * GIVEN["up"]
+
+
+@pytest.fixture(autouse=True)
+def _own_allocators() -> Iterator[None]:
+    yield
+    guard.restore()
+
+
+# ---- launches and operators ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """What stands for the launch of a Triton kernel: gate·up is written into `out`."""
+
+    def run(gate: Tensor, up: Tensor, out: Tensor) -> None:
+        out.copy_(gate * up)
+
+    monkeypatch.setattr(JITFunction, "run", run)
+    launches.install()
+    return JITFunction.run
+
+
+def test_a_result_that_a_launch_made_is_another_without_it(launch: Callable[..., None]) -> None:
+    def launching(gate: Tensor, up: Tensor) -> Tensor:
+        out = torch.empty_like(gate)
+        launch(gate, up, out)
+        return out
+
+    results, facts = author_probes.ablated(run_of(launching), GIVEN, {})
+    assert facts == {"launched": 1, "tried": 1, "operators": []}
+    assert torch.equal(results["y"], RIGHT)
+    assert bool(results["without"].isnan().all())
+
+
+def test_a_launch_whose_result_is_not_used_changes_nothing(launch: Callable[..., None]) -> None:
+    def decorated(gate: Tensor, up: Tensor) -> Tensor:
+        for _ in range(2):
+            launch(gate, up, torch.empty_like(gate))
+        return gate * up
+
+    results, facts = author_probes.ablated(run_of(decorated), GIVEN, {})
+    assert (facts["launched"], facts["tried"]) == (2, 2)
+    assert torch.equal(results["without"], results["y"])
+
+
+def test_a_call_that_raises_without_its_launches_says_how(launch: Callable[..., None]) -> None:
+    def checking(gate: Tensor, up: Tensor) -> Tensor:
+        out = torch.zeros_like(gate)
+        launch(gate, up, out)
+        if not bool(out.any()):
+            raise ZeroDivisionError
+        return out
+
+    results, facts = author_probes.ablated(run_of(checking), GIVEN, {})
+    assert list(results) == ["y"]
+    assert facts["raised"] == "ZeroDivisionError"
+
+
+def test_without_launches_the_operators_that_compute_are_named_once_and_those_that_move_are_not() -> None:
+    def operators(gate: Tensor, up: Tensor) -> Tensor:
+        both = torch.cat((gate, up)).view(2, 3).clone().contiguous()
+        return both[0] * both[1] * torch.ones(3).tanh().tanh()
+
+    facts = author_probes.ablated(run_of(operators), GIVEN, {})[1]
+    assert (facts["launched"], facts["tried"]) == (0, 0)
+    assert sorted(set(facts["operators"]) - {"ones"}) == ["mul", "tanh"]
+    assert len(set(facts["operators"])) == len(facts["operators"])
+
+
+@pytest.mark.parametrize(
+    ("event", "shown"),
+    [
+        ("aten::gelu", "gelu"),
+        ("aten::copy_", None),
+        ("mine::act", "mine::act"),
+        ("Torch-Compiled Region: 3/0", "a region compiled by torch.compile"),
+        ("[memory]", None),
+        ("autograd::engine::evaluate_function: MulBackward0", None),
+        ("cudaLaunchKernel", None),
+    ],
+)
+def test_events_of_a_profile_in_words(event: str, shown: str | None) -> None:
+    assert author_probes._shown(event) == shown
+
+
+# ---- late results ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(author_probes, "LATE_S", 1e-3)
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_is_done_when_a_call_returns_stays_as_it_was(grad: bool) -> None:
+    results, facts = author_probes.late(run_of(torch.mul), GIVEN, {"grad": grad})
+    assert facts == {"threads": []}
+    wanted = {"y": RIGHT} | ({"d:gate": GIVEN["dy"] * GIVEN["up"], "d:up": GIVEN["dy"] * GIVEN["gate"]} if grad else {})
+    assert set(results) == {f"{when} {name}" for when in ("first", "last") for name in wanted}
+    for name, right in wanted.items():
+        for when in ("first", "last"):
+            assert torch.equal(results[f"{when} {name}"], right.expand(author_probes.REPEATS, 3))
+
+
+def test_a_thread_that_writes_later_shows_in_the_last_results_and_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(author_probes, "LATE_S", 30.0)  # joined as soon as it ends
+    monkeypatch.setattr(author_probes.time, "sleep", lambda seconds: None)
+
+    def unfinished(gate: Tensor, up: Tensor) -> Tensor:
+        out = torch.zeros_like(gate)
+        begun = threading.Event()
+
+        def work() -> None:
+            begun.wait()
+            out.copy_(gate * up)
+
+        threading.Thread(target=work, name="late one", daemon=True).start()
+        released.append(begun)
+        return out
+
+    released: list[threading.Event] = []
+    taken = author_probes._taken
+
+    def take(tensor: Tensor) -> Tensor:
+        found = taken(tensor)
+        for each in released:
+            each.set()
+        return found
+
+    monkeypatch.setattr(author_probes, "_taken", take)
+    results, facts = author_probes.late(run_of(unfinished), GIVEN, {"grad": False})
+    assert facts == {"threads": ["late one"]}
+    assert torch.equal(results["first y"], torch.zeros(author_probes.REPEATS, 3))
+    assert torch.equal(results["last y"], RIGHT.expand(author_probes.REPEATS, 3))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.arange(6.0).view(2, 3), torch.arange(6.0).view(2, 3).t(), torch.ones(0, 4), torch.tensor(3.0)],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_taken_is_a_copy(tensor: Tensor, dtype: torch.dtype) -> None:
+    original = tensor.to(dtype)
+    copy = author_probes._taken(original)
+    assert torch.equal(copy, original)
+    assert copy.dtype is dtype
+    assert copy.data_ptr() != original.data_ptr() or not original.numel()
+
+
+# ---- results of earlier calls ----------------------------------------------------------------------------------------
+
+SETS = 3
+MANY = {f"{index}:{name}": tensor + index for index in range(SETS) for name, tensor in GIVEN.items()}
+OPTIONS = {"sets": SETS, "calls": 40, "seconds": 600.0, "seed": 1}
+
+
+def test_a_function_of_its_operands_gives_each_set_its_result() -> None:
+    results, facts = author_probes.many(run_of(torch.mul), MANY, OPTIONS)
+    assert facts == {"done": 40}
+    assert set(results) == {f"y:{index}" for index in range(SETS)}
+    for index in range(SETS):
+        assert torch.equal(results[f"y:{index}"], MANY[f"{index}:gate"] * MANY[f"{index}:up"])
+
+
+def by_address(cache: dict[Any, Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Results kept by the addresses of operands, whatever their values."""
+
+    def call(gate: Tensor, up: Tensor) -> Tensor:
+        key = gate.data_ptr(), gate._version
+        return cache.setdefault(key, gate * up).clone()
+
+    return call
+
+
+def after(calls: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """Right for so many calls, then wrong."""
+    done = []
+
+    def call(gate: Tensor, up: Tensor) -> Tensor:
+        done.append(1)
+        return gate * up * (1.0 if len(done) <= calls else 1.5)
+
+    return call
+
+
+@pytest.mark.parametrize("calls", [5, 24])
+def test_the_first_call_that_differs_is_told_with_its_set(calls: int) -> None:
+    results, facts = author_probes.many(run_of(after(calls)), MANY, OPTIONS)
+    assert facts["at"] == facts["done"] == calls + 1
+    assert facts["moved"] is (calls % 5 == 4)
+    torch.testing.assert_close(results["y"], 1.5 * results[f"y:{facts['index']}"])
+
+
+def test_a_result_that_is_kept_by_an_address_is_found() -> None:
+    results, facts = author_probes.many(run_of(by_address({})), MANY, OPTIONS)
+    assert "at" in facts
+    assert not torch.equal(results["y"], results[f"y:{facts['index']}"])
+
+
+def test_without_time_each_set_is_still_called_once() -> None:
+    results, facts = author_probes.many(run_of(torch.mul), MANY, OPTIONS | {"seconds": 0.0})
+    assert facts == {"done": SETS}
+    assert len(results) == SETS
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_results_are_alike_but_for_the_order_of_sums(dtype: torch.dtype) -> None:
+    y = torch.tensor([1.0, -4.0, 0.0], dtype=dtype)
+    eps = torch.finfo(dtype).eps
+    assert author_probes._alike(y + 8 * eps, y)
+    assert not author_probes._alike(y + torch.tensor([0.0, 0.0, 64 * eps], dtype=dtype), y)
+    assert not author_probes._alike(y * float("nan"), y)
+    assert not author_probes._alike(y[:2], y)
+    assert not author_probes._alike(y.double(), y)

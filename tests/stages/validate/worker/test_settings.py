@@ -1,0 +1,176 @@
+"""What a call leaves changed in its process is told by its name, and the generators can be put back."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from mlpfusion.stages.validate.worker import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Afterwards the process has its own folder, environment and settings."""
+    monkeypatch.chdir(".")
+    kept = torch.get_default_dtype(), torch.get_num_threads(), sys.getrecursionlimit(), signal.getsignal(signal.SIGALRM)
+    precision, thresholds = torch.get_float32_matmul_precision(), gc.get_threshold()
+    with warnings.catch_warnings(), torch.set_grad_enabled(True), settings.own_generators():
+        yield
+    torch.set_default_dtype(kept[0])
+    torch.set_num_threads(kept[1])
+    sys.setrecursionlimit(kept[2])
+    signal.signal(signal.SIGALRM, kept[3])
+    torch.set_float32_matmul_precision(precision)
+    gc.set_threshold(*thresholds)
+    torch.set_flush_denormal(False)
+    os.environ.pop("MINE", None)
+
+
+CHANGES: dict[str, tuple[Callable[[], object], str, str]] = {
+    "dtype": (
+        lambda: torch.set_default_dtype(torch.float64),
+        "the default dtype",
+        "was torch.float32 and is torch.float64",
+    ),
+    "grad": (lambda: torch._C._set_grad_enabled(False), "grad mode", "was True and is False"),
+    "tf32": (lambda: torch.set_float32_matmul_precision("high"), "TF32", "high"),
+    "threads": (lambda: torch.set_num_threads(torch.get_num_threads() + 1), "the number of threads", "was "),
+    "subnormals": (lambda: torch.set_flush_denormal(True), "flushing of subnormals", "was False and is True"),
+    "warnings": (lambda: warnings.simplefilter("ignore"), "silenced warnings", "Warning"),
+    "folder": (lambda: os.chdir("/"), "the working directory", "and is /"),
+    "environment": (lambda: os.environ.update(MINE="1"), "the environment", "is changed: MINE"),
+    "signal": (lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN), "handlers of signals", "and is "),
+    "collector": (lambda: gc.set_threshold(123, 4, 5), "the collector", "(123, 4, 5)"),
+    "recursion": (lambda: sys.setrecursionlimit(4321), "the recursion limit", "and is 4321"),
+    "torch's seed": (lambda: torch.manual_seed(1), settings.GENERATORS[0], "is drawn from or seeded"),
+    "torch's draw": (lambda: torch.rand(1), settings.GENERATORS[0], "is drawn from or seeded"),
+    "random's draw": (random.random, settings.GENERATORS[2], "is drawn from or seeded"),
+    "numpy's draw": (np.random.rand, settings.GENERATORS[3], "is drawn from or seeded"),
+}
+
+
+@pytest.fixture(scope="module")
+def quick() -> tuple[str, ...]:
+    """All settings but the collector's, whose frozen objects are counted one by one: tests have many."""
+    return tuple(name for name in settings.read() if name != "the collector")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_one_change_is_told_alone(quick: tuple[str, ...], change: str) -> None:
+    make, name, words = CHANGES[change]
+    before = settings.read(dict.fromkeys((*quick, name)))
+    assert settings.changed(before) == {}
+    make()
+    (found,) = settings.changed(before).items()
+    assert found[0] == name
+    assert words in found[1]
+
+
+def test_only_the_settings_that_were_read_are_compared() -> None:
+    before = settings.read(("grad mode",))
+    torch.set_default_dtype(torch.float64)
+    assert list(before) == ["grad mode"]
+    assert settings.changed(before) == {}
+
+
+@pytest.mark.parametrize("name", sorted(settings.INDUCTOR))
+def test_what_inductor_sets_when_it_compiles_is_no_change(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    before = settings.read(("the environment",))
+    monkeypatch.setenv(name, "changed")
+    assert settings.changed(before) == {}
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("mine", True), *((f"{pool}-0_1", False) for pool in settings.POOLS)])
+def test_a_thread_that_a_compilation_does_not_keep_is_told(name: str, is_told: bool) -> None:
+    before = settings.read(("its threads",))
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name=name, daemon=True)
+    thread.start()
+    try:
+        found = settings.changed(before)
+    finally:
+        end.set()
+        thread.join()
+    assert (name in found.get("its threads", "")) is is_told
+
+
+def test_a_working_directory_that_is_gone_is_told(tmp_path: Path) -> None:
+    before = settings.read(("the working directory",))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    assert list(settings.changed(before)) == ["the working directory"]
+
+
+def test_a_setting_that_pytorch_refuses_to_read_is_its_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = settings.read(("TF32",))
+
+    def refuse() -> str:
+        raise RuntimeError("mixed\nand more")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+    assert settings.read(("TF32",)) == {"TF32": "mixed"}
+    assert settings.changed(before)["TF32"].endswith("is mixed")
+
+
+def test_a_long_value_is_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getcwd", lambda: "/" + "a" * 500)
+    before = settings.read(("the working directory",))
+    monkeypatch.setattr(os, "getcwd", lambda: "/b")
+    (words,) = settings.changed(before).values()
+    assert words == f"was /{'a' * 59}… and is /b"
+
+
+def drawn() -> tuple[float, float, float]:
+    return float(torch.rand(1)), random.random(), float(np.random.rand())
+
+
+@pytest.mark.parametrize("seed", [None, 0, 7])
+def test_generators_go_on_where_they_were(seed: int | None) -> None:
+    settings.stir(3)
+    first, second = drawn(), drawn()
+    settings.stir(3)
+    drawn()
+    with contextlib.suppress(KeyError), settings.own_generators(seed):
+        drawn()
+        raise KeyError
+    assert drawn() == second != first
+
+
+def test_within_a_seed_every_generator_starts_from_it() -> None:
+    found = []
+    for seed in (0, 6, 0):
+        drawn()
+        with settings.own_generators(seed):
+            found.append(drawn())
+    assert found[0] == found[2]
+    assert all(a != b for a, b in zip(found[0], found[1], strict=True))
+    with settings.own_generators(1), settings.own_generators():
+        inherited = drawn()
+    with settings.own_generators(1):
+        assert drawn() == inherited
+
+
+def test_stirred_without_a_seed_every_generator_is_where_nobody_left_it() -> None:
+    before = settings.read((settings.GENERATORS[0], *settings.GENERATORS[2:]))
+    settings.stir()
+    first = drawn()
+    settings.stir()
+    assert all(a != b for a, b in zip(first, drawn(), strict=True))
+    assert settings.changed(before).keys() == before.keys()

@@ -1,0 +1,144 @@
+"""The worker's probes of what a call leaves behind: generators that it seeds or draws from, and memory that grows."""
+
+from __future__ import annotations
+
+import gc
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from support.runs_made import run_of
+from torch import Tensor
+
+from mlpfusion.stages.validate.worker import settings, state_probes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GIVEN = {"gate": torch.ones(256, 16), "up": torch.ones(256, 16), "dy": torch.ones(256, 16)}
+BYTES = 256 * 16 * 4
+GRAD = pytest.mark.parametrize("grad", [False, True])
+TORCH, _, RANDOM, NUMPY = settings.GENERATORS
+
+
+def after(change: Callable[[], object]) -> Callable[[Tensor, Tensor], Tensor]:
+    def call(gate: Tensor, up: Tensor) -> Tensor:
+        change()
+        return gate * up
+
+    return call
+
+
+@GRAD
+@pytest.mark.parametrize(
+    ("change", "seeded", "drawn"),
+    [
+        (lambda: None, [], []),
+        (lambda: torch.manual_seed(0), [TORCH], []),
+        (lambda: random.seed(0), [RANDOM], []),
+        (lambda: np.random.seed(0), [NUMPY], []),
+        (lambda: torch.rand(2), [], [TORCH]),
+        (random.random, [], [RANDOM]),
+        (np.random.rand, [], [NUMPY]),
+        (lambda: (random.seed(5), torch.rand(2)), [RANDOM], [TORCH]),
+        (lambda: (torch.manual_seed(0), torch.rand(2)), [TORCH], []),
+    ],
+)
+def test_what_a_call_seeds_and_what_it_draws_from_are_told_apart(
+    change: Callable[[], object], seeded: list[str], drawn: list[str], grad: bool
+) -> None:
+    before = settings.read(settings.GENERATORS)
+    found = state_probes.state(run_of(after(change)), GIVEN, {"grad": grad})
+    assert found == ({}, {"seeded": seeded, "drawn": drawn})
+    assert settings.changed(before) == {}
+
+
+class Seeding(torch.autograd.Function):
+    """gate·up whose backward seeds."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up)
+        return gate * up
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(0)
+        gate, up = ctx.saved_tensors
+        return dy * up, dy * gate
+
+
+@GRAD
+def test_a_backward_counts_only_where_there_is_one(grad: bool) -> None:
+    facts = state_probes.state(run_of(Seeding.apply), GIVEN, {"grad": grad})[1]
+    assert facts == {"seeded": [TORCH] if grad else [], "drawn": []}
+
+
+def held(function: Callable[..., Tensor], *, grad: bool) -> list[list[int]]:
+    tensors, facts = state_probes.growth(run_of(function), GIVEN, {"grad": grad})
+    assert tensors == {}
+    assert facts["calls"] == state_probes.HALF
+    first, second, third, collected = facts["held"]
+    return [
+        [a - b for a, b in zip(*pair, strict=True)] for pair in ((second, first), (third, second), (collected, third))
+    ]
+
+
+@GRAD
+def test_a_call_that_keeps_nothing_does_not_grow(grad: bool) -> None:
+    assert [each[:2] for each in held(torch.mul, grad=grad)] == [[0, 0]] * 3
+
+
+@GRAD
+def test_each_result_that_is_kept_is_counted_with_its_memory(grad: bool) -> None:
+    kept = []
+
+    def keeps(gate: Tensor, up: Tensor) -> Tensor:
+        kept.append((gate * up).detach())
+        return gate * up
+
+    *grown, collected = held(keeps, grad=grad)
+    assert [each[:2] for each in grown] == [[state_probes.HALF, state_probes.HALF * BYTES]] * 2
+    assert collected[:2] == [0, 0]
+
+
+def test_two_views_of_one_memory_are_two_tensors_of_its_size() -> None:
+    kept: list[Tensor] = []
+
+    def keeps(gate: Tensor, up: Tensor) -> Tensor:
+        y = gate * up
+        kept.extend((y.detach(), y[3:].detach()))
+        return y
+
+    grown = held(keeps, grad=False)[0]
+    assert grown[0] == 2 * state_probes.HALF
+    assert grown[1] == state_probes.HALF * BYTES
+
+
+def test_what_lies_in_cycles_grows_until_it_is_collected() -> None:
+    def cyclic(gate: Tensor, up: Tensor) -> Tensor:
+        cycle: list[object] = [(gate * up).detach()]
+        cycle.append(cycle)
+        return gate * up
+
+    *grown, collected = held(cyclic, grad=False)
+    calls = state_probes.WARM + 2 * state_probes.HALF
+    assert [each[:2] for each in grown] == [[state_probes.HALF, state_probes.HALF * BYTES]] * 2
+    assert collected[:2] == [-calls, -calls * BYTES]
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_collector_is_as_it_was_even_where_a_call_raises(was_on: bool) -> None:
+    def raises(gate: Tensor, up: Tensor) -> Tensor:
+        raise ValueError("no")
+
+    now = gc.isenabled()
+    (gc.enable if was_on else gc.disable)()
+    try:
+        with pytest.raises(ValueError, match="no"):
+            state_probes.growth(run_of(raises), GIVEN, {"grad": False})
+        assert gc.isenabled() is was_on
+    finally:
+        (gc.enable if now else gc.disable)()
