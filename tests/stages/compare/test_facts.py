@@ -62,6 +62,14 @@ def test_launches_are_not_told_where_names_differ_or_one_side_does_not_know() ->
     assert facts.changes(subject(before), subject(unknown)) == ()
 
 
+def test_a_fill_is_the_same_wherever_the_profiler_saw_its_memory() -> None:
+    before, after = (
+        msgspec.structs.replace(EAGER, kernels=(kernel(f"Memset ({place})", "memset", 1.0), *EAGER.kernels))
+        for place in ("Device", "Unknown")
+    )
+    assert facts.changes(subject(before), subject(after)) == ()
+
+
 WORSE = [
     ("status", {"status": "failed", "reason": "it crashed"}),
     ("status", {"status": "unavailable"}),

@@ -39,6 +39,8 @@ def row(name: str) -> Row:
 class Workers:
     """Stands in for `supervise.run`: each process is 1% slower than the one before, unless it dies."""
 
+    fill = b"Memset (Device)"
+
     def __init__(
         self, dies: dict[int, str] | None = None, others: dict[int, str] | None = None, other: str = "eager"
     ) -> None:
@@ -57,7 +59,8 @@ class Workers:
             return tasks.Broken(kind="failed", reason="the worker was killed by SIGSEGV")
         for place, name in enumerate(task.backends if task.traces is not None else ()):
             seen = self.others.get(self.process, name) if name == self.other else name
-            _write(f"{task.traces}/{place}.trace.json", gzip.decompress(TRACES[seen].read_bytes()))
+            text = gzip.decompress(TRACES[seen].read_bytes()).replace(b"Memset (Device)", self.fill)
+            _write(f"{task.traces}/{place}.trace.json", text)
         base = 100.0 * 1.01**self.process
         self.process += 1
         times = tuple(base + index / 8 for index in range(task.rounds))
@@ -172,6 +175,15 @@ def test_a_process_whose_tuner_chose_another_launch_of_one_name_says_so(
     assert [each.kernels for each in found.processes] == [{}, {"compile": names}]
     (note,) = found.rows["compile"].notes
     assert note.startswith("process 2 of 2 ran other kernels")
+
+
+def test_a_fill_whose_memory_the_profiler_did_not_know_is_no_other_kernel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    workers = Workers()
+    workers.fill = b"Memset (Unknown)"
+    found, _, _ = raced(monkeypatch, tmp_path, workers, 2)
+    assert [each.kernels for each in found.processes] == [{}, {}]
 
 
 def test_kernels_of_a_row_that_does_not_say_how_they_were_launched_are_compared_by_name(

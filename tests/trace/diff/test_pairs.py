@@ -34,6 +34,12 @@ def test_a_name_with_equal_fields_is_still_changed() -> None:
     assert [(each.change, [change.field for change in each.changes]) for each in found] == [("changed", ["name"])]
 
 
+def test_fills_are_the_same_wherever_the_profiler_saw_their_memory() -> None:
+    pairs = pair(kernels([("Memset (Device)", "memset")]), kernels([("Memset (Unknown)", "memset")]))
+    assert changes(pairs) == [("same", "memset")]
+    assert pairs[0].changes == ()
+
+
 def test_a_split_k_reduction_is_not_a_product() -> None:
     found = pair(kernels([(GEMM, DOWN)]), kernels([(OTHER_GEMM, DOWN), (SPLIT_K, DOWN)]))
     assert changes(found) == [("changed", DOWN), ("new", DOWN)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion import units
 from mlpfusion.records.comparison import FactChange
 from mlpfusion.stages.compare.subjects import Fact
+from mlpfusion.trace.names.same import compared
 from mlpfusion.trace.names.shown import shown
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ def _of_row(row: Row) -> Iterator[Fact]:
     if row.kernels:
         yield names([(kernel.name, 1) for kernel in row.kernels])
         if any(kernel.launch is not None for kernel in row.kernels):
-            launched = [(f"{shown(kernel.name)}: {kernel.launch or 'not known'}", 1) for kernel in row.kernels]
+            launched = [
+                (f"{shown(compared(kernel.name))}: {kernel.launch or 'not known'}", 1) for kernel in row.kernels
+            ]
             yield names(launched, LAUNCHED)
     if row.launches is not None:
         found = row.launches
@@ -70,7 +73,12 @@ def size(name: str, number: int) -> Fact:
 
 def names(kernels: Sequence[tuple[str, int]], what: str = KERNELS) -> Fact:
     """Kernels in their order, each with how often it ran: a file may claim any number."""
-    return Fact(what, f"{sum(number for _, number in kernels)} kernels", None, tuple(kernels))
+    return Fact(
+        what,
+        f"{sum(number for _, number in kernels)} kernels",
+        None,
+        tuple((compared(name), number) for name, number in kernels),
+    )
 
 
 def clipped(text: str) -> str:

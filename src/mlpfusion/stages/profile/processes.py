@@ -13,6 +13,7 @@ from mlpfusion.records.clocks import Samples
 from mlpfusion.records.environment import Process
 from mlpfusion.stages.profile import race
 from mlpfusion.trace.analysis.kernels import analyse_work
+from mlpfusion.trace.names.same import compared
 from mlpfusion.trace.read import kineto, launch_configs
 from mlpfusion.workers import supervise, tasks
 
@@ -182,6 +183,7 @@ def _read(attempt: _Attempt, rows: Sequence[Row], field: Field) -> tuple[tasks.R
 def _alike(a: Sequence[Kernel], b: Sequence[Kernel]) -> bool:
     """Whether a tuner chose the same: kernels of these names, launched in the same way as far as both say how."""
     return len(a) == len(b) and all(
-        one.name == other.name and (one.launch == other.launch or None in (one.launch, other.launch))
+        compared(one.name) == compared(other.name)
+        and (one.launch == other.launch or None in (one.launch, other.launch))
         for one, other in zip(a, b, strict=True)
     )

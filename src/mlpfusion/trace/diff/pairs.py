@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion.records.trace import FieldChange, KernelPair
 from mlpfusion.trace.names import ops
 from mlpfusion.trace.names.decode import parse
+from mlpfusion.trace.names.same import compared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +47,7 @@ def _align(
     key: Callable[[Kernel], object],
 ) -> _Found:
     """Pairs of equal names in order, then of equal keys in the gaps between them, and then the rest alone."""
-    names_a, names_b = [a[index].name for index in ours], [b[index].name for index in theirs]
+    names_a, names_b = [compared(a[index].name) for index in ours], [compared(b[index].name) for index in theirs]
     found: _Found = []
     alone_a: list[int] = []
     alone_b: list[int] = []
@@ -64,8 +65,8 @@ def _align(
         moved = _by_key(
             [x for x in alone_a if places_a is None or a[x].role in places_a],
             [y for y in alone_b if places_b is None or b[y].role in places_b],
-            lambda x: a[x].name,
-            lambda y: b[y].name,
+            lambda x: compared(a[x].name),
+            lambda y: compared(b[y].name),
         )
         found += moved
         alone_a = _without(alone_a, (first for first, _ in moved))
@@ -142,7 +143,7 @@ def _pair(a: Sequence[Kernel], b: Sequence[Kernel], first: int | None, second: i
             change="new" if ours is None else "gone", role=alone.role if alone else "other", a=ours, b=theirs
         )
     times = ours.time_us, theirs.time_us
-    same = ours.name == theirs.name
+    same = compared(ours.name) == compared(theirs.name)
     return KernelPair(
         change="same" if same else "changed",
         role=ours.role if ours.role != "other" else theirs.role,
