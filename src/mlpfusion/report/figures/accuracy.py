@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.profile import Accuracy
     from mlpfusion.report.figures.figure import Options
     from mlpfusion.report.figures.reading.rows import Labelled
-    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.storage.gathered import Gathered
 
 _KINDS: Final = (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.profile import Row, Traffic
     from mlpfusion.report.figures.figure import Options
     from mlpfusion.report.figures.reading.rows import Labelled
-    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.storage.gathered import Gathered
 
 _KINDS: Final = (

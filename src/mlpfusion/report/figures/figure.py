@@ -10,7 +10,7 @@ from mlpfusion.records.base import Record
 from mlpfusion.records.profile import BASELINE
 
 if TYPE_CHECKING:
-    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.report.profile.columns.clocks import ClockName
 
 Value = Literal["time", "tflops"]

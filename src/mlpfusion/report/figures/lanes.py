@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.profile import PreOps, Row
     from mlpfusion.report.figures.figure import Options
-    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.storage.gathered import Gathered
 
 _COLUMNS: Final = ("backend", "shape", "lane", "what", "from_us", "to_us", "source", "file")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mlpfusion.records.clocks import Ratio
     from mlpfusion.report.figures.figure import Options
     from mlpfusion.report.figures.reading.rows import Labelled
-    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.report.figures.reading.timed import Timed
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.report.profile.columns.clocks import ClockName
     from mlpfusion.report.speedup import Speedup
     from mlpfusion.storage.gathered import Gathered

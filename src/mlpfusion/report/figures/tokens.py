@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.report.figures.figure import Options, Value
-    from mlpfusion.report.figures.reading.shapes import Shape
     from mlpfusion.report.figures.reading.timed import Timed
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.storage.gathered import Gathered
 
 _COLUMNS: Final = ("mlp", "backend", "tokens", "clock", "us", "us_p20", "us_p80", "tflops", "n", "file")

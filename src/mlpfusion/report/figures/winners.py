@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlpfusion.records.choice import ClockName, Point
     from mlpfusion.records.clocks import Ratio
     from mlpfusion.report.figures.figure import Options
-    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.spec import MLPSpec
     from mlpfusion.storage.gathered import Gathered
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.report.figures.figure import Cell as Number
     from mlpfusion.report.figures.figure import Figure, Key, Width
-    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.report.page.cases import Case
     from mlpfusion.report.page.sources import Source
     from mlpfusion.report.profile.columns.clocks import ClockName

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from mlpfusion.records.choice import Choice
 from mlpfusion.records.clocks import Clock, Clocks, Samples
 from mlpfusion.records.profile import BASELINE, Profile, Row
 from mlpfusion.records.sweep.study import Study
+from mlpfusion.report.figures.shape import Shape
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.units import PositiveTime
 
@@ -22,37 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mlpfusion.records.choice import Point
-    from mlpfusion.records.environment import Environment, Process
-    from mlpfusion.records.traffic import Ceilings
     from mlpfusion.storage.gathered import Gathered
 
 # Scripts of bench/ whose files have raced backends by shape, and what in them is no backend: the time of the matrix
 # products alone.
 _RACED: Final = ("grid", "fused")
 _LIMIT: Final = "limit"
-
-
-class Shape(NamedTuple):
-    """The rows of one workload of one file, and what they were measured with.
-
-    `model` is a name that a file has for the MLP. `profile` is the record that the rows are of, where they are of one.
-    """
-
-    path: str
-    workload: Workload
-    rows: tuple[Row, ...]
-    device: Device
-    created: str | None = None
-    model: str | None = None
-    environment: Environment | None = None
-    processes: tuple[Process, ...] = ()
-    ceilings: Ceilings | None = None
-    profile: Profile | None = None
-
-    @property
-    def key(self) -> tuple[MLPSpec, int, str]:
-        """What another file's shape has in common if it is of the same MLP, tokens and mode."""
-        return self.workload.spec, self.workload.tokens, self.workload.mode
 
 
 def of(files: Sequence[Gathered]) -> tuple[Shape, ...]:

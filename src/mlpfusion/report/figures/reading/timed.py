@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Row
-    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.report.profile.columns.clocks import ClockName
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mlpfusion.records.clocks import Clock
-    from mlpfusion.report.figures.reading.shapes import Shape
+    from mlpfusion.report.figures.shape import Shape
     from mlpfusion.spec import MLPSpec
 
 CLOCKS: Final = {
