@@ -127,3 +127,14 @@ def test_rounds_that_are_not_of_one_race_have_no_ratio(mine: tuple[Any, ...], th
     good = summarise(of(*[1.0] * 20))
     assert paired(good, good, "eager").median == 1.0
     assert paired(replace(good, rounds=mine), replace(good, rounds=theirs), "eager") is None
+
+
+@pytest.mark.parametrize("times", [(5e-324, 1.0), (1.0, 5e-324), (1e15, 5e-324)])
+@pytest.mark.parametrize("number", [1, 3])
+def test_times_that_a_file_may_hold_have_a_ratio(times: tuple[float, float], number: int) -> None:
+    rounds, others = (((each,) * 20,) * number for each in times)
+    mine, theirs = stats._ratio(rounds, others, "eager"), stats._ratio(others, others, "eager")
+    assert mine is not None
+    assert theirs is not None
+    assert all(math.isfinite(each) and each > 0 for each in (mine.median, mine.low, mine.high))
+    assert theirs.median == pytest.approx(1.0)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # No quantile from fewer samples than this.
 QUANTILE_SAMPLES: Final = 20
+_LEAST: Final = 1e-300  # of a ratio; its inverse is the most
 CONFIDENCE: Final = 0.95
 # The 97.5% quantile of Student's t with 1, 2, 3, ... degrees of freedom, for as many processes as may be raced.
 _STUDENT: Final = (
@@ -72,13 +73,18 @@ def paired(clock: Clock, baseline: Clock, name: str) -> Ratio | None:
 def _ratio(rounds: Rounds, baseline: Rounds, name: str) -> Ratio | None:
     """The ratio of paired rounds, within the one process or between those that have rounds of both."""
     found = [
-        [a / b for a, b in zip(mine, theirs, strict=True) if a is not None and b is not None]
+        [_quotient(a, b) for a, b in zip(mine, theirs, strict=True) if a is not None and b is not None]
         for mine, theirs in zip(rounds, baseline, strict=True)
     ]
     processes = [sorted(ratios) for ratios in found if ratios]
     if len(processes) > 1:
         return _between(processes, name)
     return _within(processes[0], name) if processes else None
+
+
+def _quotient(a: float, b: float) -> float:
+    """a / b within what has a logarithm: a file may hold times of 1e-320 µs."""
+    return min(max(a / b, _LEAST), 1 / _LEAST)
 
 
 def _between(processes: Sequence[Sequence[float]], baseline: str) -> Ratio:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -176,3 +177,26 @@ def test_torch_and_numpy_are_not_imported(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     assert "triton" in done.stdout
+
+
+def test_strict_fails_what_nobody_can_tell_and_what_is_gone(tmp_path: Path, capsys: Capture) -> None:
+    few = pair(tmp_path, 2.0, rounds=10)
+    assert run(capsys, "compare", *few)[0] == 0
+    assert run(capsys, "compare", *few, "--strict")[0] == 1
+    code, out, _ = run(capsys, "compare", *few, "--strict", "--exact")
+    assert code == 0
+    assert "in the baseline alone" not in out
+    both = saved(tmp_path, "both.json", raced({"triton": 0.9, "fused": 0.7}))
+    one = saved(tmp_path, "one.json", raced({"triton": 0.9}, seed=1))
+    assert run(capsys, "compare", both, one)[0] == 0
+    assert run(capsys, "compare", both, one, "--strict")[0] == 1
+    assert run(capsys, "compare", one, both, "--strict")[0] == 0
+
+
+@pytest.mark.parametrize("verb", ["compare", "table"])
+def test_a_pipe_in_a_folder_is_passed_over(tmp_path: Path, capsys: Capture, verb: str) -> None:
+    folder, other = tmp_path / "folder", pair(tmp_path, 1.0)[1]
+    folder.mkdir()
+    saved(folder, "a.json", raced({"triton": 0.9}))
+    os.mkfifo(folder / "pipe.json")
+    assert run(capsys, verb, str(folder), *([other] if verb == "compare" else []))[0] == 0

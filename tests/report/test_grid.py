@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.profiles_made import GELU
 
-from mlpfusion.report.grid import fitted, folded, printable, tabulated
+from mlpfusion.report.grid import fitted, folded, markdown, printable, tabulated, titled
 from mlpfusion.report.profile.table import shorten
 
 
@@ -50,3 +50,21 @@ def test_a_folded_line_loses_no_word(text: str, indent: int) -> None:
     assert max(map(len, lines)) <= 200
     assert "".join("".join(lines).split()) == "".join(line.split())
     assert all(each.startswith(" " * indent) for each in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("<b>|", "&lt;b>\\|"),
+        ("`<b>`", "`<b>`"),
+        ("`a` <img src=x> `<b>`", "`a` &lt;img src=x> `<b>`"),
+        ("<i> ` <b>", "&lt;i> \\` &lt;b>"),
+        ("`a` ` <b>", "\\`a\\` \\` &lt;b>"),
+    ],
+)
+def test_markup_outside_code_is_text(text: str, written: str) -> None:
+    assert markdown(text) == written
+
+
+def test_a_title_is_text_as_well() -> None:
+    assert titled("a <b>", "table", github=True) == "**a &lt;b>**\n\ntable"

@@ -29,7 +29,7 @@ def _compare(
     threshold: Annotated[str, typer.Option(metavar="SHARE", help="Smallest change that counts.")] = "1%",
     exact: Annotated[bool, typer.Option("--exact", help="Facts alone, without times.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also what was measured differently.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for inconclusive rows too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for rows not decided or gone too.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Every clock of every row.")] = False,
     fmt: Annotated[str, typer.Option("--format", metavar="text|github|json", help="What stdout gets.")] = "text",
 ) -> int:
@@ -57,7 +57,7 @@ def _compare(
 
     found = run.compare(baseline, candidate, control=control, threshold=least, exact=exact, force=force)
     write_out(report.render(found, fmt, full=full))
-    undecided = strict and any(row.word == "inconclusive" for row in found.rows)
+    undecided = strict and (bool(found.only_baseline) or any(row.is_undecided for row in found.rows))
     return FAILED if undecided or any(row.is_regression for row in found.rows) else OK
 
 

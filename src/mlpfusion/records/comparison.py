@@ -64,6 +64,11 @@ class RowChange(Record, frozen=True, kw_only=True):
         """Whether the candidate is slower, or a fact is worse."""
         return self.word == "slower" or any(fact.worse for fact in self.facts)
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it has times, and none of them tells."""
+        return self.word == "inconclusive" or (self.word is None and bool(self.times))
+
 
 class GroupChange(Record, frozen=True, kw_only=True):
     """The rows of one workload, and the control's own change by each clock, which is taken out of theirs.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
 from mlpfusion.report import speedup
+from mlpfusion.report.github_comment import fitting
 from mlpfusion.report.grid import clipped, markdown, middle_out, printable, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
@@ -57,7 +58,7 @@ def render(found: Comparison, fmt: str = "text", *, full: bool = False) -> str:
     github = fmt == "github"
     text = _written(found, _Page(github, full, lambda _: True))
     if github and len(text) > MOST_CHARACTERS:
-        text = _written(found, _Page(github, False, _is_changed, _MOST_ROWS))
+        text = fitting([_written(found, _Page(github, False, _is_changed, _MOST_ROWS))], MOST_CHARACTERS)
     return text
 
 
@@ -91,7 +92,7 @@ def _blocks(found: Comparison, page: _Page) -> Iterator[str]:
 
 def _settings(found: Comparison, page: _Page) -> str:
     cells = [
-        [one.name, clipped(one.baseline, 60), clipped(one.candidate, 60), _WEIGHTS[one.weight]]
+        [clipped(one.name, 60), clipped(one.baseline, 60), clipped(one.candidate, 60), _WEIGHTS[one.weight]]
         for one in found.settings
     ]
     return (

@@ -54,7 +54,7 @@ def titled(title: str, table: str, *, github: bool) -> str:
     """A table with a line above it."""
     if not title:
         return table
-    return f"**{title}**\n\n{table}" if github else f"{title}\n{table}"
+    return f"**{markdown(title)}**\n\n{table}" if github else f"{title}\n{table}"
 
 
 def tabulated(cells: list[list[str]], heads: list[str], right: list[bool], *, github: bool) -> str:
@@ -102,7 +102,10 @@ def folded(line: str, indent: int) -> str:
 
 def markdown(text: str) -> str:
     """`text` as a cell or a line of Markdown."""
-    return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text.replace("|", "\\|")
+    parts = text.replace("|", "\\|").split("`")
+    if len(parts) % 2 == 0:  # no code: a backtick is without its partner
+        return "\\`".join(part.replace("<", "&lt;") for part in parts)
+    return "`".join(part if place % 2 else part.replace("<", "&lt;") for place, part in enumerate(parts))
 
 
 def clock_time(clock: Clock | None) -> str:

@@ -231,7 +231,7 @@ def kinds_in(folder: Path) -> dict[Path, str]:
     Raises:
         UsageError: a study's file is damaged.
     """
-    kinds = {each: kind_of(each) for each in folder.rglob("*.json")}
+    kinds = {each: kind_of(each) for each in folder.rglob("*.json") if each.is_file()}  # a pipe may never end
     found = {each: kind for each, kind in kinds.items() if kind in _KINDS}
     for place in sorted((each for each, kind in found.items() if kind == "study"), key=lambda each: len(each.parts)):
         if place in found:  # else it is a shard of one above

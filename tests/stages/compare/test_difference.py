@@ -129,3 +129,9 @@ def test_the_interval_is_that_of_99_percent() -> None:
     found = between(side(0.0), side(0.05))
     assert found.half_width() == pytest.approx(2.5758 * found.error, rel=1e-4)
     assert student.two_sided(found.half_width() / found.error, found.freedom) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("times", [(5e-324, 1.0), (1.0, 5e-324), (1e15, 5e-324), (5e-324, 1e15)])
+def test_times_that_a_file_may_hold_have_a_logarithm(times: tuple[float, float]) -> None:
+    (found,) = processes([[times[0]] * 20], [[times[1]] * 20])
+    assert math.isfinite(found.log)

@@ -116,3 +116,49 @@ def test_more_failed_checks_are_worse() -> None:
         for names in (("x",), ("x", "y"))
     )
     assert [(each.baseline, each.candidate, each.worse) for each in facts.changes(a, b)] == [("x", "x, y", True)]
+
+
+def test_processes_that_all_ran_the_same_are_of_one_choice() -> None:
+    found = raced({"triton": 0.9})
+    other = {"triton": ("another",)}
+    for chosen, count in (((other,) * 5, 0), ((other,) * 4 + ({},), 1), ((other,) * 2 + ({},) * 3, 2)):
+        processes = tuple(
+            msgspec.structs.replace(each, kernels=one) for each, one in zip(found.processes, chosen, strict=True)
+        )
+        (group,) = groups.of_record(msgspec.structs.replace(found, processes=processes), "a.json")
+        assert group.rows["triton"].others == count
+        assert group.rows["eager"].others == 0
+
+
+def test_another_word_of_a_choice_is_told() -> None:
+    found = results.load_choice(RESULTS / "h200-choose-article" / "choice.json")
+    before = groups.of_record(found, "a.json")
+    words = {"won": "slower", "slower": "tied"}
+    points = tuple(
+        msgspec.structs.replace(
+            point,
+            contenders=tuple(
+                msgspec.structs.replace(each, verdict=words.get(each.verdict, each.verdict))
+                for each in point.contenders
+            ),
+        )
+        for point in found.points
+    )
+    after = groups.of_record(msgspec.structs.replace(found, points=points), "b.json")
+    for name, row in before[0].rows.items():
+        told = facts.changes(row, after[0].rows[name])
+        assert bool(told) == (row.facts[0].text in words), name
+        assert not any(each.worse for each in told)
+
+
+def test_proofs_of_other_sizes_or_dtypes_are_of_other_workloads() -> None:
+    found = results.load_any(RESULTS / "h200-prove-gemma-2b-fused.json")
+    (group,) = groups.of_record(found, "a.json")
+    for change in ({"intermediate_size": 24576}, {"dtype": "float32"}):
+        swapped = tuple(
+            msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, **change)) for each in found.swapped
+        )
+        (other,) = groups.of_record(msgspec.structs.replace(found, swapped=swapped), "b.json")
+        assert other.key != group.key
+    (larger,) = groups.of_record(msgspec.structs.replace(found, parameters=2 * found.parameters), "c.json")
+    assert larger.key != group.key

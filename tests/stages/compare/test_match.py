@@ -97,3 +97,32 @@ def test_one_file_is_known_by_whatever_name(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="are the same; name two files"):
             match.check_sides(a, b)
     match.check_sides(Source(f"{path}:x", (), "x"), Source(f"{link}:y", (), "y"))
+
+
+def test_a_dtype_without_a_partner_is_not_forced_on_one_that_has_one() -> None:
+    def side(name: str, *dtypes: str) -> Source:
+        specs = [MLPSpec(hidden_size=8, intermediate_size=16, dtype=dtype) for dtype in dtypes]  # type: ignore[arg-type]
+        rows = {"eager": Subject("eager")}
+        return Source(name, tuple(Group(f"{name}-{spec.dtype}", ("profile", spec, 1), "", rows) for spec in specs))
+
+    for a, b in (
+        (side("a", "bfloat16", "float16"), side("b", "bfloat16")),
+        (side("a", "bfloat16"), side("b", "float16", "bfloat16")),
+    ):
+        (pair,) = match.pairs(a, b)
+        assert not pair.relaxed
+        assert pair.baseline.key == pair.candidate.key
+
+
+def test_one_file_in_two_folders_is_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.touch()
+    (tmp_path / "b.json").symlink_to(path)
+    rows = {"eager": Subject("eager")}
+    a, b = (
+        Source(name, (Group(str(tmp_path / file), (), "", rows),))
+        for name, file in (("one", "a.json"), ("two", "b.json"))
+    )
+    with pytest.raises(UsageError, match="are the same"):
+        match.check_sides(a, b)
+    match.check_sides(a._replace(row="eager"), b._replace(row="triton"))

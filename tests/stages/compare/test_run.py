@@ -388,3 +388,46 @@ def test_the_geometric_mean(tmp_path: Path) -> None:
     a, b = raced({"triton": 1.0, "fused": 1.0}, spread=0), raced({"triton": 1.1, "fused": 1.2}, spread=0, seed=1)
     assert compared(tmp_path, a, b).geometric_means["graph_us"] == pytest.approx(1 / math.sqrt(1.1 * 1.2), rel=1e-3)
     assert EAGER_US == 240
+
+
+@pytest.mark.parametrize("factor", [1.1, 0.9])
+def test_a_control_that_changed_alone_makes_no_row_faster_or_slower(tmp_path: Path, factor: float) -> None:
+    others = {"triton": 0.9, "fused": 0.7, "packed": 0.8}
+    after = {name: each / factor for name, each in others.items()}
+    found = compared(tmp_path, raced(others), raced(after, machine=factor, seed=1))
+    assert {each.word for each in found.rows} == {None, "inconclusive"}
+    (group,) = found.groups
+    assert group.notes[0] == "eager alone changed by graph_us: a ratio to it says nothing; --control names another row"
+    assert not any(each.is_regression for each in found.rows)
+
+
+def test_one_row_alone_needs_others_that_are_the_same(tmp_path: Path) -> None:
+    before = raced({"triton": 0.9, "fused": 0.7}, processes=1)
+    after = raced({"triton": 0.99, "fused": 0.71}, processes=1, seed=1)
+    found = compared(tmp_path, before, after)
+    assert (row(found).word, row(found, "fused").word) == ("slower", "inconclusive")
+    assert not any("alone" in note for note in found.groups[0].notes)
+
+
+def test_clocks_with_another_cache_are_refused(tmp_path: Path) -> None:
+    one = raced({"triton": 0.9, "fused": 0.7})
+    rows = tuple(
+        msgspec.structs.replace(
+            each,
+            clocks=msgspec.structs.replace(each.clocks, graph_us=msgspec.structs.replace(each.clocks.graph_us, l2=l2)),
+        )
+        for each, l2 in zip(one.rows, ("cold", "warm", "cold"), strict=True)
+        if each.clocks is not None and each.clocks.graph_us is not None
+    )
+    cold = tuple(
+        msgspec.structs.replace(
+            each,
+            clocks=msgspec.structs.replace(
+                each.clocks, graph_us=msgspec.structs.replace(each.clocks.graph_us, l2="cold")
+            ),
+        )
+        for each in one.rows
+        if each.clocks is not None and each.clocks.graph_us is not None
+    )
+    with pytest.raises(UsageError, match="L2 of graph_us cold and cold and warm"):
+        compared(tmp_path, msgspec.structs.replace(one, rows=cold), msgspec.structs.replace(one, rows=rows))

@@ -71,7 +71,8 @@ def test_the_cache_of_a_clock_is_what_its_rows_agree_on() -> None:
     (one,) = settings.of_clocks([{"graph_us": cold}, {"graph_us": cold}, {}])
     assert one == Setting("L2 of graph_us", "cold", True)
     assert settings.of_clocks([{"graph_us": unknown}])[0].value is None
-    assert settings.of_clocks([{"graph_us": cold}, {"graph_us": warm}]) == ()
+    (both,) = settings.of_clocks([{"graph_us": cold}, {"graph_us": warm}])
+    assert both == Setting("L2 of graph_us", "cold and warm", True)
 
 
 def test_a_refusal_names_every_setting_once() -> None:

@@ -54,7 +54,7 @@ def test_what_goes_wrong_is_the_reason_of_one_cell(tmp_path, workers, monkeypatc
 def test_waits_for_other_workers_do_not_make_a_worker_late(tmp_path, workers):
     asked = read(tmp_path)
     order = measure.order(Cell(work=asked.work[0], gpu="cpu"), asked.settings, "cpu", "exclusive")
-    one = local._Worker(1, *slots(), tmp_path, "exclusive")
+    one = local._Worker(1, slots()[0], tmp_path, "exclusive")
     try:
         one.give(None, order)
         assert not one.is_late()

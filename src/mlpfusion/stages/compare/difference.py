@@ -97,7 +97,7 @@ def processes(rounds: Rounds, control: Rounds | None, least: int = LEAST_ROUNDS)
         logs = [[None if not t else math.log(t) for t in process] for process in rounds]
     else:
         logs = [
-            [math.log(t / c) if t and c else None for t, c in zip(process, other, strict=True)]
+            [math.log(t) - math.log(c) if t and c else None for t, c in zip(process, other, strict=True)]
             for process, other in zip(rounds, control, strict=True)
         ]
     kept = [[log for log in process if log is not None] for process in logs]

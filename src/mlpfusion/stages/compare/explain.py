@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mlpfusion.stages.compare.control import alone
 from mlpfusion.stages.compare.facts import KERNELS, LAUNCHED
 
 if TYPE_CHECKING:
@@ -55,11 +56,18 @@ def _of_group(group: GroupChange, threshold: float) -> Iterator[str]:
     control = next((row for row in group.rows if row.baseline == group.control == row.candidate), None)
     if moved and control is not None and any(fact.name in (KERNELS, LAUNCHED) for fact in control.facts):
         yield f"{group.control} itself changed, and so did its kernels: every ratio is relative to other work"
+    elif (
+        moved
+        and own is not None
+        and own.clock
+        in alone(group.control_times, [row.times for row in group.rows if row.baseline == row.candidate], threshold)
+    ):
+        yield f"{group.control} alone changed by {own.clock}: a ratio to it says nothing; --control names another row"
     elif moved:
         yield f"{group.control} itself changed: all rows moved together, by the machine or its settings"
     decided = [row for row in group.rows if row.word is not None]
     changed = [row for row in decided if row.word in ("slower", "faster")]
-    if len(changed) == 1 and len(decided) > 1:
+    if len(changed) == 1 and len(decided) > 1 and all(row.word == "same" for row in decided if row not in changed):
         yield f"{changed[0].candidate} alone is {changed[0].word}: the backend, not the machine"
     elif len(changed) == len(decided) > 1 and len({row.word for row in changed}) == 1:
         yield f"all rows are {changed[0].word}: look at {group.control or 'the machine'} first"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
@@ -13,6 +14,8 @@ from mlpfusion.stages.compare import facts, settings
 from mlpfusion.stages.compare.subjects import Fact, Group, Subject, Timed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mlpfusion.records.choice import Point
     from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Row
@@ -88,6 +91,7 @@ def _subject(profile: Profile, row: Row) -> Subject:
         clock: Clock | None = getattr(row.clocks, name)
         if clock is not None:
             clocks[name] = _timed(clock, load, by_host=name == "wall_us" or (name == "event_us" and by_host))
+    ran = tuple(kernel.name for kernel in row.kernels)
     return Subject(
         name=row.backend,
         clocks=clocks,
@@ -95,8 +99,13 @@ def _subject(profile: Profile, row: Row) -> Subject:
         tokens=row.tokens,
         versions=row.distributions,
         ran=row.status == "ok",
-        others=sum(row.backend in process.kernels for process in profile.processes),
+        others=_apart([process.kernels.get(row.backend, ran) for process in profile.processes]),
     )
+
+
+def _apart(kernels: Sequence[tuple[str, ...]]) -> int:
+    """How many processes ran other kernels than most of them."""
+    return len(kernels) - max(Counter(kernels).values(), default=0)
 
 
 def _timed(clock: Clock, load: float | None, *, by_host: bool) -> Timed:
@@ -109,7 +118,7 @@ def _timed(clock: Clock, load: float | None, *, by_host: bool) -> Timed:
 def _of_point(found: Choice, point: Point, file: str) -> Group:
     rows = {}
     for one in point.contenders:
-        known = [Fact("status", one.verdict, _USABLE[one.verdict], _USABLE[one.verdict])]
+        known = [Fact("status", one.verdict, _USABLE[one.verdict], one.verdict)]
         if one.memory is not None and one.memory.peak_bytes is not None:
             known.append(facts.size("peak memory", one.memory.peak_bytes))
         rows[one.backend] = Subject(one.backend, facts=tuple(known), ran=_USABLE[one.verdict] == 0)
@@ -163,6 +172,7 @@ def _judged(found: Verdict) -> Subject:
 
 
 def _of_proof(found: Proof, file: str) -> Group:
+    specs = frozenset(layers.spec for layers in found.swapped)
     known = [
         Fact("proof", "holds" if found.holds else "fails: " + facts.clipped("; ".join(found.failures)), *_held(found))
     ]
@@ -179,8 +189,9 @@ def _of_proof(found: Proof, file: str) -> Group:
         controls = {found.speed.clock: _timed(found.speed.original, None, by_host=True)}
     return Group(
         file=file,
-        key=("proof", found.model, found.mode, tuple(sorted(found.inputs.items()))),
-        title=f"proof: {found.model}, {found.mode}",
+        # A set, in which no spec is taken for one of another dtype.
+        key=("proof", found.model, found.parameters, found.mode, tuple(sorted(found.inputs.items())), specs),
+        title=f"proof: {facts.clipped(found.model)}, {found.mode}",
         rows={found.backend: Subject(found.backend, clocks, tuple(known))},
         settings=settings.of_result(found.device, found.environment, found.mlpfusion),
         mode=found.mode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,11 +35,17 @@ class Pair(NamedTuple):
 def check_sides(a: Source, b: Source) -> None:
     """Raise a UsageError if a file is compared with itself, or stdin is needed twice."""
     first, second = (each.name.removesuffix(f":{each.row}") if each.row else each.name for each in (a, b))
-    if _same_file(first, second) and (a.row == b.row or None in (a.row, b.row)):
+    same = _same_file(first, second) or bool(_files(a) & _files(b))
+    if same and (a.row == b.row or None in (a.row, b.row)):
         raise UsageError(
             f"{a.name!r} and {b.name!r} are the same; name two files, two rows of one (as FILE:triton FILE:fused), "
             "or --self for its processes against each other"
         )
+
+
+def _files(side: Source) -> set[str]:
+    """What the groups of a side were read from: two folders may share a file."""
+    return {os.path.realpath(file) for file in {group.file for group in side.groups} if not inputs.is_stdin(file)}
 
 
 def _same_file(a: str, b: str) -> bool:
@@ -65,7 +72,9 @@ def _pairs(a: Source, b: Source) -> Iterator[Pair]:
         alike = [other for other in b.groups if other.key == one.key]
         relaxed = not alike
         if relaxed:
-            near = [other for other in b.groups if _without_dtype(other.key) == _without_dtype(one.key)]
+            taken = {other.key for other in a.groups}  # each has a partner of its own dtype
+            free = [other for other in b.groups if other.key not in taken]
+            near = [other for other in free if _without_dtype(other.key) == _without_dtype(one.key)]
             alike = near if len({other.key for other in near}) == 1 else []
         mine = [each for each in a.groups if each.key == one.key]
         if any(len({each.device for each in side}) > 1 for side in (mine, alike)):

@@ -9,6 +9,7 @@ from mlpfusion import limits
 from mlpfusion.errors import UsageError
 from mlpfusion.records.comparison import SCHEMA, Comparison, GroupChange, RowChange, SettingChange
 from mlpfusion.stages.compare import explain, facts, match, settings, sources, times
+from mlpfusion.stages.compare.control import alone, judged
 from mlpfusion.stages.compare.difference import CONFIDENCE
 from mlpfusion.stages.compare.groups import CLOCKS
 from mlpfusion.stages.compare.verdict import THRESHOLD, holm
@@ -54,6 +55,7 @@ def compare(
     a, b = sources.read(baseline), sources.read(candidate)
     match.check_sides(a, b)
     pairs = match.pairs(a, b)
+    only = match.left_over(a, b, pairs)
     _check_ran(a, pairs)
     if exact:
         pairs = tuple(
@@ -69,7 +71,6 @@ def compare(
     compared = [_compared(pair, control) for pair in pairs]
     adjusted = _adjusted(compared)
     groups = tuple(_group(pair, rows, adjusted, control, threshold) for pair, rows in zip(pairs, compared, strict=True))
-    only = match.left_over(a, b, pairs)
     made = Comparison(
         schema=SCHEMA,
         kind="comparison",
@@ -186,11 +187,24 @@ def _adjusted(compared: Iterable[Iterable[_Compared]]) -> dict[int, tuple[float,
 
 
 def _group(
-    pair: Pair, compared: Sequence[_Compared], adjusted: dict[int, tuple[float, int]], control: str, threshold: float
+    pair: Pair,
+    compared: Sequence[_Compared],
+    adjusted: dict[int, tuple[float, int]],
+    control: str,
+    threshold: float,
 ) -> GroupChange:
+    first, second = (clocks_of(group, control) for group in (pair.baseline, pair.candidate))
+    own = [times.own_change(clock, first.get(clock), second.get(clock)) for clock in CLOCKS]
+    shown = control != NO_CONTROL and not pair.together
+    changes = [
+        tuple(times.change(one, *adjusted.get(id(one), (1.0, 1)), threshold) for one in row.outcomes)
+        for row in compared
+    ]
+    kept = [found for row, found in zip(compared, changes, strict=True) if row.names[0] == row.names[1]]
+    without = alone(own, kept, threshold) if shown else frozenset()
     rows = []
-    for row in compared:
-        changed = tuple(times.change(one, *adjusted.get(id(one), (1.0, 1)), threshold) for one in row.outcomes)
+    for row, found in zip(compared, changes, strict=True):
+        changed = tuple(judged(each, without, threshold) for each in found)
         a, b = pair.baseline.rows[row.names[0]], pair.candidate.rows[row.names[1]]
         made = RowChange(
             baseline=a.name,
@@ -200,9 +214,6 @@ def _group(
             facts=facts.changes(a, b),
         )
         rows.append(explain.of_row(made, a, b))
-    first, second = (clocks_of(group, control) for group in (pair.baseline, pair.candidate))
-    own = [times.own_change(clock, first.get(clock), second.get(clock)) for clock in CLOCKS]
-    shown = control != NO_CONTROL and not pair.together
     return GroupChange(
         title=pair.baseline.title,
         rows=tuple(rows),

@@ -56,13 +56,15 @@ def _of_result(device: Device, found: Environment, mlpfusion: str) -> Iterator[S
 
 
 def of_clocks(clocks: Iterable[Mapping[str, Timed]]) -> tuple[Setting, ...]:
-    """Whether the last-level cache was cold, by clock; it is not recorded where rows differ."""
+    """Whether the last-level cache was cold, by clock; "cold and warm" where rows differ."""
     states: dict[str, set[str]] = {}
     for each in clocks:
         for name, timed in each.items():
             states.setdefault(name, set()).add(timed.l2)
-    alike = {name: next(iter(found)) for name, found in states.items() if len(found) == 1}
-    return tuple(Setting(f"L2 of {name}", None if state == "unknown" else state, True) for name, state in alike.items())
+    return tuple(
+        Setting(f"L2 of {name}", None if "unknown" in found else " and ".join(sorted(found)), True)
+        for name, found in states.items()
+    )
 
 
 def changes(baseline: Group, candidate: Group) -> Iterator[SettingChange]:
