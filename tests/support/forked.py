@@ -51,9 +51,9 @@ def _server(environment: Mapping[str, str]) -> socket.socket:
 
 def _connection(environment: dict[str, str]) -> socket.socket:
     """To the server of this environment, which the first who asks starts."""
-    digest = hashlib.sha256(json.dumps(sorted(environment.items())).encode()).hexdigest()
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
-    address = f"\0mlpfusion-tests-{run}-{digest}"  # not a file's: it goes with the server
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    digest = hashlib.sha256(json.dumps([run, *sorted(environment.items())]).encode()).hexdigest()
+    address = f"\0mlpfusion-tests-{digest}"  # no file's, so it goes with the server; 107 bytes at most
     ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     while True:
         with contextlib.suppress(ConnectionRefusedError):
