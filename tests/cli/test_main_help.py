@@ -35,7 +35,9 @@ CHOICES = [
     pytest.param(name, option.opts[0], option.metavar, id=f"{name}{option.opts[0]}")
     for name, command in COMMANDS.items()
     for option in command.params
-    if "|" in (option.metavar or "") and option.metavar == option.metavar.replace("|-", "").replace("|none", "")
+    if "|" in (option.metavar or "")
+    and option.metavar == option.metavar.replace("|-", "").replace("|none", "")
+    and "ADDRESS" not in option.metavar
 ]
 
 

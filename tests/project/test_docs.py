@@ -111,7 +111,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("path/to/config.json").write_text(json.dumps(config), encoding="utf-8")
     Path("choices/gemma-2b-bfloat16").mkdir(parents=True)
     shutil.copy(RESULTS / "h200-choose-gemma-2b" / "choice.json", "choices/gemma-2b-bfloat16")
-    studies_made.recorded(tmp_path / "sweeps" / "decode")
+    for study in ("decode", "decode-2.11", "decode-2.13"):
+        studies_made.recorded(tmp_path / "sweeps" / study)
     return tmp_path
 
 

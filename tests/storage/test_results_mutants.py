@@ -67,7 +67,7 @@ def test_a_damaged_profile(tmp_path: Path, part: int) -> None:
 
 def test_a_profile_in_several_processes_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    name, document = next(mutants.profiles())
+    name, document = next(mutants.of_one_process())
     path.write_text(json.dumps(mutants.in_processes(document, 3)))
     found = results.load(path)
     assert (name, len(found.processes)) == ("h200-article-training.json", 3)
@@ -95,7 +95,7 @@ def test_a_profile_in_several_processes_is_whole(tmp_path: Path) -> None:
 def test_a_clock_that_its_rounds_contradict_is_refused_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], Any], says: str
 ) -> None:
-    document = mutants.in_processes(next(mutants.profiles())[1], 3)
+    document = mutants.in_processes(next(mutants.of_one_process())[1], 3)
     change(document["rows"][0]["clocks"]["event_us"])
     path = tmp_path / "result.json"
     path.write_text(json.dumps(document))

@@ -217,6 +217,11 @@ def profiles() -> Iterator[tuple[str, dict[str, Any]]]:
                 todo += one.values() if isinstance(one, dict) else one
 
 
+def of_one_process() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Those of the recorded profiles that were raced in one process."""
+    return ((name, document) for name, document in profiles() if len(document.get("processes", ())) < 2)
+
+
 def in_processes(document: dict[str, Any], number: int) -> dict[str, Any]:
     """A profile of schema 1 as one of schema 2 that was raced in that many processes, all alike."""
     found: dict[str, Any] = copy.deepcopy(schema_1.upgraded(document))

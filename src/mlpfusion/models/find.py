@@ -96,7 +96,7 @@ def _judged(module: nn.Module) -> Examined | Refused | None:
         return None
     if "attention" in type(module).__name__.lower() or "attn" in type(module).__name__.lower():
         return None  # three layers of one width look like an MLP's
-    if type(module).forward is nn.Module.forward:
+    if getattr(type(module), "forward", None) is nn.Module.forward:  # of a scripted class it cannot be read
         return None  # a list of layers, which nothing calls
     if isinstance(module, torch.jit.ScriptModule):
         return Refused("it is compiled by TorchScript, which runs no other forward")

@@ -57,6 +57,7 @@ from mlpfusion.records.profile import Analysis as Analysis
 from mlpfusion.records.profile import Decoded as Decoded
 from mlpfusion.records.profile import Explanation as Explanation
 from mlpfusion.records.profile import Kernel as Kernel
+from mlpfusion.records.profile import LaunchConfig as LaunchConfig
 from mlpfusion.records.profile import Launches as Launches
 from mlpfusion.records.profile import Memory as Memory
 from mlpfusion.records.profile import PreOpParts as PreOpParts
@@ -128,11 +129,13 @@ from mlpfusion.records.tuning import Answer as Answer
 from mlpfusion.records.tuning import LeftOut as LeftOut
 from mlpfusion.records.tuning import Question as Question
 from mlpfusion.records.tuning import Tuning as Tuning
+from mlpfusion.records.validation import Changed as Changed
 from mlpfusion.records.validation import Checked as Checked
 from mlpfusion.records.validation import Control as Control
 from mlpfusion.records.validation import Judged as Judged
 from mlpfusion.records.validation import Launched as Launched
 from mlpfusion.records.validation import Peer as Peer
 from mlpfusion.records.validation import SelfTest as SelfTest
+from mlpfusion.records.validation import Since as Since
 from mlpfusion.records.validation import Validation as Validation
 from mlpfusion.records.validation import Verdict as Verdict
