@@ -83,6 +83,7 @@ def test_a_worker_beside_a_forked_one_is_started_by_itself(forked, tmp_path):
 
 def test_a_server_that_cannot_start_is_said_once_and_workers_come_all_the_same(monkeypatch, tmp_path):
     monkeypatch.setattr(forking, "_KEPT", forking._Kept())
+    monkeypatch.setattr(forking, "subprocess", subprocess)  # not that of the module's server, which forks
     real = subprocess.Popen
     answer = tasks.Broken(kind="failed", reason="ValueError: first line")
 
