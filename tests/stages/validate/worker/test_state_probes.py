@@ -129,6 +129,17 @@ def test_what_lies_in_cycles_grows_until_it_is_collected() -> None:
     assert collected[:2] == [-calls, -calls * BYTES]
 
 
+@pytest.mark.parametrize("was_frozen", [True, False])
+def test_what_was_frozen_stays_so_and_nothing_else(was_frozen: bool) -> None:
+    before = gc.get_freeze_count()
+    (gc.freeze if was_frozen else gc.unfreeze)()
+    try:
+        held(lambda gate, up: gate * up, grad=False)
+        assert (gc.get_freeze_count() > 0) is was_frozen
+    finally:
+        (gc.freeze if before else gc.unfreeze)()
+
+
 @pytest.mark.parametrize("was_on", [True, False])
 def test_the_collector_is_as_it_was_even_where_a_call_raises(was_on: bool) -> None:
     def raises(gate: Tensor, up: Tensor) -> Tensor:

@@ -133,7 +133,8 @@ _READERS: Final[dict[str, Callable[[], object]]] = {
     "the environment": _environment,
     "handlers of signals": _signals,
     "stdout and stderr": lambda: (id(sys.stdout), id(sys.stderr)),
-    "the collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
+    # Not how many objects are frozen: those of a forked worker are freed one by one when nobody needs them any more.
+    "the collector": lambda: (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0),
     "the recursion limit": sys.getrecursionlimit,
     "the tracing of Python": lambda: (sys.gettrace(), sys.getprofile()),
     "its threads": _threads,

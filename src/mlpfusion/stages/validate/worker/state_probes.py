@@ -111,7 +111,7 @@ def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     The collector is off until then: what it would have to free lies in a cycle of references.
     """
     call = _once(run, given, grad=options["grad"])
-    was_on = gc.isenabled()
+    was_on, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
     gc.collect()
     gc.freeze()  # so that neither a count nor a collection has to look at what was there before
@@ -124,7 +124,8 @@ def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         gc.collect()
         counts.append(_held(run))
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
         if was_on:
             gc.enable()
     return {}, {"held": [list(each) for each in counts], "calls": HALF}
