@@ -27,8 +27,8 @@ def names(standing):
 def test_a_choice_s_points_are_cases_only_where_no_file_has_their_samples() -> None:
     both, alone = cases.cases(FOLDER), cases.cases(CHOICE)
     assert [case.tokens for case in both] == [case.tokens for case in alone] == [1, 16, 256, 2048, 8192]
-    assert all(case.point is None for case in both)
-    assert all(case.point is not None for case in alone)
+    assert all(case.chosen_by is None for case in both)
+    assert all(case.chosen_by is not None for case in alone)
 
 
 @pytest.mark.parametrize("place", range(5))

@@ -7,8 +7,10 @@ from support import profiles_made as made
 from support.paths import RESULTS
 from support.reported import HOSTILE, hostile, source
 
-from mlpfusion.report.page import cases, tables
+from mlpfusion.report.page import cases, standings, tables
 from mlpfusion.report.page.sources import gather
+from mlpfusion.report.table import document
+from mlpfusion.stages.tabulate import sources
 
 RECORDED = cases.cases(gather([str(RESULTS / "h200-profile.json")]))
 WITH_A_CLOCK = (
@@ -20,6 +22,9 @@ WITH_A_CLOCK = (
     tables.intermediates,
     tables.launches,
 )
+
+
+SETS = ("status", "summary", "speed", "host", "memory", "setup_s", "kernels", "traffic", "accuracy")
 
 
 def of(*rows):
@@ -81,3 +86,41 @@ def test_the_limit_of_an_error_stands_beside_it() -> None:
 def test_a_table_of_nothing_has_no_line() -> None:
     assert tables.host(of(made.HUB), "event_us").lines == ()
     assert tables.kernels(of(made.HUB)).lines == ()
+
+
+@pytest.mark.parametrize("name", ["h200-profile.json", "h200-article-1.json", "h200-choose-gemma-2b/choice.json"])
+def test_each_number_and_mark_of_a_page_is_one_that_table_prints(name: str) -> None:
+    path = str(RESULTS / name)
+    found = cases.cases(gather([path]))
+    clock = cases.default_clock(found)
+    printed = document.document(sources.read([path]), document.Options(columns=SETS))
+    texts = {cell.text for table in printed.tables for line in table.lines for cell in line.cells}
+    pages = [
+        standings.table([cases.standing(case, clock) for case in found]),
+        *(make(found, clock) for make in WITH_A_CLOCK),
+    ]
+    shown = [
+        cell.text
+        for table in pages
+        for line in table.lines
+        for head, cell in zip(table.heads, line.cells, strict=True)
+        if head.number and head.text != "tokens"
+    ]
+    assert shown
+    assert not [text for text in shown if text not in texts]
+    marked = {cell.text for line in printed.tables[0].lines for cell in line.cells if cell.best}
+    best = [cell.text for line in pages[1].lines for cell in line.cells if cell.best]
+    assert best
+    assert set(best) <= marked
+
+
+def test_the_best_of_a_case_are_those_that_share_the_mark() -> None:
+    found = of(made.timed("one", 90.0, 110.0), made.timed("two", 110.0, 90.001), made.timed("far", 300.0))
+    table = tables.results(found, "event_us")
+    assert [line.keys["backend"] for line in table.lines if line.cells[4].best] == ["one", "two"]
+
+
+def test_an_emulated_row_says_so_where_a_time_would_be() -> None:
+    (line,) = (each for each in tables.results(of(), "event_us").lines if each.keys["backend"] == "triton")
+    assert line.cells[2].text == "triton (emulated)"
+    assert (line.cells[4].text.startswith("emulated"), line.cells[4].value) == (True, None)

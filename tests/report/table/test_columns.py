@@ -14,7 +14,7 @@ from mlpfusion.units import ABSENT
 def test_every_set_is_of_columns_that_are_there() -> None:
     keys = {column.key for column in every("event_us", "eager")} | {"clock"}
     assert {key for names in SETS.values() for key in names} <= keys
-    assert set(SETS) == {"summary", "speed", "host", "memory", "kernels", "traffic", "training"}
+    assert set(SETS) == {"summary", "speed", "host", "memory", "kernels", "traffic", "accuracy", "training"}
 
 
 def test_every_column_can_be_named_singly() -> None:

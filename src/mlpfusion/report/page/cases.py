@@ -1,52 +1,71 @@
-"""Takes results apart into cases: one workload that was measured on one device, with the row of every backend."""
+"""Takes results apart into cases: one race, as `mlpfusion table` has it, with where it was run and how."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlpfusion.records.bench import Profiles
 from mlpfusion.records.choice import Choice
-from mlpfusion.records.clocks import Clock, Clocks, Ratio
+from mlpfusion.records.clocks import Clock, Ratio
 from mlpfusion.records.profile import Profile, Row
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of, has_spread
 from mlpfusion.report.profile.row import verdict
+from mlpfusion.report.table.columns import RANKED
+from mlpfusion.report.table.shapes import file_of
+from mlpfusion.stages.tabulate.races import of_sources
+from mlpfusion.stages.tabulate.rank import rank
 from mlpfusion.stats import paired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from mlpfusion.device import Device
-    from mlpfusion.records.choice import Contender, Point
     from mlpfusion.records.environment import Environment, Process
     from mlpfusion.report.page.sources import Source
     from mlpfusion.report.profile.columns.clocks import ClockName
     from mlpfusion.spec import MLPSpec
-
-_STATUS: Final = {"failed": "failed", "unavailable": "unavailable"}
+    from mlpfusion.stages.tabulate.races import Race
 
 
 class Case(NamedTuple):
-    """One workload on one device. `source` names the file; `point` is the one of a choice file without samples.
+    """One race: a workload on one device, from one file. `chosen_by` is the clock of a choice, which has no rounds.
 
     `label` is what a row calls it, beside its tokens: the sizes, and what else is not the same in all cases.
     """
 
-    source: str
+    race: Race
     device: Device
     environment: Environment
-    spec: MLPSpec
-    mode: str
-    tokens: int
-    rows: tuple[Row, ...]
     created: str
-    complete: bool
-    processes: tuple[Process, ...]
-    profile: Profile | None = None
-    point: Point | None = None
-    point_clock: str | None = None
+    complete: bool = True
+    processes: tuple[Process, ...] = ()
+    chosen_by: str | None = None
     label: str = ""
+
+    @property
+    def source(self) -> str:
+        """The file, and the name in a file of several."""
+        return file_of(self.race)
+
+    @property
+    def spec(self) -> MLPSpec:
+        """What is computed."""
+        return self.race.work.spec
+
+    @property
+    def mode(self) -> str:
+        """Inference or training."""
+        return self.race.work.mode
+
+    @property
+    def tokens(self) -> int:
+        """How many of a call."""
+        return self.race.work.tokens
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The row of every backend."""
+        return tuple(each.row for each in self.race.entries)
 
     @property
     def shape(self) -> str:
@@ -72,12 +91,20 @@ def tokens(count: int) -> str:
 
 
 def cases(sources: Sequence[Source]) -> tuple[Case, ...]:
-    """All cases, by shape, mode and tokens; a choice's point is one only where no file has its samples."""
-    measured = [case for each in sources for case in _of_profiles(each)]
-    known = {(case.spec, case.mode, case.tokens, case.device.name) for case in measured}
-    chosen = [case for each in sources for case in _of_choice(each)]
-    both = [*measured, *(each for each in chosen if (each.spec, each.mode, each.tokens, each.device.name) not in known)]
-    return _labelled(sorted(both, key=lambda case: (case.device.name, case.shape, case.mode, case.tokens)))
+    """All measured races in the order of `mlpfusion table`; a choice's point only where no file has its samples."""
+    made = [_of(race) for race in of_sources([each.read for each in sources])]
+    return _labelled([each for each in made if each is not None])
+
+
+def _of(race: Race) -> Case | None:
+    found = race.source.result
+    if isinstance(found, Profiles):
+        found = found.profiles[race.part or ""]
+    if isinstance(found, Profile):
+        return Case(race, found.device, found.environment, found.created, found.complete, found.processes)
+    if isinstance(found, Choice):
+        return Case(race, found.device, found.environment, found.created, chosen_by=found.clock)
+    return None  # a prediction
 
 
 def _labelled(found: Sequence[Case]) -> tuple[Case, ...]:
@@ -92,79 +119,19 @@ def _labelled(found: Sequence[Case]) -> tuple[Case, ...]:
     )
 
 
-def _of_profiles(source: Source) -> Iterator[Case]:
-    found = source.result
-    named = {"": found} if isinstance(found, Profile) else found.profiles if isinstance(found, Profiles) else {}
-    for name, profile in named.items():
-        yield Case(
-            source=f"{source.name}:{name}" if name else source.name,
-            device=profile.device,
-            environment=profile.environment,
-            spec=profile.workload.spec,
-            mode=profile.workload.mode,
-            tokens=profile.workload.tokens,
-            rows=profile.rows,
-            created=profile.created,
-            complete=profile.complete,
-            processes=profile.processes,
-            profile=profile,
-        )
-
-
-def _of_choice(source: Source) -> Iterator[Case]:
-    found = source.result
-    if not isinstance(found, Choice):
-        return
-    for point in found.points:
-        yield Case(
-            source=source.name,
-            device=found.device,
-            environment=found.environment,
-            spec=found.spec,
-            mode=point.mode,
-            tokens=point.tokens,
-            rows=tuple(_row(each, point, found.clock) for each in point.contenders),
-            created=found.created,
-            complete=True,
-            processes=(),
-            point=point,
-            point_clock=found.clock,
-        )
-
-
-def _row(each: Contender, point: Point, clock: ClockName) -> Row:
-    """What a choice keeps of a backend's row."""
-    status = each.verdict if each.verdict in ("failed", "unavailable") else "ok"
-    return Row(
-        backend=each.backend,
-        status=status,
-        reason=each.reason if status != "ok" else None,
-        tokens=point.tokens,
-        clocks=_clocks(each.clock, point, clock),
-        memory=each.memory,
-    )
-
-
-def _clocks(found: Clock | None, point: Point, name: ClockName) -> Clocks | None:
-    if found is None:
-        return None
-    return msgspec.structs.replace(Clocks(neighbours=point.neighbours), **{name: found})
-
-
 # ---- who is fastest --------------------------------------------------------------------------------------------------
 
 
 class Rival(NamedTuple):
-    """A backend behind the winner, and the winner's time / its own, or None where no rounds can be paired."""
+    """A backend after the winner, and the winner's time / its own, or None where no rounds can be paired.
+
+    `is_behind`: the winner is known to beat it, so that it does not share the mark of the best.
+    """
 
     row: Row
     clock: Clock
     ratio: Ratio | None
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether the interval of the ratio excludes 1."""
-        return self.ratio is not None and (self.ratio.high < 1 or self.ratio.low > 1)
+    is_behind: bool
 
 
 class Standing(NamedTuple):
@@ -195,8 +162,17 @@ def standing(case: Case, clock: ClockName) -> Standing:
     if not timed:
         return Standing(case, clock, None, None, ())
     (winner, time), rest = timed[0], timed[1:]
-    rivals = tuple(Rival(row, found, ratio_of(case, winner, row, clock)) for row, found in rest)
+    first = best(case, clock)
+    rivals = tuple(
+        Rival(row, found, ratio_of(case, winner, row, clock), bool(first) and row.backend not in first)
+        for row, found in rest
+    )
     return Standing(case, clock, winner, time, rivals)
+
+
+def best(case: Case, clock: ClockName) -> frozenset[str]:
+    """Those that share the first place by a clock, as `mlpfusion table` marks them; none where nothing is ranked."""
+    return rank(case.race.entries, clock).best if clock in RANKED else frozenset()
 
 
 def ratio_of(case: Case, one: Row, other: Row, clock: ClockName) -> Ratio | None:
@@ -211,13 +187,13 @@ def ratio_of(case: Case, one: Row, other: Row, clock: ClockName) -> Ratio | None
         recorded = _recorded(case, row, against.backend, clock)
         if recorded is not None:
             return _turned(recorded, row.backend) if turned else recorded
-    return paired(mine, theirs, other.backend)
+    return paired(mine, theirs, other.backend) if clock in RANKED else None
 
 
 def _recorded(case: Case, row: Row, baseline: str, clock: ClockName) -> Ratio | None:
     """The ratio of a row to a baseline that its file holds."""
-    if case.point is not None:
-        kept = next((each.ratio for each in case.point.contenders if each.backend == row.backend), None)
+    if case.chosen_by is not None:
+        kept = next((each.to_winner for each in case.race.entries if each.row is row), None)
     else:
         kept = getattr(clock_of(row, clock), "ratio_to_eager", None)
     return kept if kept is not None and kept.baseline == baseline and row.backend != baseline else None
@@ -234,8 +210,8 @@ def _turned(ratio: Ratio, baseline: str) -> Ratio | None:
 def default_clock(found: Sequence[Case]) -> ClockName:
     """The clock that a page shows first: that of a choice, else the first by which a backend has been timed."""
     for case in found:
-        if case.point_clock in CLOCKS:
-            return next(name for name in CLOCKS if name == case.point_clock)
+        if case.chosen_by in CLOCKS:
+            return next(name for name in CLOCKS if name == case.chosen_by)
     for name in CLOCKS:
         if any(is_timed(row, name) for case in found for row in case.rows):
             return name

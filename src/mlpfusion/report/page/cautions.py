@@ -33,7 +33,7 @@ def _said(cases: Sequence[Case], old: Sequence[str]) -> Iterator[str]:
     yield from _of_rows(cases)
     if old:
         yield f"Of an older schema, which kept less of what was measured: {_named(old)}."
-    points = [case.source for case in cases if case.point is not None]
+    points = [case.source for case in cases if case.chosen_by is not None]
     if points:
         yield f"A choice file keeps no samples: its rows have ratios to the winner alone ({_named(points)})."
 

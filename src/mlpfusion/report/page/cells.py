@@ -9,15 +9,17 @@ from mlpfusion.units import ABSENT
 if TYPE_CHECKING:
     from mlpfusion.report.table import model
 
-Value = str | int | float | None
-
 
 class Cell(NamedTuple):
-    """What a cell shows, what it is sorted by (its text where that is None), and more that is shown on request."""
+    """What a cell shows, what it is sorted by (its text where that is None), and more that is shown on request.
+
+    `best`: it is marked, alone or as one of several that share the mark.
+    """
 
     text: str
     value: int | float | None = None
     more: str | None = None
+    best: bool = False
 
 
 class Head(NamedTuple):
@@ -69,13 +71,16 @@ def of_model(table: model.Table, key: str) -> Table:
     lines = []
     for each in table.lines:
         values = [each.data.get(column.key) for column in table.columns]
-        cells = [
-            cell(text.text, value if isinstance(value, int | float) else None)
-            for text, value in zip(each.cells, values, strict=True)
-        ]
+        cells = [of_text(text.text, value, best=text.best) for text, value in zip(each.cells, values, strict=True)]
         keys = {name: str(each.data[name]) for name in ("backend", "tokens", "mode") if each.data.get(name) is not None}
         lines.append(Line(tuple(cells), keys))
     return Table(key, table.title, heads, tuple(lines))
+
+
+def of_text(text: str, value: model.Value, *, best: bool = False) -> Cell:
+    """A cell with a text of `mlpfusion table`, sorted by the value behind it where that is a number."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and text not in ("", ABSENT)
+    return Cell(text or ABSENT, value if is_number else None, best=best)  # type: ignore[arg-type]
 
 
 def cell(text: str | None, value: int | float | None = None, more: str | None = None) -> Cell:

@@ -7,8 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mlpfusion.records.profile import BASELINE
-from mlpfusion.report.page.cases import clocks_read, is_timed, ratio_of
+from mlpfusion.report.page.cases import best, clocks_read, is_timed, ratio_of
 from mlpfusion.report.profile.columns.clocks import clock_of
+from mlpfusion.report.table.columns import every
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +25,15 @@ def numbers(cases: Sequence[Case], clock: ClockName) -> dict[str, Any]:
     """The clocks, the backends that can be a baseline, and for each case its tokens, mode, times and ratios by clock.
 
     A time is [median, p20, p80]. A ratio is [median, low, high] of the first backend's time over the second's, which
-    the key of the pair names by their places; the other direction is its inverse.
+    the key of the pair names by their places; the other direction is its inverse. `best` are the places of those that
+    share the mark. `heads` are what `mlpfusion table` calls the clocks.
     """
     names = clocks_read(cases)
     backends = list(dict.fromkeys(row.backend for case in cases for row in case.rows))
     return {
         "clock": clock,
         "clocks": names,
+        "heads": {column.key: column.head for column in every(clock, BASELINE) if column.key in names},
         "baseline": BASELINE,
         "backends": backends,
         "cases": [
@@ -48,7 +51,7 @@ def _of(case: Case, name: ClockName, backends: Sequence[str]) -> dict[str, Any]:
         ratio = ratio_of(case, one, other, name)
         if ratio is not None:
             pairs[f"{backends.index(one.backend)},{backends.index(other.backend)}"] = _three(ratio)
-    return {"times": times, "pairs": pairs}
+    return {"times": times, "pairs": pairs, "best": sorted(backends.index(each) for each in best(case, name))}
 
 
 def _time(clock: Clock | None) -> list[float]:

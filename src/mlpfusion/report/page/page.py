@@ -114,7 +114,7 @@ def _confidence(found: Sequence[Case]) -> str:
     ratios = [
         clock.ratio_to_eager for each in clocks for clock in (each.event_us, each.wall_us, each.graph_us) if clock
     ]
-    ratios += [each.ratio for case in found if case.point is not None for each in case.point.contenders]
+    ratios += [each.to_winner for case in found for each in case.race.entries]
     return f"{min((ratio.confidence for ratio in ratios if ratio is not None), default=CONFIDENCE):.0%}"
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from mlpfusion.records.prediction import Foresight
 from mlpfusion.report.page.cells import of_model
 from mlpfusion.report.table import document
-from mlpfusion.stages.tabulate.sources import Source as Read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,11 +17,7 @@ if TYPE_CHECKING:
 
 def tables(sources: Sequence[Source]) -> list[Table]:
     """The table of all predictions as `mlpfusion table` has it, none where no file has any."""
-    found = [
-        Read(each.name, str(each.path), each.digest, each.result)
-        for each in sources
-        if isinstance(each.result, Foresight)
-    ]
+    found = [each.read for each in sources if isinstance(each.result, Foresight)]
     made = document.document(found, document.Options())
     return [of_model(each, f"predicted-{number}") for number, each in enumerate(made.tables)]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
+from mlpfusion.stages.tabulate.sources import Source as Read
 from mlpfusion.storage import files, gathered, inputs, results
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class Source(NamedTuple):
     digest: str
     schema: int
     given: str = ""
+
+    @property
+    def read(self) -> Read:
+        """The same file as `mlpfusion table` has it."""
+        return Read(self.name, str(self.path), self.digest, self.result)
 
 
 def gather(given: Sequence[str]) -> tuple[Source, ...]:

@@ -1,33 +1,35 @@
-"""The tables of a page: every row of every case, its kernels, its ledger, its errors and what it costs."""
+"""The tables of a page: every row of every case, its kernels, its ledger, its errors and what it costs.
+
+Texts, values and marks are those of `mlpfusion table`; here is which of them a page shows, and what filters look at.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion import units
 from mlpfusion.records.profile import BASELINE
-from mlpfusion.report import speedup
-from mlpfusion.report.grid import clock_time, decoded_text, kernel_time, shorten
+from mlpfusion.report.grid import decoded_text, shorten
 from mlpfusion.report.page.cases import is_timed
-from mlpfusion.report.page.cells import Cell, Head, Line, Table, cell, line
-from mlpfusion.report.profile.columns.clocks import clock_of
-from mlpfusion.report.profile.columns.every import all_columns
-from mlpfusion.report.profile.columns.every import cell as column_text
-from mlpfusion.report.profile.row import status, verdict
+from mlpfusion.report.page.cells import Cell, Head, Line, Table, cell, line, of_text
+from mlpfusion.report.profile.row import verdict
+from mlpfusion.report.table.columns import SETS, SPEEDUP, data, every, text
+from mlpfusion.report.table.details.errors import ERRORS
+from mlpfusion.report.table.details.kernels import KERNELS
+from mlpfusion.report.table.details.values import VALUES
+from mlpfusion.report.table.rows import group, name_of
 from mlpfusion.trace.names import explain
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from mlpfusion.records.profile import Kernel, Row
     from mlpfusion.report.page.cases import Case
     from mlpfusion.report.profile.columns.clocks import ClockName
     from mlpfusion.report.profile.columns.column import Column
+    from mlpfusion.report.table.details.detail import Detail
+    from mlpfusion.stages.tabulate.races import Entry
 
-_HOST: Final = ("kernel_us", "launches", "host_us", "bound", "first_launch_us", "dynamo_us", "compiled_graph_us")
-_LEDGER: Final = ("round_trips", "hbm_bytes", "bandwidth", "of_roofline")
-_COSTS: Final = ("peak_bytes", "saved_bytes", "setup_s")
 _CASE: Final = (Head("workload"), Head("tokens", number=True), Head("backend"))
 
 
@@ -37,111 +39,118 @@ def keys_of(place: int, case: Case, row: Row, clock: ClockName) -> dict[str, str
     return {"case": str(place), "backend": row.backend, "tokens": str(case.tokens), "mode": case.mode, "valid": valid}
 
 
+# ---- from the columns of `table` -------------------------------------------------------------------------------------
+
+
 def results(cases: Sequence[Case], clock: ClockName) -> Table:
     """Every row by one clock; the page rewrites the time and the speedup when its clock or baseline changes."""
-    heads = (
-        *_CASE,
-        Head("status"),
-        Head(f"{clock.removesuffix('_us')} µs [p20–p80]", number=True, part="absolute"),
-        Head("speedup vs eager", number=True, part="relative"),
-        Head("kernels", number=True),
-        Head("error / eager's", number=True),
-        Head("source"),
-    )
-    by_name = {column.key: column for column in all_columns(clock)}
-
-    def cells(case: Case, row: Row) -> list[Cell]:
-        found = clock_of(row, clock) if is_timed(row, clock) else None
-        ratio = None if found is None else found.ratio_to_eager
-        said = "baseline" if row.backend == BASELINE and found is not None else speedup.cell(ratio)
-        word, reason = verdict(row)
-        return [
-            cell(status(row), more=None if word == "ok" else reason),
-            cell(clock_time(found), None if found is None else found.median),
-            cell(said, speedup.of(ratio).median if ratio is not None else 1.0 if said == "baseline" else None),
-            _of_column(by_name["kernels"], row),
-            _of_column(by_name["error"], row),
-            cell(case.source),
-        ]
-
-    return Table("results", "Every row", heads, _lines(cases, clock, cells), live=True)
+    parts = {clock: "absolute", SPEEDUP: "relative"}
+    columns = _with_text(cases, clock, ("kernels", "error", "peak_bytes"), always=("status", clock, SPEEDUP))
+    heads = (Head(c.head, number=c.right, part=parts.get(c.key, "")) for c in columns)
+    lines = [
+        each._replace(cells=(*each.cells, cell(cases[int(each.keys["case"])].source)))
+        for each in _lines(cases, clock, columns)
+    ]
+    return Table("results", "Every row", (*_CASE, *heads, Head("source")), tuple(lines), live=True)
 
 
 def host(cases: Sequence[Case], clock: ClockName) -> Table:
     """The host's side of a call."""
-    return _columns("host", "Host: launches, and time before the first", cases, clock, _HOST)
+    return _of_columns("host", "Host: launches, and time before the first", cases, clock, SETS["host"])
 
 
 def ledger(cases: Sequence[Case], clock: ClockName) -> Table:
     """Bytes and round-trips of a call."""
-    return _columns("ledger", "Ledger: bytes through device memory", cases, clock, _LEDGER)
+    return _of_columns("ledger", "Ledger: bytes through device memory", cases, clock, SETS["traffic"])
 
 
 def costs(cases: Sequence[Case], clock: ClockName) -> Table:
     """Memory, and the time until the first call is done: each read once."""
-    return _columns("costs", "Costs: memory and set-up, each read once, without an interval", cases, clock, _COSTS)
+    caption = "Costs: memory and set-up, each read once, without an interval"
+    return _of_columns("costs", caption, cases, clock, (*SETS["memory"], "setup_s"))
+
+
+def _of_columns(key: str, caption: str, cases: Sequence[Case], clock: ClockName, names: Sequence[str]) -> Table:
+    columns = _with_text(cases, clock, names)
+    lines = [
+        each for each in _lines(cases, clock, columns) if any(one.text != ABSENT for one in each.cells[len(_CASE) :])
+    ]
+    return Table(key, caption, (*_CASE, *(Head(c.head, number=c.right) for c in columns)), tuple(lines))
+
+
+def _with_text(
+    cases: Sequence[Case], clock: ClockName, names: Sequence[str], always: Sequence[str] = ()
+) -> list[Column]:
+    """The columns that are `always` there, and those of these names that any row has."""
+    by_key = {column.key: column for column in every(clock, BASELINE)}
+    entries = [entry for case in cases for entry in case.race.entries]
+    found = [by_key[name] for name in names if any(text(by_key[name], each) != ABSENT for each in entries)]
+    return [*(by_key[name] for name in always), *found]
+
+
+def _lines(cases: Sequence[Case], clock: ClockName, columns: Sequence[Column]) -> list[Line]:
+    """A line for each row of each case, with the cells that `table` prints."""
+    made = []
+    for place, case in enumerate(cases):
+        shown = group(case.race, (), columns, clock)
+        for entry, found in zip(case.race.entries, shown.lines, strict=True):
+            cells = [
+                _of_column(column, entry, each.text, best=each.best)
+                for column, each in zip(columns, found.cells[1:], strict=True)
+            ]
+            made.append(Line((*_case(case, entry), *cells), keys_of(place, case, entry.row, clock)))
+    return made
+
+
+def _of_column(column: Column, entry: Entry, said: str, *, best: bool) -> Cell:
+    numbers = [value for value in data(column, entry).values() if isinstance(value, int | float)]
+    if column.key == "status":
+        word, reason = verdict(entry.row)
+        return cell(said, more=None if word == "ok" else reason)
+    value = 1.0 if said == "baseline" else next(iter(numbers), None) if said != ABSENT else None
+    return of_text(said, value, best=best)
+
+
+# ---- from what a row has several of ----------------------------------------------------------------------------------
 
 
 def accuracy(cases: Sequence[Case], clock: ClockName) -> Table:
     """Errors against fp64, over eager's own."""
-    heads = (
-        *_CASE,
-        Head("largest error", number=True),
-        Head("eager's", number=True),
-        Head("rms error", number=True),
-        Head("eager's rms", number=True),
-        Head("larger ratio", number=True),
-        Head("limit", number=True),
-        Head("rows", number=True),
-        Head("elements", number=True),
-    )
-
-    def cells(_: Case, row: Row) -> list[Cell]:
-        found = row.accuracy
-        if found is None:
-            return []
-        small = [found.max_error, found.eager_max_error, found.rms_error, found.eager_rms_error]
-        return [
-            *[cell("nan or inf" if value is None else units.small(value), value) for value in small],
-            cell(units.plain(found.ratio), found.ratio),
-            cell(units.plain(found.limit), found.limit),
-            cell(str(found.rows), found.rows),
-            cell(str(found.elements), found.elements),
-        ]
-
-    return Table("accuracy", "Errors against fp64", heads, _lines(cases, clock, cells))
+    return _of_detail("accuracy", "Errors against fp64", cases, clock, ERRORS)
 
 
 def intermediates(cases: Sequence[Case], clock: ClockName) -> Table:
     """Every value that one kernel of a call writes to memory and another reads back."""
-    heads = (*_CASE, Head("value"), Head("MB", number=True), Head("moved MB", number=True), Head("written by"))
-    lines = []
-    for place, case in enumerate(cases):
-        for row in case.rows:
-            for each in row.traffic.intermediates if row.traffic is not None else ():
-                written = cell(shorten(each.written_by), more=_full(each.written_by))
-                sizes = [cell(units.plain(size / 1e6), size) for size in (each.bytes, each.moved_bytes)]
-                read = cell(", ".join(shorten(name) for name in each.read_by))
-                own = [*_case(case, row), cell(each.role), *sizes, written, read]
-                lines.append(Line(tuple(own), keys_of(place, case, row, clock)))
-    return Table("intermediates", "Values that go through device memory", (*heads, Head("read by")), tuple(lines))
-
-
-# ---- kernels ---------------------------------------------------------------------------------------------------------
+    return _of_detail("intermediates", "Values that go through device memory", cases, clock, VALUES)
 
 
 def launches(cases: Sequence[Case], clock: ClockName) -> Table:
-    """Every kernel of every row, in order of execution."""
-    heads = (*_CASE, Head("#", number=True), Head("role"), Head("kernel"), Head("µs [p20–p80]", number=True))
+    """Every kernel of every row, in order of execution; what its name says is in `kernels`."""
+    caption = "Kernels of each row, in order; times are of the trace"
+    found = _of_detail("launches", caption, cases, clock, KERNELS)
+    place = len(_CASE) + [column.key for column in KERNELS.columns].index("decoded")
+    lines = (each._replace(cells=each.cells[:place] + each.cells[place + 1 :]) for each in found.lines)
+    return found._replace(heads=found.heads[:place] + found.heads[place + 1 :], lines=tuple(lines))
+
+
+def _of_detail(key: str, caption: str, cases: Sequence[Case], clock: ClockName, detail: Detail) -> Table:
     lines = []
     for place, case in enumerate(cases):
-        for row in case.rows:
-            for number, kernel in enumerate(row.kernels, 1):
-                time = kernel_time(kernel)
-                own = [cell(str(number), number), cell(kernel.role), cell(shorten(kernel.name))]
-                timed = cell(time, None if time == ABSENT else kernel.time_us)
-                lines.append(Line((*_case(case, row), *own, timed), keys_of(place, case, row, clock)))
-    return Table("launches", "Kernels of each row, in order; times are of the trace", heads, tuple(lines))
+        for entry in case.race.entries:
+            for part in detail.of(entry.row):
+                cells = (
+                    of_text(said, part.values.get(column.key))
+                    for column, said in zip(detail.columns, part.texts, strict=True)
+                )
+                lines.append(Line((*_case(case, entry), *cells), keys_of(place, case, entry.row, clock)))
+    return Table(key, caption, (*_CASE, *(Head(c.head, number=c.right) for c in detail.columns)), tuple(lines))
+
+
+def _case(case: Case, entry: Entry) -> tuple[Cell, ...]:
+    return cell(case.label), cell(str(case.tokens), case.tokens), cell(name_of(entry))
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
 def kernels(cases: Sequence[Case]) -> Table:
@@ -154,7 +163,7 @@ def kernels(cases: Sequence[Case]) -> Table:
                 found.setdefault(kernel.name, (kernel, {}))[1][row.backend] = None
     lines = [
         line(
-            cell(shorten(name), more=_full(name)),
+            cell(shorten(name), more=name if shorten(name) != name else None),
             kernel.role,
             decoded_text(kernel.decoded),
             explain.explain(name).sentence,
@@ -163,46 +172,3 @@ def kernels(cases: Sequence[Case]) -> Table:
         for name, (kernel, backends) in found.items()
     ]
     return Table("kernels", "Kernels, decoded from their names", heads, tuple(lines))
-
-
-def _full(name: str) -> str | None:
-    return name if shorten(name) != name else None
-
-
-# ---- from the columns of a profile -----------------------------------------------------------------------------------
-
-
-def _columns(key: str, caption: str, cases: Sequence[Case], clock: ClockName, names: Sequence[str]) -> Table:
-    """The columns of these names that any row has."""
-    rows = [row for case in cases for row in case.rows]
-    shown = [
-        column
-        for column in all_columns(clock)
-        if column.key in names and any(column.text(row) != ABSENT for row in rows)
-    ]
-
-    def cells(_: Case, row: Row) -> list[Cell]:
-        made = [_of_column(column, row) for column in shown]
-        return made if any(each.text != ABSENT for each in made) else []
-
-    heads = (*_CASE, *(Head(column.head, number=column.right) for column in shown))
-    return Table(key, caption, heads, _lines(cases, clock, cells) if shown else ())
-
-
-def _of_column(column: Column, row: Row) -> Cell:
-    numbers = [value for value in column.data(row).values() if isinstance(value, int | float)]
-    return cell(column_text(column, row), numbers[0] if numbers else None)
-
-
-def _lines(cases: Sequence[Case], clock: ClockName, cells: Callable[[Case, Row], Sequence[Cell]]) -> tuple[Line, ...]:
-    """A line for each row of each case for which there are cells."""
-    return tuple(
-        Line((*_case(case, row), *made), keys_of(place, case, row, clock))
-        for place, case in enumerate(cases)
-        for row in case.rows
-        if (made := cells(case, row))
-    )
-
-
-def _case(case: Case, row: Row) -> tuple[Cell, ...]:
-    return cell(case.label), cell(str(case.tokens), case.tokens), cell(row.backend)

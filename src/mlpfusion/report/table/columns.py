@@ -34,6 +34,7 @@ SETS: Final[dict[str, tuple[str, ...]]] = {
     "memory": ("peak_bytes", "saved_bytes"),
     "kernels": ("kernels", "mem_ops", "launches", "kernel_us"),
     "traffic": ("round_trips", "hbm_bytes", "bandwidth", "of_roofline"),
+    "accuracy": ("error",),
     "training": (_CLOCK, SPEEDUP, "saved_bytes", "peak_bytes", "error"),
 }
 _SAME: Final = {"speedup_vs_eager": SPEEDUP}  # another name of a column

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.profile import BASELINE
 from mlpfusion.report.table import across, rows
 from mlpfusion.report.table.columns import SPEEDUP, check, clock_of_ratios, data, every, picked
-from mlpfusion.report.table.kernels import of_kernels
+from mlpfusion.report.table.details.detail import table as detailed
+from mlpfusion.report.table.details.errors import ERRORS
+from mlpfusion.report.table.details.kernels import KERNELS
+from mlpfusion.report.table.details.values import VALUES
 from mlpfusion.report.table.methods import Shown, facts
 from mlpfusion.report.table.model import Document, Table
 from mlpfusion.report.table.remarks import remarks
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from mlpfusion.report.table.model import Value
     from mlpfusion.stages.tabulate.races import Entry, Race
     from mlpfusion.stages.tabulate.sources import Source
+
+_DETAILS: Final = {"kernels": KERNELS, "traffic": VALUES, "accuracy": ERRORS}  # by the set that asks for them
 
 
 class Options(NamedTuple):
@@ -78,8 +83,8 @@ def document(sources: Sequence[Source], options: Options) -> Document:
     shown = {column.key for column in columns}
     said = tuple(remarks(found, shown, options.baseline if SPEEDUP in shown else None))
     tables[-1] = Table(tables[-1].title, tables[-1].columns, tables[-1].groups, said)
-    if "kernels" in (options.columns or ()):
-        tables += of_kernels(found)
+    for name in options.columns or ():
+        tables += detailed(_DETAILS[name], found) if name in _DETAILS else []
     methods = facts(sources, found, tables[0], Shown(shown, clock, options.baseline))
     return Document(tuple(tables), methods, options.caption, options.label)
 

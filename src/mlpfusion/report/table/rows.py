@@ -30,10 +30,10 @@ def laid_out(races: Sequence[Race], columns: Sequence[Shown], clock: ClockName, 
         Column(BACKEND.key, BACKEND.head),
         *(Column(column.key, column.head, column.right) for column in columns),
     ]
-    groups = [_group(race, fields, columns, clock) for race in races]
+    groups = [group(race, fields, columns, clock) for race in races]
     if SPEEDUP in {column.key for column in columns}:
         groups += averages.groups(races, fields, columns, clock, baseline)
-    return Table(title(races), tuple(heads), tuple(group for group in groups if group.lines))
+    return Table(title(races), tuple(heads), tuple(each for each in groups if each.lines))
 
 
 def marks(entries: Sequence[Entry], columns: Sequence[Shown], clock: ClockName) -> dict[str, Ranked]:
@@ -49,7 +49,8 @@ def name_of(entry: Entry) -> str:
     return f"{entry.name} ({entry.standing})" if entry.standing in ("predicted", "emulated") else entry.name
 
 
-def _group(race: Race, fields: Sequence[Field], columns: Sequence[Shown], clock: ClockName) -> Group:
+def group(race: Race, fields: Sequence[Field], columns: Sequence[Shown], clock: ClockName) -> Group:
+    """The lines of one race: the fields, the backend, and the columns, the best of each marked."""
     ranked = marks(race.entries, columns, clock)
     stub = tuple(Cell(str(field.value(race))) for field in fields)
     lines = []

@@ -80,20 +80,24 @@
   function rewrite(now) {
     for (const table of document.querySelectorAll("table[data-live]")) {
       const head = (part) => table.querySelector(`th[data-part="${part}"]`);
-      label(head("absolute"), `${now.clock.replace(/_us$/, "")} µs [p20–p80]`);
+      if (now.clock in numbers.heads) label(head("absolute"), numbers.heads[now.clock]);
       label(head("relative"), `speedup vs ${now.baseline}`);
       for (const row of table.tBodies[0].rows) {
-        const time = numbers.cases[row.dataset.case]?.[now.clock]?.times[row.dataset.backend];
-        const against = time && row.dataset.backend !== now.baseline ? ratio(row.dataset.case, now, row.dataset.backend) : null;
-        write(row.querySelector('[data-part="absolute"]'), time ? three(time, -Infinity, "") : ABSENT, time?.[0]);
-        const base = time && row.dataset.backend === now.baseline;
-        write(row.querySelector('[data-part="relative"]'), base ? "baseline" : against ? three(against, 2, "x") : ABSENT, base ? 1 : against?.[0]);
+        const backend = row.dataset.backend, found = numbers.cases[row.dataset.case]?.[now.clock];
+        const time = found?.times[backend], best = found?.best.includes(numbers.backends.indexOf(backend));
+        const base = time && backend === now.baseline, against = time && !base ? ratio(row.dataset.case, now, backend) : null;
+        const [left, right] = ["absolute", "relative"].map((part) => row.querySelector(`[data-part="${part}"]`));
+        // What stands for a time that was not taken: that the row was emulated, or nothing.
+        row.dataset.untimed ??= numbers.cases[row.dataset.case]?.[numbers.clock]?.times[backend] ? ABSENT : left.textContent;
+        write(left, time ? three(time, -Infinity, "") : row.dataset.untimed, time?.[0], best);
+        write(right, base ? "baseline" : against ? three(against, 2, "x") : time ? ABSENT : row.dataset.untimed, base ? 1 : against?.[0], best && (base || against));
       }
     }
   }
   const label = (head, text) => { (head.querySelector("button") ?? head).textContent = text; };
-  function write(cell, text, value) {
+  function write(cell, text, value, best) {
     cell.textContent = text;
+    if (best) { const mark = document.createElement("strong"); mark.append(...cell.childNodes); cell.append(mark); }
     if (value === undefined || value === null) delete cell.dataset.v; else cell.dataset.v = value;
   }
   function hide(now) {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from support.profiles_made import GELU
 from support.races_made import failed, race
 
-from mlpfusion.report.table.kernels import of_kernels
+from mlpfusion.report.table.details.detail import table
+from mlpfusion.report.table.details.kernels import KERNELS
 
 
 def test_every_kernel_has_a_line_and_its_whole_name_for_programs() -> None:
-    (found,) = of_kernels([race({"fused": 0.5}, extra=(failed(),))])
+    (found,) = table(KERNELS, [race({"fused": 0.5}, extra=(failed(),))])
     assert [line.data["number"] for line in found.lines] == [1, 2, 3, 4, 5] * 2
     assert found.lines[1].data["kernel"] == GELU
     assert len(found.lines[1].cells[3].text) < len(GELU)
@@ -17,4 +18,4 @@ def test_every_kernel_has_a_line_and_its_whole_name_for_programs() -> None:
 
 
 def test_rows_without_kernels_make_no_table() -> None:
-    assert of_kernels([race({}, rows={"eager": {"kernels": ()}})]) == []
+    assert table(KERNELS, [race({}, rows={"eager": {"kernels": ()}})]) == []
