@@ -62,7 +62,8 @@ def test_every_recorded_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", rings.only_first(range(4)))
 def test_a_damaged_profile(tmp_path: Path, part: int) -> None:
-    assert mutants.attack_profiles(tmp_path, rings.examples(25), part) > 1
+    count = rings.examples(25)
+    assert mutants.attack_profiles(tmp_path, count, part) >= count // 12  # of five files all may be refused
 
 
 def test_a_profile_in_several_processes_is_whole(tmp_path: Path) -> None:

@@ -23,6 +23,14 @@ def other(*_: Any, **__: Any) -> None:
     """A target's own."""
 
 
+class Odd:
+    """What can be called and names its globals in another way than a function."""
+
+    __globals__ = "none"
+
+    def __call__(self) -> None: ...
+
+
 REPLACED = {
     "torch.relu": (torch, "relu"),
     "torch.Tensor.__mul__": (torch.Tensor, "__mul__"),
@@ -66,6 +74,15 @@ def test_new_names_and_what_the_compiler_puts_in_a_place_replace_nothing(monkeyp
     compiler_s = types.FunctionType(other.__code__, {"__name__": "torch._dynamo.eval_frame"})
     monkeypatch.setattr(functional, "gelu", compiler_s)
     assert before.replaced() == []
+
+
+def test_a_place_may_have_anything_that_can_be_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"a_class": types.FunctionType, "globals_of_its_own": Odd(), "a_type": int}.items():
+        monkeypatch.setattr(functional, name, value, raising=False)
+    before = Functions()
+    assert before.replaced() == []
+    monkeypatch.setattr(functional, "a_class", types.MethodType)
+    assert before.replaced() == ["torch.nn.functional.a_class"]
 
 
 def test_an_operator_that_the_dispatcher_runs_instead_is_named() -> None:

@@ -122,7 +122,9 @@ def _own(place: Any) -> dict[str, Any]:
 
 def _is_compiler_s(value: Any) -> bool:
     """Whether a function is what PyTorch's compiler puts in another's place when it is first used."""
-    return str(getattr(value, "__globals__", {}).get("__name__", "")).startswith(("torch._dynamo", "torch._compile"))
+    names = getattr(value, "__globals__", None)
+    # The class of functions has a descriptor of that name.
+    return isinstance(names, dict) and str(names.get("__name__")).startswith(("torch._dynamo", "torch._compile"))
 
 
 def _operators() -> dict[str, str]:
