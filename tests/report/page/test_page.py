@@ -93,6 +93,14 @@ def test_a_name_is_text_wherever_it_stands() -> None:
     assert json.loads(numbers)["backends"][1] == HOSTILE[0]
 
 
+def test_what_stands_in_backticks_is_code_and_a_single_one_a_letter() -> None:
+    one = made.msgspec.structs.replace(made.LIGER, reason="needs `pip install <liger>` first")
+    other = made.msgspec.structs.replace(made.HUB, backend="a`b")
+    text = rendered(made.profile(made.EAGER, one, other))
+    assert "needs <code>pip install &lt;liger&gt;</code> first" in text
+    assert "<li>a`b failed" in text
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

@@ -111,7 +111,7 @@ def _absent(every: Sequence[Shape]) -> tuple[str, ...]:
 
 
 def _spec(values: list[dict[str, Any]], labelled: Labelled, width: int) -> dict[str, Any]:
-    row, bands = axes.rows(labelled.labels, labelled.groups, "accuracy")
+    row, bands = axes.rows(labelled.labels, labelled.groups, "accuracy", width)
     ratios = [each["ratio"] for each in values]
     scale = axes.log(min(*ratios, 1.0), max(*ratios, 1.0))
     x = {"field": "ratio", "type": "quantitative", "title": f"error / {BASELINE}'s error (log scale)", **scale}

@@ -90,7 +90,7 @@ def _absent(every: Sequence[Shape]) -> tuple[str, ...]:
 
 
 def _spec(values: list[dict[str, Any]], labelled: Labelled, width: int) -> dict[str, Any]:
-    row, bands = axes.rows(labelled.labels, labelled.groups, "bytes")
+    row, bands = axes.rows(labelled.labels, labelled.groups, "bytes", width)
     x = {"field": "mb", "type": "quantitative", "title": "MB", **axes.linear(0, max(each["mb"] for each in values))}
     spans = _spans(values)
     return style.spec(

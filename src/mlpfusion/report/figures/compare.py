@@ -147,7 +147,7 @@ def _reason(row: RowChange) -> str | None:
 def _spec(
     values: list[dict[str, Any]], labels: Sequence[str], groups: Sequence[int], threshold: float, width: int
 ) -> dict[str, Any]:
-    row, bands = axes.rows(labels, groups, "compare")
+    row, bands = axes.rows(labels, groups, "compare", width)
     alike = (1 / (1 + threshold), 1 + threshold)
     ends = [each[end] for each in values for end in ("low", "high")]
     x = {

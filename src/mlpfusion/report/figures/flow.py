@@ -134,7 +134,7 @@ def _spec(
     values: list[dict[str, Any]], spans: list[dict[str, Any]], groups: Sequence[int], width: int
 ) -> dict[str, Any]:
     labels = [each["row"] for each in spans]
-    row, bands = axes.rows(labels, groups, "flow")
+    row, bands = axes.rows(labels, groups, "flow", width)
     last = max(each["last"] for each in spans)
     share = (style.widest([each["size"] for each in spans], width) + 12) / style.plot_width(
         labels, width

@@ -202,7 +202,7 @@ def _said(calls: Sequence[_Call]) -> str:
 def _spec(values: list[dict[str, Any]], width: int) -> dict[str, Any]:
     labels = list(dict.fromkeys(each["row"] for each in values))
     calls = list(dict.fromkeys(label.rpartition(" · ")[0] for label in labels))
-    row, bands = axes.rows(labels, [calls.index(label.rpartition(" · ")[0]) for label in labels], "lanes")
+    row, bands = axes.rows(labels, [calls.index(label.rpartition(" · ")[0]) for label in labels], "lanes", width)
     known = {**_CAUSES, **_ROLES}
     found = {each["what"] for each in values}
     signed = {what: f"{_SIGNS[what]} {what}" for what in known if what in found}

@@ -127,7 +127,7 @@ def _ratio(each: Timed, clock: ClockName, baseline: str) -> Ratio | None:
 
 
 def _spec(values: list[dict[str, Any]], labelled: Labelled, width: int) -> dict[str, Any]:
-    row, bands = axes.rows(labelled.labels, labelled.groups, "ratios")
+    row, bands = axes.rows(labelled.labels, labelled.groups, "ratios", width)
     ends = [each[end] for each in values for end in ("low", "high")]
     x = {"type": "quantitative", "title": "speedup, × (log scale)", **axes.log(min(*ends, 1.0), max(*ends, 1.0))}
     looks = style.look_scales(labelled.names)

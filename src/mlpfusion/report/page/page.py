@@ -168,7 +168,14 @@ def _template() -> Any:
         lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,  # a name may steer what shows it
     )
+    environment.filters["parts"] = _parts
     return environment.get_template("page.html")
+
+
+def _parts(text: str) -> list[str]:
+    """A sentence by its backticks: every other part is code; a backtick without its partner is a letter of a name."""
+    parts = text.split("`")
+    return parts if len(parts) % 2 else [text]
 
 
 def _printable(value: Any) -> Any:

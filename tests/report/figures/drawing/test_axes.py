@@ -33,10 +33,16 @@ def test_a_domain_holds_its_ends_and_has_ticks_in_it(low: float, times: float) -
 
 
 def test_every_other_group_is_shaded() -> None:
-    channel, bands = axes.rows(["a", "b", "c"], [0, 1, 2], "ratios")
+    channel, bands = axes.rows(["a", "b", "c"], [0, 1, 2], "ratios", 178)
     assert channel["scale"]["domain"] == ["a", "b", "c"]
     assert bands[0]["data"]["values"] == [{"row": "b"}]
-    assert axes.rows(["a", "b"], [0, 0], "ratios")[1] == []
+    assert axes.rows(["a", "b"], [0, 0], "ratios", 178)[1] == []
+
+
+def test_labels_have_a_limit_only_where_one_is_beyond_it() -> None:
+    for label, limited in (("short", False), ("w" * 200, True)):
+        channel, _ = axes.rows([label], [0], "ratios", 84)
+        assert ("labelLimit" in channel["axis"]) != limited
 
 
 def test_a_line_is_drawn_once_however_many_rows_there_are() -> None:

@@ -56,6 +56,12 @@ def test_a_png_has_300_dots_an_inch(drawn: dict[str, bytes]) -> None:
     assert width == pytest.approx(84 / 25.4 * 300, abs=1)
 
 
+@pytest.mark.parametrize(("height", "dots"), [(100, 300), (842, 300), (8420, 90), (84200, 30)])
+def test_a_png_of_many_pages_has_fewer_dots(height: int, dots: int) -> None:
+    found = render._dots(f'<svg class="marks" width="595" height="{height}" viewBox="0 0 1 1">')
+    assert dots * 0.9 < found <= max(dots * 1.1, 300 * (dots == 300))
+
+
 def test_json_is_the_specification(drawn: dict[str, bytes]) -> None:
     assert json.loads(drawn["json"]) == NARROW.spec
 

@@ -60,7 +60,9 @@ def _step(least: float) -> float:
     return next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
 
 
-def rows(labels: Sequence[str], groups: Sequence[int], figure: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def rows(
+    labels: Sequence[str], groups: Sequence[int], figure: str, width: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The channel of one row per label, from the field `row`, and a layer that shades every other group of rows.
 
     Raises:
@@ -73,7 +75,7 @@ def rows(labels: Sequence[str], groups: Sequence[int], figure: str) -> tuple[dic
         "type": "nominal",
         "title": None,
         "scale": {"domain": list(labels)},
-        "axis": {"ticks": False, "domain": False, "grid": True, "zindex": 0},
+        "axis": {"ticks": False, "domain": False, "grid": True, "zindex": 0, **style.label_limit(labels, width)},
     }
     odd = [{"row": label} for label, group in zip(labels, groups, strict=True) if group % 2]
     band = {

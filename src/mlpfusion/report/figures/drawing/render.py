@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("svg", "pdf", "png", "json")
 _VERSION: Final = "6.4"  # of Vega-Lite
-_PNG: Final = 300  # dots an inch
+_PNG: Final = 300  # dots an inch, if those are no more than _MOST
+_MOST: Final = 8e6  # dots of a PNG: a page of A4 has so many at 300, and ten pages below each other would take seconds
 _POINTS: Final = 72 / 96  # in one pixel
 _HEAD: Final = re.compile(r'<svg ([^>]*?)width="([\d.]+)" height="([\d.]+)"')
 
@@ -41,7 +43,7 @@ def render(figure: Figure, fmt: str) -> bytes:
             return (_sized(_numbered(drawn), fit / style.PIXELS, "mm") + "\n").encode()
         svg = _sized(_numbered(drawn), fit * _POINTS, "")
         if fmt == "png":
-            return bytes(converter.svg_to_png(svg, ppi=_PNG))
+            return bytes(converter.svg_to_png(svg, ppi=_dots(svg)))
         return pdf.ordered(converter.svg_to_pdf(svg))
     except ValueError as error:
         raise MlpfusionError(f"figure {figure.name!r} cannot be drawn: {str(error).splitlines()[0]}") from error
@@ -73,6 +75,14 @@ def _fit(figure: Figure, svg: str) -> float:
     wanted = figure.spec.get("usermeta", {}).get("width")
     drawn = _HEAD.search(svg)
     return 1.0 if wanted is None or drawn is None else float(wanted) / float(drawn[2])
+
+
+def _dots(svg: str) -> float:
+    """Dots an inch of a PNG of a drawing in points; the file says how many."""
+    found = _HEAD.search(svg)
+    assert found is not None
+    inches = [float(size) / 72 for size in found.group(2, 3)]
+    return min(_PNG, math.floor(math.sqrt(_MOST / (inches[0] * inches[1]))))
 
 
 def _numbered(svg: str) -> str:

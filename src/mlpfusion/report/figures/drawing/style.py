@@ -190,6 +190,11 @@ def widest(texts: Sequence[str], width: int) -> float:
     return max((width_of(text) for text in texts), default=1.0) * type_size(width)
 
 
+def label_limit(labels: Sequence[str], width: int) -> dict[str, int]:
+    """No limit for labels of rows that are within it: where there is one, what draws measures each of them often."""
+    return {"labelLimit": 0} if widest(labels, width) <= _LABELS * pixels(width) else {}
+
+
 def legend(names: Sequence[str], width: int, labels: Sequence[str] = (), **more: Any) -> dict[str, Any]:
     """A legend below the plot without a title, in as many columns as fit beside the rows' `labels`."""
     column = widest(names, width) + 30

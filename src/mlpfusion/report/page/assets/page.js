@@ -296,7 +296,7 @@
   function filtered(whole, baseline, now) {
     const spec = structuredClone(whole.spec), names = whole.names, rowsOf = data[whole.keys.data.values];
     const known = new Map(rowsOf.map((each) => [each.row, each]));
-    const held = tablesOf(spec);
+    const held = tablesOf(spec), panels = (spec.vconcat ?? []).map((panel) => [panel, tablesOf(panel)]);
     for (const each of held) each.values = data[each.values];
     const other = baseline && now.baseline && baseline !== now.baseline;
     if (other) rebased(spec, held, rowsOf, names, now);
@@ -308,6 +308,7 @@
     const before = held.reduce((sum, each) => sum + each.values.length, 0);
     for (const each of held) each.values = each.values.filter(fits);
     const left = held.flatMap((each) => each.values);
+    if (panels.length) spec.vconcat = panels.filter(([, own]) => own.some(({ values }) => values.length)).map(([panel]) => panel);
     for (const each of held) each.values = structuredClone(each.values); // what draws writes into them
     if (other || left.length !== before) narrowed(spec, left);
     return left.some((row) => (known.has(row.row) && Object.keys(row).length > 1) || "backend" in row) || !(known.size || Object.keys(names).length) ? spec : null;
