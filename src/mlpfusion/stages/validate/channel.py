@@ -21,8 +21,8 @@ Tensors = dict[str, Tensor]
 Facts = dict[str, Any]
 # Baselines that a worker makes itself: a target is compared with these, unless others are named.
 BASELINES: Final = ("eager", "inductor")
-# What the memory of a target's allocations is filled with, by the pattern's name.
-PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5}
+# What the memory of a target's allocations, and that around its operands, is filled with, by the pattern's name.
+PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5, "large": 1234.5, "zero": 0.0}
 Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong"]
 
 

@@ -1,4 +1,4 @@
-"""Watched memory: what a target wrote beside its results, and what it read behind its operands."""
+"""Watched memory: what a target wrote beside its results and operands, and what it read there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mlpfusion.stages.validate.channel import PATTERNS
+from mlpfusion.stages.validate.layouts import LAYOUTS
 from mlpfusion.stages.validate.worker import guard
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
         for tensor in made:
             assert (tensor.isnan() if math.isnan(value) else tensor == value).all()
             assert tensor.is_contiguous()
-            assert tensor.storage_offset() == 0
         assert integers.shape == (3,)
-        assert watched.overwritten() == {"behind": 0, "farthest": 0}
-        first = made[0]
-        torch.as_strided(first, (2,), (1,), 15).fill_(1.0)  # as a kernel does whose mask lets too much through
-        assert watched.overwritten() == {"behind": 2, "farthest": 2}
+        assert watched.overwritten() == {"before": 0, "behind": 0, "farthest": 0}
+        first = made[0].storage_offset()
+        made[0].as_strided((2,), (1,), first + 15).fill_(1.0)  # as a kernel does whose mask lets too much through
+        assert watched.overwritten() == {"before": 0, "behind": 2, "farthest": 2}
+        made[0].as_strided((3,), (1,), first - 3).fill_(1.0)  # and one whose index begins too early
+        assert watched.overwritten() == {"before": 3, "behind": 2, "farthest": 2}
     assert torch.empty(3).untyped_storage().nbytes() == 12  # nothing is watched any more
 
 
@@ -42,10 +44,36 @@ def test_a_watched_tensor_keeps_strides_and_gradients() -> None:
     assert wants.is_leaf
 
 
-def test_a_placed_operand_has_nan_behind_it() -> None:
+@pytest.mark.parametrize("around", [("nan", "nan"), ("nan", "zero"), ("zero", "odd")])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_placed_operand_has_patterns_around_it(around: tuple[str, str], dtype: torch.dtype) -> None:
+    placed = guard.place(torch.arange(6.0).view(2, 3).to(dtype), torch.device("cpu"), around)
+    assert torch.equal(placed, torch.arange(6.0).view(2, 3).to(dtype))
+    first = placed.storage_offset()
+    parts = [placed.as_strided((4,), (1,), first + place) for place in (-4, 6)]
+    for name, part in zip(around, parts, strict=True):
+        pattern = torch.full_like(part, PATTERNS[name])
+        assert torch.equal(part.nan_to_num(7.0), pattern.nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("place", [-1, 6, 1])
+@pytest.mark.parametrize("layout", ["dense", "transposed", "expanded", "half of a packed tensor"])
+def test_a_write_beside_a_tensor_is_noticed_and_one_into_it_is_not(place: int, layout: str) -> None:
     placed = guard.place(torch.arange(6.0).view(2, 3), torch.device("cpu"))
-    assert torch.equal(placed, torch.arange(6.0).view(2, 3))
-    assert torch.as_strided(placed, (4,), (1,), 6).isnan().all()
+    tensor = LAYOUTS[layout](placed) if layout != "dense" else placed
+    around = guard.Surroundings((tensor, placed))
+    assert around.changed() == []
+    if layout != "dense" and place != 1:
+        return
+    tensor.as_strided((1,), (1,), tensor.storage_offset() + place).fill_(1000.0)
+    assert around.changed() == ([] if place == 1 else [0, 1])
+
+
+def test_a_write_between_the_rows_of_a_part_is_noticed() -> None:
+    half = LAYOUTS["half of a packed tensor"](torch.arange(6.0).view(2, 3))
+    around = guard.Surroundings((half,))
+    half.as_strided((1,), (1,), half.storage_offset() + 3).zero_()  # the next row's left half
+    assert around.changed() == [0]
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ _CALLS: Final = frozenset(
 )
 # What fails wherever the check of that name fails.
 FOLLOWING: Final[dict[str, frozenset[str]]] = {
-    "written": _VALUES | _CALLS,
+    **dict.fromkeys(("written", "guards"), _VALUES | _CALLS),
     "inputs-kept": _GRADIENTS | _CALLS | {"autocast", "double-backward"},
     "results-kept": _CALLS,
     "deterministic": _VALUES | _CALLS,

@@ -1,4 +1,4 @@
-"""Watches a target's allocations: fills them with a pattern and guards a margin behind each."""
+"""Watches the memory of a target's results and operands: fills it with a pattern and guards the margins around it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 # Elements behind each tensor: as many as the largest block of a kernel whose mask lets everything through.
 MARGIN: Final = 65536
+# Elements before it, which an index that is too small by a row or a tile reaches; a multiple of any vector.
+BEFORE: Final = 4096
 
 
 class Watched(NamedTuple):
-    """An allocation of the target: its memory with the margin, and how many elements of it are the tensor's."""
+    """An allocation of the target: its memory with both margins, and how many elements of it are the tensor's."""
 
     memory: Tensor
     elements: int
@@ -33,7 +35,7 @@ class Watch:
         self.seen: list[Watched] = []
 
     def watched(self, made: Tensor, make: Any) -> Tensor:
-        """A tensor like the one that was allocated, in memory with the pattern and a margin."""
+        """A tensor like the one that was allocated, in memory with the pattern and margins."""
         if (
             type(made) is not Tensor
             or not made.is_floating_point()
@@ -43,26 +45,29 @@ class Watch:
         ):
             return made
         elements = 1 + sum((size - 1) * stride for size, stride in zip(made.shape, made.stride(), strict=True))
-        memory = make(elements + MARGIN, dtype=made.dtype, device=made.device).fill_(self.pattern)
+        memory = make(BEFORE + elements + MARGIN, dtype=made.dtype, device=made.device).fill_(self.pattern)
         self.seen.append(Watched(memory, elements))
         with torch.no_grad():
             placed = make(0, dtype=made.dtype, device=made.device)
-            placed.set_(memory.untyped_storage(), 0, made.shape, made.stride())
+            placed.set_(memory.untyped_storage(), BEFORE, made.shape, made.stride())
             placed.requires_grad_(made.requires_grad)
         same: Tensor = placed
         return same
 
     def overwritten(self) -> dict[str, int]:
-        """How many elements behind tensors were written, and the distance of the farthest from the end (0: none)."""
-        count = farthest = 0
+        """How many elements before and behind tensors were written, and how far behind the farthest is (0: none)."""
+        before = behind = farthest = 0
         for watched in self.seen:
-            margin = watched.memory[watched.elements :]
-            touched = ~margin.isnan() if self.pattern != self.pattern else margin != self.pattern
-            where = touched.nonzero()
-            count += where.numel()
+            before += self._touched(watched.memory[:BEFORE]).numel()
+            where = self._touched(watched.memory[BEFORE + watched.elements :])
+            behind += where.numel()
             if where.numel():
                 farthest = max(farthest, int(where.max()) + 1)
-        return {"behind": count, "farthest": farthest}
+        return {"before": before, "behind": behind, "farthest": farthest}
+
+    def _touched(self, margin: Tensor) -> Tensor:
+        """The places of a margin that hold something else than the pattern."""
+        return (~margin.isnan() if self.pattern != self.pattern else margin != self.pattern).nonzero()
 
 
 class _Allocators:
@@ -140,11 +145,47 @@ def spoil(like: Tensor, pattern: str) -> None:
     del held
 
 
-def place(tensor: Tensor, device: torch.device) -> Tensor:
-    """A copy of a contiguous tensor on `device` with a margin of nan behind it: a read past the end brings nan."""
+def place(tensor: Tensor, device: torch.device, around: tuple[str, str] = ("nan", "nan")) -> Tensor:
+    """A copy of a contiguous tensor on `device`, with margins before and behind it: a read outside brings nan.
+
+    `around` names what is before and what is behind, of `channel.PATTERNS`.
+    """
     if not tensor.is_floating_point() or not tensor.numel():
         return tensor.to(device, copy=True)
-    memory = torch.full((tensor.numel() + MARGIN,), float("nan"), dtype=tensor.dtype, device=device)
-    memory[: tensor.numel()] = tensor.reshape(-1).to(device)
+    end = BEFORE + tensor.numel()
+    memory = torch.empty(end + MARGIN, dtype=tensor.dtype, device=device)
+    memory[:BEFORE], memory[end:] = (PATTERNS[name] for name in around)
+    memory[BEFORE:end] = tensor.reshape(-1).to(device)
     placed = torch.empty(0, dtype=tensor.dtype, device=device)
-    return placed.set_(memory.untyped_storage(), 0, tensor.shape, tensor.contiguous().stride())
+    return placed.set_(memory.untyped_storage(), BEFORE, tensor.shape, tensor.contiguous().stride())
+
+
+class Surroundings:
+    """What the memory of some tensors holds beside their elements, by its bits."""
+
+    def __init__(self, tensors: tuple[Tensor, ...]) -> None:
+        self._tensors = tuple(tensor.detach() for tensor in tensors)
+        self._before = [_memory(tensor).clone() for tensor in self._tensors]
+
+    def changed(self) -> list[int]:
+        """The indices of the tensors around which something was written."""
+        pairs = enumerate(zip(self._tensors, self._before, strict=True))
+        return [index for index, (tensor, before) in pairs if _is_changed_beside(tensor, before)]
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    """All memory of a tensor, as integers of the size of its elements."""
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return torch.empty(0, dtype=whole, device=tensor.device).set_(tensor.untyped_storage(), 0, (count,), (1,))
+
+
+def _is_changed_beside(tensor: Tensor, before: Tensor) -> bool:
+    now = _memory(tensor)
+    if torch.equal(now, before):
+        return False
+    own = torch.arange(now.numel(), device=now.device)
+    own = own.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).reshape(-1)
+    differs = now != before
+    differs[own] = False
+    return bool(differs.any())

@@ -39,16 +39,17 @@ class Run(NamedTuple):
 
         With `options["packed"]`, gate and up are halves of one tensor.
         """
-        layouts: dict[str, str] = options.get("layouts", {})
-        made = []
-        for name in OPERANDS[self.target.kind]:
-            tensor = guard.place(given[name], self.device)
-            if name in layouts:
-                tensor = LAYOUTS[layouts[name]](tensor)
-            made.append(tensor)
+        made = [self.operand(name, given, options) for name in OPERANDS[self.target.kind]]
         if options.get("packed"):
             made = list(halves(*made))
         return tuple(tensor.detach().requires_grad_(grad) for tensor in made)
+
+    def operand(self, name: str, given: Tensors, options: Facts) -> Tensor:
+        """One operand, or dy, on the device and in its layout; `options["around"]` has the patterns around each."""
+        before, behind = options.get("around", {}).get(name, ("nan", "nan"))
+        tensor = guard.place(given[name], self.device, (before, behind))
+        layouts: dict[str, str] = options.get("layouts", {})
+        return LAYOUTS[layouts[name]](tensor) if name in layouts else tensor
 
     def synchronize(self) -> None:
         """Wait for the device, so that its errors belong to this probe."""
@@ -59,12 +60,14 @@ class Run(NamedTuple):
 def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y of one call without gradients, under allocations filled with `pattern`; `times` calls are compared by bits.
 
-    Facts: which operands changed, elements written behind an allocation, y's strides, whether all calls agree.
+    Facts: which operands changed, or something `beside` them, elements written before and behind an allocation, y's
+    strides, whether all calls agree.
     """
     leaves = run.operands(given, options)
     pattern = options.get("pattern", "nan")
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
+    beside = _Beside(run, leaves, options)
     with torch.inference_mode() if options.get("inference") else torch.no_grad(), guard.watch(pattern) as watched:
         guard.spoil(leaves[0], pattern)
         y = plain(bound())
@@ -73,6 +76,7 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         run.synchronize()
     facts = {
         "changed": before.changed(run),
+        "beside": beside.names(),
         "strides": list(y.stride()),
         "agree": agree,
         "tf32": _tf32(),
@@ -85,20 +89,20 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y and the gradients of all operands for dy.
 
     Facts: "detached" where y has no gradient, "raised" (the exception's name and text) where the backward raises; which
-    operands changed by the forward and by the backward (dy too), and by how much their versions rose.
+    operands changed by the forward and by the backward (dy too), or something `beside` them, and by how much their
+    versions rose.
     """
     leaves = run.operands(given, options, grad=True)
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
+    dy = run.operand("dy", given, options)
+    beside = _Beside(run, (*leaves, dy), options)
     with guard.watch(options.get("pattern", "nan")) as watched:
         y = plain(bound())
         run.synchronize()
         changed = before.changed(run)
         if not y.requires_grad:
             return {"y": y}, {"detached": True, "changed": changed}
-        dy = guard.place(given["dy"], run.device)
-        if "dy" in options.get("layouts", {}):
-            dy = LAYOUTS[options["layouts"]["dy"]](dy)
         later = _Kept((*bound.leaves, dy))
         versions = [leaf._version for leaf in bound.leaves]
         try:
@@ -113,6 +117,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     names = OPERANDS[run.target.kind]
     facts = {
         "changed": changed,
+        "beside": beside.names(),
         "changed_by_backward": [(*names, "dy")[index] for index in later.indices(run)],
         "version_raised": [leaf._version for leaf in bound.leaves] != versions,
         "missing": [name for name, grad in zip(names, grads, strict=True) if grad is None],
@@ -349,6 +354,21 @@ class _Kept:
     def changed(self, run: Run) -> list[str]:
         """The names of the operands that changed."""
         return [OPERANDS[run.target.kind][index] for index in self.indices(run)]
+
+
+class _Beside:
+    """The memory beside operands and dy, where a call lays them out in some way or poisons what is around them."""
+
+    def __init__(self, run: Run, tensors: tuple[Tensor, ...], options: Facts) -> None:
+        self._run = run
+        self._names = (*OPERANDS[run.target.kind], "dy")
+        is_asked = bool({"around", "layouts", "packed"} & options.keys())
+        self._kept = guard.Surroundings(tensors if is_asked else ())
+
+    def names(self) -> list[str]:
+        """Those beside which something was written."""
+        self._run.synchronize()
+        return [self._names[index] for index in self._kept.changed()]
 
 
 def _tf32() -> bool:

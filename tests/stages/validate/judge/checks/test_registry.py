@@ -35,7 +35,7 @@ def test_every_check_has_a_name_of_its_own_and_says_what_it_looks_at() -> None:
 
 def test_a_row_beside_its_function_is_carried_out() -> None:
     """No row of any file of checks is left out, and the rows of one list come in their order."""
-    for found in pkgutil.iter_modules(checks.__path__, f"{checks.__name__}."):
+    for found in pkgutil.walk_packages(checks.__path__, f"{checks.__name__}."):
         if found.name == registry.__name__:
             continue
         for listed in vars(importlib.import_module(found.name)).values():

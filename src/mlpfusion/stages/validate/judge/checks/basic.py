@@ -83,7 +83,7 @@ def _misshapen(y: Tensor, like: Tensor, dtype: Dtype) -> Found | None:
 
 
 def written(exam: Exam, dtype: Dtype) -> Found:
-    """Every element of result and gradients is written, and nothing behind: memory is poisoned with two patterns."""
+    """Every element of result and gradients is written, and nothing around: memory is poisoned with two patterns."""
     refused, faults = [], []
     shapes = exam.asked.shapes or exam.some(WRITTEN[exam.kind])
     for shape in shapes:
@@ -108,15 +108,16 @@ def written(exam: Exam, dtype: Dtype) -> Found:
         return failed(_unwritten(told), told.shape)
     if len(refused) == len(shapes):
         return undecided(f"it refuses every shape tried: {', '.join(refused)}")
-    return passed("every element is written and nothing behind the result, under both patterns")
+    return passed("every element is written and nothing around the result, under both patterns")
 
 
 class Left(NamedTuple):
-    """What a call left unwritten of one result, as a mask [N], and what it wrote behind an allocation."""
+    """What a call left unwritten of one result, as a mask [N], and what it wrote before and behind an allocation."""
 
     shape: tuple[int, ...]
     name: str
     left: Tensor
+    before: int
     behind: int
     farthest: int
 
@@ -125,8 +126,8 @@ def _left(shape: tuple[int, ...], name: str, first: Tensors, second: Tensors, fa
     odd = torch.tensor(PATTERNS["odd"]).to(first[name].dtype)
     left = (first[name].isnan() & (second[name] == odd)).reshape(-1)
     # What is written behind may be a nan that was read there: one of the two patterns shows it.
-    behind, farthest = (max(fact[key] for fact in facts) for key in ("behind", "farthest"))
-    return [Left(shape, name, left, behind, farthest)] if bool(left.any()) or behind else []
+    before, behind, farthest = (max(fact[key] for fact in facts) for key in ("before", "behind", "farthest"))
+    return [Left(shape, name, left, before, behind, farthest)] if bool(left.any()) or before or behind else []
 
 
 def _left_by_backward(exam: Exam, dtype: Dtype, shapes: tuple[tuple[int, ...], ...]) -> list[Left]:
@@ -152,6 +153,13 @@ def _unwritten(fault: Left) -> str:
             f"the mask is inverted (`>` where `<` belongs?): none of the {n} elements of {result} is written, "
             f"and {outside}"
         )
+    if fault.before:
+        some = f"{fault.before} element{'s' * (fault.before != 1)} before its start"
+        return (
+            f"writes outside {'its result' if fault.name == 'y' else result}: {some} {_are(fault.before)} written"
+            + (f", and {outside}" if behind else "")
+            + (f"; {count} of {n} are not" if count else "")
+        )
     if behind:
         reach = f", up to {farthest} beyond it" if farthest > 1 else ""
         return (
@@ -168,6 +176,10 @@ def _unwritten(fault: Left) -> str:
         tail = "the tail behind the last whole tile is left out"
         return f"the last {count} of {n} elements of {result} are never written: {tail}"
     return f"{count} of {n} elements of {result} are never written, the first at index {first}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
@@ -399,7 +411,7 @@ def aliased(exam: Exam, dtype: Dtype) -> Found:
 
 CHECKS: Final = (
     Check("runs", "one call and the shape and dtype of its result", BOTH, runs, dtypes="each"),
-    Check("written", "memory poisoned with two patterns, and a margin behind it", BOTH, written, dtypes="each"),
+    Check("written", "memory poisoned with two patterns, and margins around it", BOTH, written, dtypes="each"),
     Check("inputs-kept", "the bits of the operands before and after the forward", BOTH, inputs_kept, dtypes="each"),
     Check("results-kept", "an earlier result after another call", BOTH, reuse, dtypes="each"),
     Check("deterministic", "the bits of three calls", BOTH, deterministic, dtypes="each"),

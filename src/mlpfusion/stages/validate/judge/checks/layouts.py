@@ -47,13 +47,15 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
         try:
             if values not in dense:
                 dense[values] = exam.forward(given)
-            y = exam.forward(given, **case.options)
+            results, facts = exam.ask("forward", given, **case.options)
         except RaisedError as error:
             if not is_refusal(error):
                 raise
             refused.append(named)
             continue
-        if not _as_right(exam, given, "y", y, dense[values], dtype=dtype):
+        if facts["beside"]:
+            return failed(_beside(facts["beside"], case), _shape(exam, case.layout))
+        if not _as_right(exam, given, "y", results["y"], dense[values], dtype=dtype):
             wrong.append((_shape(exam, case.layout), named))
     if wrong:
         names = "; ".join(named for _, named in wrong)
@@ -62,6 +64,10 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
     if backward is not None:
         return backward
     return passed("right in every layout" if not refused else f"right, or refused ({'; '.join(refused)})")
+
+
+def _beside(names: list[str], case: Case) -> str:
+    return f"writes into the memory beside {' and '.join(names)} where {' and '.join(case.which)} is {case.layout}"
 
 
 def _forward_cases(exam: Exam) -> list[Case]:
@@ -105,6 +111,8 @@ def _backward_layouts(exam: Exam, dtype: Dtype) -> Found | None:
         laid = None if right is None else exam.gradients(given, **case.options)
         if right is None or laid is None:  # refused, or there are none
             continue
+        if laid[1]["beside"]:
+            return failed(_beside(laid[1]["beside"], case), _shape(exam, case.layout))
         for name, grad in right.items():
             if not _as_right(exam, given, name, laid[0][name], grad, dtype=dtype):
                 what = "the output gradient" if case.which == ("dy",) else " and ".join(case.which)

@@ -17,6 +17,7 @@ from mlpfusion.stages.validate.judge.checks import (
     updates,
     values,
 )
+from mlpfusion.stages.validate.judge.checks.memory import guards
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Kind
@@ -27,7 +28,9 @@ _WHICH: Final = ("function", "constants", "precision")
 
 # A wrong function makes every later check fail; what a check before it looks at does not depend on the function.
 ALL: Final[tuple[Check, ...]] = (
-    *basic.CHECKS,
+    *basic.CHECKS[:2],
+    *guards.CHECKS,  # before all that would see what was read outside as a wrong value
+    *basic.CHECKS[2:],
     *layouts.CHECKS,
     _VALUES["function"],
     _VALUES["constants"],
