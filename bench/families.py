@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ROWS: Final = ROOT / "build" / "families.jsonl"
-SECONDS: Final = 120  # of one family; the slowest took 20 on an idle core
+SECONDS: Final = 120  # of CPU time for one family; the slowest took 20
 # A right swap may round differently: fp32 gradients of a few hundred terms differ by some 1e-6 of the largest.
 BOUND: Final = 1e-4
 # Attributes of configurations by what they hold, and the size of it in the small model.
@@ -261,21 +261,23 @@ def of_gated_shape(module: nn.Module) -> bool:
     if len({shape[0] for shape in stacks}) == 1 and stacks[0][0] > 1 and _gated_shapes([each[1:] for each in stacks]):
         return True
     tables = {id(each.weight) for each in module.modules() if isinstance(each, nn.Embedding)}
+    laid = {id(each.weight) for each in module.modules() if isinstance(each, nn.Linear)}  # [out, in], for certain
     matrices = [
         tuple(each.shape)
         for name, each in module.named_parameters()
         if each.dim() == 2 and min(each.shape) > 1 and name.count(".") <= 2 and id(each) not in tables
     ]
-    return _gated_shapes(matrices)
+    return _gated_shapes(matrices, either_way=not any(id(each) in laid for each in module.parameters()))
 
 
-def _gated_shapes(shapes: list[tuple[int, ...]]) -> bool:
+def _gated_shapes(shapes: list[tuple[int, ...]], *, either_way: bool = True) -> bool:
     if len(shapes) == 3:
         return any(one == other == down[::-1] for one, other, down in itertools.permutations(shapes))
     if len(shapes) != 2:
         return False
     pairs = [(both, down) for both, down in itertools.permutations(shapes)]
-    pairs += [(both[::-1], down[::-1]) for both, down in pairs]  # weights of a Conv1D are the other way round
+    if either_way:  # weights of a Conv1D are [in, out]
+        pairs += [(both[::-1], down[::-1]) for both, down in pairs]
     return any(both == (2 * down[1], down[0]) for both, down in pairs)
 
 
@@ -378,14 +380,14 @@ def _said(error: Exception) -> str:
 @contextlib.contextmanager
 def _within(seconds: int) -> Iterator[None]:
     def late(*_: Any) -> None:
-        raise TimeoutError(f"more than {seconds} s")
+        raise TimeoutError(f"more than {seconds} s of CPU time")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 @contextlib.contextmanager

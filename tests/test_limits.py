@@ -139,7 +139,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "compare": (mlpfusion.compare, {"baseline": "no.json", "candidate": "no.json"}),
     "serve": (perfetto.serve, {"path": "no.json", "timeout_s": 1.0, "ready": print}),
     "load_model": (load.load_model, {"path": None, "device": "cpu", "dtype": None, "layers": 1, "seed": 0}),
-    "prove": (prove_run.prove, {"handle": SimpleNamespace(swapped=(), modules=()), "inputs": {}}),
+    "prove": (prove_run.prove, {"handle": SimpleNamespace(how="swap", swapped=(), parts={}), "inputs": {}}),
     "random_inputs": (load.random_inputs, {"model": None, "batch": 1, "seq": 1, "device": "cpu", "seed": 0}),
 }
 BAD: list[object] = [-1, 10**30, 10**5000, -(10**5000), math.nan, math.inf, -math.inf, 1e400, True, "1", b"1", [1]]

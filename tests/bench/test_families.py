@@ -51,6 +51,17 @@ class Head(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(8, 12), nn.Linear(12, 12), nn.Linear(12, 8)])
 
 
+class Turned(nn.Module):
+    """Gate and up in one matrix [in, out], and down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = (nn.Parameter(torch.ones(shape)) for shape in ((8, 24), (12, 8)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
 class Attention(Plain):
     """By name no MLP."""
 
@@ -74,6 +85,8 @@ def test_gated_shapes_are_known_by_their_matrices_alone(families: ModuleType) ->
     assert not families.of_gated_shape(Experts(1))
     assert not families.of_gated_shape(nn.Sequential(nn.Linear(8, 12), nn.Linear(12, 8)))
     assert not families.of_gated_shape(nn.ModuleList([nn.Linear(8, 24), nn.Linear(12, 8)]))
+    assert not families.of_gated_shape(nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 8)))
+    assert families.of_gated_shape(Turned())
     assert not families.of_gated_shape(Head())
     assert not families.of_gated_shape(Attention())
 

@@ -89,6 +89,23 @@ def test_inputs_that_do_not_fit_and_bad_rounds(saved: Path, capsys: Any) -> None
     assert "--rounds must be an integer from 0 to 100000, got '-1'" in said(saved, capsys, "--rounds", "-1")
 
 
+def test_by_which_way_the_backend_comes_in(saved: Path, capsys: Any) -> None:
+    assert "unknown how 'magic'; valid: swap, inductor" in said(saved, capsys, "--how", "magic")
+    assert "--where is for --how swap" in said(saved, capsys, "--how", "inductor", "--where", "model.*")
+
+
+@pytest.mark.full  # Inductor compiles the model in two states, with gradients and without
+def test_a_model_is_compiled_with_the_pass_and_without(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    given = ("--backend", "eager", "--layers", "1", "--seq", "8", "--rounds", "0", "--no-trace", "--device", "cpu")
+    code = main.main(["prove", str(tmp_path), *given, "--how", "inductor", "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert [each["name"] for each in found["swapped"]] == ["model.layers.0.mlp"]
+    assert [each["name"] for each in found["layers"]] == ["model.layers.0.mlp"]
+    assert found["how"] == "inductor"
+
+
 def test_a_model_that_does_not_run_as_it_was() -> None:
     handle = swap(nn.Sequential(Plain(), nn.Linear(5, 5)), "eager")
     with pytest.raises(UsageError, match=r"the model does not run on these inputs: RuntimeError: .*mat1 and mat2"):

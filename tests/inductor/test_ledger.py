@@ -93,3 +93,27 @@ def test_modules_are_named_as_in_the_model():
     report = passed(forward, an_input()).report
     assert report.placed[0].module.endswith("layers.0")
     assert report.near_misses[0].module.endswith("layers.1")
+
+
+class _Decorated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Gated(lambda g, u: functional.silu(g) * u)])
+
+    @staticmethod
+    def _passing_on(forward):
+        def decorated(*args, **kwargs):
+            return forward(*args, **kwargs)
+
+        return decorated
+
+    def forward(self, x):
+        return self.layers[0](x)
+
+
+_Decorated.forward = _Decorated._passing_on(_Decorated.forward)
+
+
+def test_a_model_with_a_decorated_forward_has_the_names_that_it_has_otherwise():
+    (entry,) = passed(_Decorated()._call_impl, an_input()).report.placed
+    assert entry.module == "layers.0"

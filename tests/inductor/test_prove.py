@@ -38,6 +38,8 @@ SPELLINGS = {
     "quick": ("quick_gelu", lambda g, u: HF["quick_gelu"](g) * u),
     "nothing else": ("silu", lambda g, u: functional.dropout(functional.silu(g) * u, 0.0, True)),
     "halved and doubled": ("silu", lambda g, u: 2 * (functional.silu(g) * (0.5 * u))),
+    "clamps at infinity": ("silu", lambda g, u: functional.silu(g).clamp(max=math.inf) * u.clamp(-math.inf, math.inf)),
+    "clamp at infinity, up first": ("gelu", lambda g, u: g.clamp(max=math.inf) * functional.gelu(u)),
     "cast to what it is": ("silu", lambda g, u: functional.silu(g.float()).to(u.dtype) * u),
 }
 
@@ -80,6 +82,9 @@ OTHERS = {
     "straight through": lambda g, u: (g + (functional.silu(g) - g).detach()) * u,
     "clamp of gate": lambda g, u: functional.silu(g.clamp(max=50)) * u,
     "clamp of up": lambda g, u: functional.silu(g) * u.clamp(-7, 7),
+    "clamps of both": lambda g, u: functional.silu(g).clamp(max=16.0) * u.clamp(-16.0, 16.0),
+    "clamp below zero": lambda g, u: functional.silu(g).clamp(min=0.0) * u,
+    "nan of up": lambda g, u: functional.silu(g) * torch.where(u.isnan(), 0.0, u),
     "clamp of the product at float16's end": lambda g, u: (functional.silu(g) * u).clamp(-65504, 65504),
     "clamp at bfloat16's end": lambda g, u: functional.silu(g).clamp(max=1e36) * u,
     "nan_to_num of gate": lambda g, u: functional.silu(torch.nan_to_num(g)) * u,

@@ -1,4 +1,4 @@
-"""The verb `prove`: swaps a backend into a model and proves what changes."""
+"""The verb `prove`: swaps or compiles a backend into a model and proves what changes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import typer
 from mlpfusion import limits
 from mlpfusion.cli.streams import write_out
 from mlpfusion.cli.text import DTYPES, FAILED, OK, Text, path_in, say, size
+from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype, Mode
+    from mlpfusion.stages.prove.change import Change
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,7 +36,10 @@ def _prove(
     trace: Annotated[
         bool, typer.Option("--trace/--no-trace", help="Trace a call of the model for its kernels.")
     ] = True,
-    where: Annotated[Text, typer.Option(metavar="PATTERN", help="Only modules whose names match.")] = None,
+    how: Annotated[
+        str, typer.Option(metavar="swap|inductor", help="Swap modules, or compile with mlpfusion.inductor.")
+    ] = "swap",
+    where: Annotated[Text, typer.Option(metavar="PATTERN", help="Swap only modules whose names match.")] = None,
     device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")] = None,
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
     fmt: Annotated[str, typer.Option("--format", metavar="text|github|json", help="What stdout gets.")] = "text",
@@ -42,16 +47,21 @@ def _prove(
     """Swap a backend into a model and compare.
 
     Logits, gradients, time, memory and kernels, with and without it.
+    With --how inductor both are compiled, and no module is swapped.
     """
     from mlpfusion import backend as registry
     from mlpfusion import device as devices
     from mlpfusion import spec
+    from mlpfusion.records import proof as records
     from mlpfusion.report import proof as report
     from mlpfusion.storage import files, results
 
     spec.one_of("format", fmt, report.FORMATS)
     registry.check_name(backend)
     asked: Dtype | None = None if dtype is None else spec.parse_dtype(dtype)
+    asked_how = spec.one_of("how", how, records.HOW)
+    if asked_how == "inductor" and where is not None:
+        raise UsageError("--where is for --how swap: the pass takes every gated MLP that it meets")
     asked_mode: Mode = spec.one_of("mode", mode, spec.MODES)
     sizes = {"batch": size("--batch", batch), "seq": size("--seq", seq)}
     number_of_layers = size("--layers", layers, limits.LAYERS)
@@ -63,8 +73,14 @@ def _prove(
 
     made = load.load_model(path_in("MODEL", model), device=here.kind, dtype=asked, layers=number_of_layers, seed=0)
     say(f"prove: built {type(made).__name__} on {here.name}", sys.stderr)
-    handle = swap.swap(made, backend, where=where)
-    say(f"prove: {len(handle.swapped)} swapped, {len(handle.refused)} refused", sys.stderr)
+    handle: Change
+    if asked_how == "inductor":
+        from mlpfusion.inductor import Trial
+
+        handle = Trial(made, backend)
+    else:
+        handle = swap.swap(made, backend, where=where)
+        say(f"prove: {len(handle.swapped)} swapped, {len(handle.refused)} refused", sys.stderr)
     inputs = load.random_inputs(made, **sizes, device=here.kind, seed=0)
     found = prove(handle, inputs, mode=asked_mode, rounds=number_of_rounds, fp64=fp64, trace=trace)
     try:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from mlpfusion.inductor.switch import disable, enable, options, report
+from mlpfusion.inductor.trial import Trial
 
-__all__ = ["disable", "enable", "options", "report"]
+__all__ = ["Trial", "disable", "enable", "options", "report"]

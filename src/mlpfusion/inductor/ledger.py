@@ -36,6 +36,7 @@ class Entry(Record, frozen=True, kw_only=True):
     hidden_size: int | None = None
     intermediate_size: int | None = None
     dtype: str | None = None
+    bias: bool | None = None
     training: bool | None = None
     reason: str | None = None
 
@@ -121,5 +122,6 @@ def module_of(node: Node) -> str:
     path, kind = list(stack.values())[-1]
     if getattr(kind, "__name__", str(kind)).rpartition(".")[2] == "Linear":
         path = path.rpartition(".")[0]  # of the module that has the layer
-    path = re.sub(r"L\['\w+'\]\.?|_fsdp_wrapped_module\.|_checkpoint_wrapped_module\.|_orig_mod\.", "", path)
+    path = re.sub(r"_fsdp_wrapped_module\.|_checkpoint_wrapped_module\.|_orig_mod\.", "", path)
+    path = re.sub(r"L\['args'\]\[0\]\.?|L\['\w+'\]\.?", "", path)  # a decorated forward has its module in `args`
     return path.removeprefix("self.")

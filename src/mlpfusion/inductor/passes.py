@@ -94,6 +94,7 @@ def _treated(cone: Cone, here: _Graph, settings: Settings) -> Entry:
         hidden_size=spec.hidden_size,
         intermediate_size=spec.intermediate_size,
         dtype=spec.dtype,
+        bias=spec.bias,
         training=training,
     )
     reason = _unfit(known, spec, settings)

@@ -88,6 +88,8 @@ class _Taken(NamedTuple):
 class Handle:
     """What `swap` did to a model, and the way back; as a context manager it restores at the end."""
 
+    how: Final = "swap"
+
     def __init__(
         self,
         model: nn.Module,
@@ -172,6 +174,15 @@ class Handle:
         view: Any = self._taken()[0].module._mlpfusion_view
         backend: str | registry.Backend = view._backend
         return backend
+
+    @property
+    def parts(self) -> dict[str, nn.Module]:
+        """The modules that are still swapped, by name."""
+        return {seat.name: seat.module for seat in self._taken()}
+
+    def call(self, module: nn.Module) -> nn.Module:
+        """What runs the model, or one of its modules by itself: the swap is in them."""
+        return module
 
     @property
     def modules(self) -> list[nn.Module]:

@@ -12,6 +12,8 @@ from mlpfusion.records.profile import Accuracy
 from mlpfusion.spec import MLPSpec, Mode
 
 SCHEMA: Final = 2
+How = Literal["swap", "inductor"]
+HOW: Final[tuple[How, ...]] = ("swap", "inductor")
 
 
 class Layers(Record, frozen=True, kw_only=True):
@@ -116,7 +118,10 @@ class KernelCount(Record, frozen=True, kw_only=True):
 
 
 class Proof(Record, frozen=True, kw_only=True):
-    """A result file of `mlpfusion prove`: `reasons` says why a part is absent, `failures` what breaks the policy."""
+    """A result file of `mlpfusion prove`: `reasons` says why a part is absent, `failures` what breaks the policy.
+
+    With `how` "inductor" the model was compiled in both states, and "swapped" means with the pass that places the MLPs.
+    """
 
     schema: int
     kind: Literal["proof"]
@@ -142,6 +147,7 @@ class Proof(Record, frozen=True, kw_only=True):
     policy: str
     failures: tuple[str, ...]
     reasons: dict[str, str]
+    how: How = "swap"
 
     @property
     def holds(self) -> bool:

@@ -17,11 +17,12 @@ from mlpfusion.units import ABSENT
 if TYPE_CHECKING:
     from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Accuracy
-    from mlpfusion.records.proof import Deviation, Proof, Speed
+    from mlpfusion.records.proof import Deviation, How, Proof, Speed
 
 FORMATS: Final = ("text", "github", "json")
 _SHOWN: Final = 4  # parts that the verdict names
-_ERROR_HEADS: Final = ("part", "elements", "max error", "unswapped", "rms error", "unswapped", "ratio", "limit")
+# What the model is called without the backend and with it.
+_WORDS: Final[dict[How, tuple[str, str]]] = {"swap": ("unswapped", "swapped"), "inductor": ("without", "with the pass")}
 
 
 def render(proof: Proof, fmt: str = "text") -> str:
@@ -38,9 +39,10 @@ def render(proof: Proof, fmt: str = "text") -> str:
     found = errors(proof)
     if found.cells:
         blocks.append(titled(found.title, found.text(github=github), github=github))
-    blocks.append(titled("Swapped against unswapped", _pairs(_apart(proof), github), github=github))
+    without, changed = _WORDS[proof.how]
+    blocks.append(titled(f"{changed.capitalize()} against {without}", _pairs(_apart(proof), github), github=github))
     if proof.speed is not None:
-        timed = times(proof.speed)
+        timed = times(proof.speed, proof.how)
         said = f"{timed.text(github=github)}\n\n{_share(proof.speed)}"
         blocks.append(titled(timed.title, said, github=github))
     if proof.kernels:
@@ -54,8 +56,10 @@ def render(proof: Proof, fmt: str = "text") -> str:
 
 def errors(proof: Proof) -> Grid:
     """The errors of each part that was compared with fp64; no cells if none was."""
+    without, _ = _WORDS[proof.how]
+    heads = ["part", "elements", "max error", without, "rms error", without, "ratio", "limit"]
     rows = [_error(name, accuracy) for name, accuracy in _judged(proof)]
-    return Grid("Errors against fp64", list(_ERROR_HEADS), rows, [False] + [True] * 7)
+    return Grid("Errors against fp64", heads, rows, [False] + [True] * 7)
 
 
 def _header(proof: Proof) -> list[tuple[str, str]]:
@@ -71,13 +75,20 @@ def _header(proof: Proof) -> list[tuple[str, str]]:
         versions += f", transformers {proof.transformers}"
     return [
         ("model", f"{proof.model}, {proof.parameters:,} parameters"),
-        ("swapped", f"{len(proof.swapped)} gated MLPs to {proof.backend}: {shapes}"),
+        _placed(proof, shapes),
         ("inputs", f"{inputs}; {proof.mode}"),
         ("device", proof.device.name),
         ("versions", f"{versions}, driver {where.driver or 'unknown'}"),
         ("measured", proof.created),
         ("policy", proof.policy),
     ]
+
+
+def _placed(proof: Proof, shapes: str) -> tuple[str, str]:
+    number = f"{len(proof.swapped)} gated MLP{'' if len(proof.swapped) == 1 else 's'}"
+    if proof.how == "inductor":
+        return "placed", f"{number} by {proof.backend}, the model compiled with the pass and without: {shapes}"
+    return "swapped", f"{number} to {proof.backend}: {shapes}"
 
 
 def _verdict(proof: Proof, github: bool) -> str:
@@ -130,6 +141,7 @@ def _worst_ratio(accuracy: Accuracy) -> str:
 
 def _apart(proof: Proof) -> list[tuple[str, str]]:
     logits, loss, gradients = proof.logits, proof.loss, proof.gradients
+    without, _ = _WORDS[proof.how]
     lines = [
         ("logits", f"{_deviation(logits.difference)}, {logits.positions} positions of {logits.vocabulary}"),
         ("top-1", f"{logits.top1:.2%} of positions agree{_against_fp64(proof)}"),
@@ -137,27 +149,28 @@ def _apart(proof: Proof) -> list[tuple[str, str]]:
     ]
     if loss is not None:
         wide = "" if loss.fp64 is None else f", {loss.fp64:.7g} in fp64"
-        lines.append(("loss", f"{loss.swapped:.7g}, unswapped {loss.original:.7g}{wide}"))
+        lines.append(("loss", f"{loss.swapped:.7g}, {without} {loss.original:.7g}{wide}"))
     if gradients is not None:
         lines.append(("gradients", f"{_deviation(gradients.difference)}, {gradients.tensors} tensors"))
         lines.append(("most apart", f"{gradients.worst}: {_deviation(gradients.worst_difference)}"))
     if proof.memory is not None:
         peaks = proof.memory
-        lines.append(("peak memory", f"{units.megabytes(peaks.swapped)}, unswapped {units.megabytes(peaks.original)}"))
+        lines.append(("peak memory", f"{units.megabytes(peaks.swapped)}, {without} {units.megabytes(peaks.original)}"))
     return lines
 
 
 def _against_fp64(proof: Proof) -> str:
     mine, theirs = proof.logits.top1_fp64, proof.logits.top1_fp64_original
-    return "" if mine is None or theirs is None else f"; with fp64 {mine:.2%}, unswapped {theirs:.2%}"
+    return "" if mine is None or theirs is None else f"; with fp64 {mine:.2%}, {_WORDS[proof.how][0]} {theirs:.2%}"
 
 
-def times(speed: Speed) -> Grid:
-    """The time of the whole model, swapped, unswapped, and with MLPs that do nothing."""
-    heads = ["model", f"{speed.clock.removesuffix('_us')} µs [p20–p80]", "speedup vs unswapped"]
+def times(speed: Speed, how: How = "swap") -> Grid:
+    """The time of the whole model with the backend, without, and with MLPs that do nothing."""
+    without, changed = _WORDS[how]
+    heads = ["model", f"{speed.clock.removesuffix('_us')} µs [p20–p80]", f"speedup vs {without}"]
     rows = [
-        ["unswapped", _time(speed.original), "baseline"],
-        ["swapped", _time(speed.swapped), speedup.cell(speed.swapped.ratio_to_eager)],
+        [without, _time(speed.original), "baseline"],
+        [changed, _time(speed.swapped), speedup.cell(speed.swapped.ratio_to_eager)],
         ["MLPs that do nothing", _time(speed.without), speedup.cell(speed.without.ratio_to_eager)],
     ]
     return Grid("Time of the whole model", heads, rows, [False, True, True])
@@ -182,7 +195,7 @@ def _kernels(proof: Proof, github: bool) -> str:
     changed = [each for each in proof.kernels if each.original != each.swapped]
     same = [each for each in proof.kernels if each.original == each.swapped]
     rows = [[shorten(each.name), str(each.original), str(each.swapped)] for each in changed]
-    table = tabulated(rows, ["kernel", "unswapped", "swapped"], [False, True, True], github=github)
+    table = tabulated(rows, ["kernel", *_WORDS[proof.how]], [False, True, True], github=github)
     return f"{table}\n\n{sum(each.swapped for each in same)} more, of {len(same)} names, are the same in both"
 
 

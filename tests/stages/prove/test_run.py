@@ -221,7 +221,7 @@ def test_the_command_reads_weights_and_says_what_it_found(saved: Path, tmp_path:
 def test_layers_and_a_config_alone_build_a_random_model(saved: Path, capsys: Any) -> None:
     arguments = ["--backend", "triton", "--layers", "1", "--seq", "4", "--dtype", "fp16", "--no-fp64"]
     assert main.main(["prove", str(saved / "config.json"), *arguments, "--device", "cpu"]) == 0
-    assert "swapped   1 gated MLPs to triton: 32 x 48, gelu_tanh, float16" in capsys.readouterr().out
+    assert "swapped   1 gated MLP to triton: 32 x 48, gelu_tanh, float16" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

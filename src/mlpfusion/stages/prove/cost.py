@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlpfusion.device import Device
-    from mlpfusion.models.swap import Handle
     from mlpfusion.records.clocks import Ratio
+    from mlpfusion.stages.prove.change import Change
 
 NOT_ASKED: Final = "not requested"
 _TRACED: Final = 3
@@ -33,17 +33,20 @@ class NotMeasuredError(MlpfusionError):
     """Why there is no such figure here."""
 
 
-def emulated(handle: Handle, device: Device) -> bool:
+def emulated(change: Change, device: Device) -> bool:
     """Whether the backend runs here only because Triton's interpreter does its kernels."""
     here = msgspec.structs.replace(device, interpreted=False)
-    module: Any = handle.modules[0]
-    chosen = module._mlpfusion_view._backend
-    made = registry.load(chosen) if isinstance(chosen, str) else chosen
-    return device.interpreted and made.unsupported(handle.swapped[0].spec, here) is not None
+    return device.interpreted and made(change).unsupported(change.swapped[0].spec, here) is not None
+
+
+def made(change: Change) -> registry.Backend:
+    """The backend of a change."""
+    backend = change.backend
+    return registry.load(backend) if isinstance(backend, str) else backend
 
 
 def speed(
-    handle: Handle, call: Callable[[], object], device: Device, *, rounds: int, seed: int, is_emulated: bool
+    change: Change, call: Callable[[], object], device: Device, *, rounds: int, seed: int, is_emulated: bool
 ) -> Speed:
     """`call` timed as the model was, swapped, and with MLPs that return their input, interleaved in random order.
 
@@ -55,9 +58,9 @@ def speed(
     if rounds == 0:
         raise NotMeasuredError(NOT_ASKED)
     states: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
-        _ORIGINAL: handle.paused,
+        _ORIGINAL: change.paused,
         _SWAPPED: contextlib.nullcontext,
-        _WITHOUT: handle.skipped,
+        _WITHOUT: change.skipped,
     }
     with contextlib.ExitStack() as stack:
 
@@ -85,7 +88,7 @@ def speed(
     )
 
 
-def memory(handle: Handle, call: Callable[[], object], device: Device) -> Peaks:
+def memory(change: Change, call: Callable[[], object], device: Device) -> Peaks:
     """Peak memory of one call without and with the swap.
 
     Raises:
@@ -93,14 +96,14 @@ def memory(handle: Handle, call: Callable[[], object], device: Device) -> Peaks:
     """
     if device.kind != "cuda":
         raise NotMeasuredError("PyTorch's CPU allocator keeps no peak")
-    with handle.paused():
+    with change.paused():
         call()
         before = peak_bytes(call)
     call()
     return Peaks(original=before, swapped=peak_bytes(call))
 
 
-def kernels(handle: Handle, call: Callable[[], object], is_emulated: bool) -> tuple[KernelCount, ...]:
+def kernels(change: Change, call: Callable[[], object], is_emulated: bool) -> tuple[KernelCount, ...]:
     """Kernels of one traced call without and with the swap, those whose number differs first.
 
     Raises:
@@ -109,7 +112,7 @@ def kernels(handle: Handle, call: Callable[[], object], is_emulated: bool) -> tu
     if is_emulated:
         raise NotMeasuredError("Triton's interpreter runs no kernels")
     try:
-        with handle.paused():
+        with change.paused():
             before = _traced(call)
         after = _traced(call)
     except MlpfusionError as error:

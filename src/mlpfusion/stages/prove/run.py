@@ -1,7 +1,8 @@
-"""Proves what a swap changed: compares, times and traces a model with and without it."""
+"""Proves what a swap, or the pass, changed: compares, times and traces a model with and without it."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 from collections.abc import Mapping
@@ -32,12 +33,14 @@ from mlpfusion.records.proof import (
 )
 from mlpfusion.spec import MODES, one_of
 from mlpfusion.stages.prove import compare, cost
+from mlpfusion.stages.prove.change import Compiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from mlpfusion.device import Device
-    from mlpfusion.models.swap import Handle
+    from mlpfusion.stages.prove.change import Change
 
 Part = TypeVar("Part")
 
@@ -61,7 +64,7 @@ class _Run(NamedTuple):
 
 
 def prove(
-    handle: Handle,
+    handle: Change,
     inputs: Mapping[str, Any] | Tensor,
     *,
     mode: str = "inference",
@@ -70,7 +73,10 @@ def prove(
     trace: bool = True,
     seed: int = 0,
 ) -> Proof:
-    """Compare a swapped model with itself unswapped, and both with fp64, on `inputs` (keyword arguments, or a tensor).
+    """Compare a changed model with itself as it was, and both with fp64, on `inputs` (keyword arguments, or a tensor).
+
+    `handle` is that of a swap, or a `Trial` of `mlpfusion.inductor`: a model compiled with its pass, which is compared
+    with the model compiled without.
 
     Logits, loss and gradients are those of eval mode; in `mode` "training" the clocks time forward and backward. The
     loss is the cross entropy to random targets. `.grad` of no parameter is touched. With `fp64` false, or where it does
@@ -79,9 +85,10 @@ def prove(
 
     Raises:
         UsageError: a bad argument, a handle that was restored, or a model that returns no logits.
+        NothingSwappedError: the pass placed nothing.
     """
     one_of("mode", mode, MODES)
-    gone = len(handle.swapped) - len(handle.modules)
+    gone = len(handle.swapped) - len(handle.parts) if handle.how == "swap" else 0
     if gone:
         raise UsageError(f"{gone} of the handle's {len(handle.swapped)} modules are not swapped now: it was restored")
     limits.whole("rounds", rounds, limits.ROUNDS_OR_NONE)
@@ -92,7 +99,8 @@ def prove(
     were = [(module, module.training) for module in handle.model.modules()]
     handle.model.eval()
     try:
-        return made.prove(rounds, fp64=fp64, trace=trace)
+        with made.started():
+            return made.prove(rounds, fp64=fp64, trace=trace)
     except torch.OutOfMemoryError as error:
         raise MlpfusionError(f"too little memory for the proof: {first_line(error)}") from error
     finally:
@@ -103,7 +111,7 @@ def prove(
 class _Proof(NamedTuple):
     """One proof under way: its options, the reasons for absent parts, and what breaks the policy."""
 
-    handle: Handle
+    change: Change
     inputs: Mapping[str, Any]
     mode: Any
     seed: int
@@ -112,15 +120,24 @@ class _Proof(NamedTuple):
 
     @property
     def device(self) -> Device:
-        """Where the first swapped module is."""
-        return describe(next(self.handle.modules[0].parameters()).device)
+        """Where the first changed module is."""
+        first = next(iter(self.change.parts.values()), self.change.model)
+        return describe(next(first.parameters()).device)
+
+    def started(self) -> AbstractContextManager[None]:
+        """The model compiled, for the time of a block, where this is what changes it."""
+        if not isinstance(self.change, Compiling):
+            return contextlib.nullcontext()
+        return self.change.started(
+            lambda: self._running(lambda: logits_of(self.change.call(self.change.model), self.inputs))
+        )
 
     def prove(self, rounds: int, *, fp64: bool, trace: bool) -> Proof:
         """All parts, one after another."""
-        handle = self.handle
-        with handle.paused():
+        change = self.change
+        with change.paused():
             original, captured = self._original()
-        swapped = self._run(handle.model)
+        swapped = self._run(change.model)
         wide = self._fp64() if fp64 else None
         if not fp64:
             self.reasons["fp64"] = cost.NOT_ASKED
@@ -128,7 +145,7 @@ class _Proof(NamedTuple):
         for each in layers:
             self._judge(each.name, each.accuracy)
         call = self._call()
-        emulated = cost.emulated(handle, self.device)
+        emulated = cost.emulated(change, self.device)
         version = "transformers" in sys.modules and metadata.version("transformers")
         return Proof(
             schema=SCHEMA,
@@ -136,35 +153,41 @@ class _Proof(NamedTuple):
             mlpfusion=metadata.version("mlpfusion"),
             created=machine.now(),
             device=self.device,
-            environment=machine.collect(self.device, provenance.of_backend(handle.backend)),
+            environment=machine.collect(self.device, provenance.of_backend(change.backend)),
             transformers=version or None,
-            model=type(handle.model).__name__,
-            parameters=sum(value.numel() for value in handle.model.parameters()),
-            backend=handle.swapped[0].backend,
+            model=type(change.model).__name__,
+            parameters=sum(value.numel() for value in change.model.parameters()),
+            backend=change.swapped[0].backend,
             mode=self.mode,
             inputs={name: _described(value) for name, value in self.inputs.items()},
             swapped=tuple(
-                Layers(name=one.name, kind=one.kind, spec=one.spec, layers=one.layers) for one in handle.swapped
+                Layers(name=one.name, kind=one.kind, spec=one.spec, layers=one.layers) for one in change.swapped
             ),
-            refused=tuple(LeftAlone(name=one.name, kind=one.kind, reason=one.reason) for one in handle.refused),
+            refused=tuple(LeftAlone(name=one.name, kind=one.kind, reason=one.reason) for one in change.refused),
             logits=self._logits(original.logits, swapped.logits, wide and wide.logits),
             loss=self._loss(original, swapped, wide),
             gradients=self._gradients(original.gradients, swapped.gradients, wide and wide.gradients),
             layers=layers,
             speed=self._part("speed", lambda: self._speed(call, rounds, emulated)),
-            memory=self._part("memory", lambda: cost.memory(handle, call, self.device)),
+            memory=self._part("memory", lambda: cost.memory(change, call, self.device)),
             kernels=self._kernels(call, emulated, wanted=trace),
             policy=POLICY,
             failures=tuple(self.failures),
             reasons=self.reasons,
+            how=self.change.how,
         )
 
     # -- numbers
 
     def _original(self) -> tuple[_Run, dict[str, Tensor]]:
         """What the model computes as it was, and what its MLPs get."""
+        return self._running(lambda: (self._run(self.change.model), self._capture()))
+
+    @staticmethod
+    def _running(call: Callable[[], Part]) -> Part:
+        """What a call of the model as it was gives; what fails is not a proof's to judge."""
         try:
-            return self._run(self.handle.model), self._capture()
+            return call()
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
@@ -174,12 +197,12 @@ class _Proof(NamedTuple):
             raise UsageError(f"the model does not run on these inputs: {said}") from error
 
     def _run(self, model: nn.Module, inputs: Mapping[str, Any] | None = None) -> _Run:
-        """Logits and, where the model can be differentiated, loss and gradients."""
-        given = self.inputs if inputs is None else inputs
+        """Logits and, where the model can be differentiated, loss and gradients; with other inputs as it is."""
+        given, call = (self.inputs, self.change.call(model)) if inputs is None else (inputs, model)
         parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         try:
             with torch.enable_grad():
-                logits = logits_of(model, given)
+                logits = logits_of(call, given)
                 if not parameters or not logits.requires_grad:
                     raise BackendUnavailableError("-", "no parameter of the model requires a gradient")
                 loss = self._cross_entropy(logits)
@@ -187,7 +210,7 @@ class _Proof(NamedTuple):
         except BackendUnavailableError as error:
             self.reasons["gradients"] = error.reason
             with torch.no_grad():
-                logits = logits_of(model, given)
+                logits = logits_of(call, given)
                 return _Run(logits, float(self._cross_entropy(logits)), {})
         gradients = {name: each.detach() for name, each in zip(parameters, found, strict=True) if each is not None}
         return _Run(logits.detach(), loss.item(), gradients)
@@ -200,7 +223,7 @@ class _Proof(NamedTuple):
 
     def _fp64(self) -> _Run | None:
         """The unswapped model in fp64, on a copy; None with the reason where that cannot be."""
-        parameters = sum(value.numel() for value in self.handle.model.parameters())
+        parameters = sum(value.numel() for value in self.change.model.parameters())
         free, needed = (
             self.device.free_bytes or 0,
             24 * parameters,
@@ -209,7 +232,7 @@ class _Proof(NamedTuple):
             self.reasons["fp64"] = f"a copy in fp64 needs about {needed / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free"
             return None
         try:
-            with self.handle.paused() as model:
+            with self.change.paused() as model:
                 wide = copy.deepcopy(model).double()
             inputs = {
                 name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -285,13 +308,10 @@ class _Proof(NamedTuple):
 
             return hook
 
-        hooks = [
-            module.register_forward_pre_hook(keep(one.name))
-            for one, module in zip(self.handle.swapped, self.handle.modules, strict=True)
-        ]
+        hooks = [module.register_forward_pre_hook(keep(name)) for name, module in self.change.parts.items()]
         try:
             with torch.no_grad():
-                logits_of(self.handle.model, self.inputs)
+                logits_of(self.change.model, self.inputs)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -300,15 +320,17 @@ class _Proof(NamedTuple):
     def _layers(self, captured: dict[str, Tensor]) -> tuple[LayerProof, ...]:
         """Each swapped module against its own fp64, and the unswapped module as well."""
         found = []
-        for one, module in zip(self.handle.swapped, self.handle.modules, strict=True):
+        parts = self.change.parts
+        for one in self.change.swapped:
             if one.name not in captured:
-                self.reasons[one.name] = "it was not called for these inputs"
+                alone = one.name in parts
+                self.reasons[one.name] = "it was not called for these inputs" if alone else "it is a part of a module"
                 continue
-            x = captured[one.name]
+            x, module = captured[one.name], parts[one.name]
             with torch.no_grad():
-                mine = module(x)
-                with self.handle.paused():
-                    theirs = module(x)
+                mine = self.change.call(module)(x)
+                with self.change.paused():
+                    theirs = self.change.call(module)(x)
                     wide = copy.deepcopy(module).double()(x.double())
             accuracy = compare.judged(compare.errors(mine, wide), compare.errors(theirs, wide), width=x.shape[-1])
             found.append(LayerProof(name=one.name, accuracy=accuracy))
@@ -316,16 +338,16 @@ class _Proof(NamedTuple):
 
     def _call(self) -> Callable[[], object]:
         """One call of the model as it is timed and traced."""
-        model = self.handle.model
+        model = self.change.model
         parameters = [value for value in model.parameters() if value.requires_grad]
 
         def inference() -> object:
             with torch.no_grad():
-                return logits_of(model, self.inputs)
+                return logits_of(self.change.call(model), self.inputs)
 
         def training() -> object:
             with torch.enable_grad():
-                loss = self._cross_entropy(logits_of(model, self.inputs))
+                loss = self._cross_entropy(logits_of(self.change.call(model), self.inputs))
                 if not loss.requires_grad:  # a model that is one MLP, left out
                     return loss
                 return torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -341,23 +363,22 @@ class _Proof(NamedTuple):
             return None
 
     def _speed(self, call: Callable[[], object], rounds: int, emulated: bool) -> Speed:
-        return cost.speed(self.handle, call, self.device, rounds=rounds, seed=self.seed, is_emulated=emulated)
+        return cost.speed(self.change, call, self.device, rounds=rounds, seed=self.seed, is_emulated=emulated)
 
     def _kernels(self, call: Callable[[], object], emulated: bool, *, wanted: bool) -> tuple[KernelCount, ...]:
         if not wanted:
             self.reasons["kernels"] = cost.NOT_ASKED
             return ()
-        found = self._part("kernels", lambda: cost.kernels(self.handle, call, emulated)) or ()
-        backend = self.handle.swapped[0].backend
+        found = self._part("kernels", lambda: cost.kernels(self.change, call, emulated)) or ()
+        backend = self.change.swapped[0].backend
         if found and BASELINE not in self._runs() and all(each.original == each.swapped for each in found):
             self.failures.append(f"kernels: the trace shows the same ones with {backend!r} as before")
         return found
 
     def _runs(self) -> tuple[str, ...]:
         """The backends of the swapped modules: one, or those of a choice."""
-        module: Any = self.handle.modules[0]
-        made = module._mlpfusion_view._backend
-        found: tuple[str, ...] = getattr(made, "backends", (self.handle.swapped[0].backend,))
+        made = cost.made(self.change)
+        found: tuple[str, ...] = getattr(made, "backends", (self.change.swapped[0].backend,))
         return found
 
     def _judge(self, what: str, accuracy: Any) -> None:
@@ -365,7 +386,7 @@ class _Proof(NamedTuple):
             self.failures.append(f"{what}: {accuracy.times('the unswapped model')}, limit {accuracy.limit:g} times")
 
 
-def logits_of(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+def logits_of(model: Callable[..., Any], inputs: Mapping[str, Any]) -> Tensor:
     """The logits [..., V] that a model returns, or the one tensor; `inputs` under the name "" go by position.
 
     Raises:
