@@ -16,6 +16,7 @@ from support.reported import hostile, many, source
 
 from mlpfusion.report.page import page
 from mlpfusion.report.page.sources import gather
+from mlpfusion.spec import MLPSpec, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,6 +59,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             for each in many(1)
             for seq in (16, 256)
             for mode in ("inference", "training")
+        ),
+        "panels": tuple(
+            source(made.profile(*rows, workload=Workload(spec=spec, batch=1, seq=seq)), f"{seq}.json")
+            for rows in [(made.timed("eager", 100.0, 101.0), made.timed("fast", 80.0, 81.0))]
+            for spec, counts in (
+                (MLPSpec(hidden_size=768, intermediate_size=3072), (16, 64)),
+                (MLPSpec(hidden_size=512, intermediate_size=2048), (256, 1024)),
+            )
+            for seq in counts
         ),
         "proof": gather([str(RESULTS / "h200-prove-gemma-2b-fused.json"), str(RESULTS / "h200-groups.json")]),
     }

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from support.rings import only_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ def labels(tab, name: str) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("name", "value", "label"),
-    [("backends", "packed", "packed ·"), ("tokens", "16", "16 tok"), ("modes", "training", "training")],
+    only_first([("backends", "packed", "packed ·"), ("tokens", "16", "16 tok"), ("modes", "training", "training")]),
 )
 def test_every_figure_loses_what_a_filter_takes_out(opened, name: str, value: str, label: str) -> None:
     with opened("modes") as tab:
@@ -64,6 +65,16 @@ def test_every_figure_loses_what_a_filter_takes_out(opened, name: str, value: st
         assert [place.locator(MARKS).count() for place in places] == before
 
 
+def test_a_panel_that_the_filters_empty_is_gone(opened) -> None:
+    with opened("panels", "#tokens=16,64") as tab:
+        shown = figure(tab, "tokens").locator(".drawing").text_content() or ""
+        assert ("768×3072" in shown, "512×2048" in shown) == (True, False)
+        redrawn(tab, lambda: tab.click("#filters button[type=reset]"))
+        shown = figure(tab, "tokens").locator(".drawing").text_content() or ""
+        assert ("768×3072" in shown, "512×2048" in shown) == (True, True)
+
+
+@pytest.mark.full
 def test_figures_of_times_follow_the_clock_with_their_captions_and_numbers(opened) -> None:
     with opened("choice") as tab:
         before = labels(tab, "ratios")
@@ -79,6 +90,7 @@ def test_figures_of_times_follow_the_clock_with_their_captions_and_numbers(opene
         assert labels(tab, "ratios") == before
 
 
+@pytest.mark.full
 def test_speedups_follow_the_baseline_as_the_rows_do(opened) -> None:
     with opened("choice") as tab:
         before = labels(tab, "ratios")

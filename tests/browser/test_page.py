@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.bench import tool
 from support.paths import RESULTS
+from support.rings import only_first
 
 pytestmark = pytest.mark.browser
 FOLDER = RESULTS / "h200-choose-gemma-2b"
@@ -99,7 +100,8 @@ def test_only_what_is_valid_and_one_view(opened) -> None:
 
 
 @pytest.mark.parametrize(
-    "fragment", ["#backends=%", "#nonsense=1&clock=sundial", "#tokens=", "#methods", "#=&&=,", "#view=x"]
+    "fragment",
+    only_first(["#backends=%", "#nonsense=1&clock=sundial", "#tokens=", "#methods", "#=&&=,", "#view=x"]),
 )
 def test_any_address_is_a_page(opened, fragment: str) -> None:
     with opened("choice", fragment) as tab:
@@ -166,7 +168,9 @@ def test_a_file_is_saved_as_it_was_on_disk(opened, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["small", "proof"])  # axe takes minutes for thousands of cells
+@pytest.mark.parametrize(
+    "name", ["small", pytest.param("proof", marks=pytest.mark.full)]
+)  # axe takes minutes for thousands of cells
 def test_axe_finds_nothing_serious(opened, name: str, scheme: str) -> None:
     import axe_playwright_python
 
@@ -217,6 +221,7 @@ def test_the_picture_of_the_readme_is_of_the_page_as_it_is(browser, tmp_path: Pa
     assert abs(sizes[0][1] - sizes[1][1]) < 200, "python tools/picture.py"  # type differs from machine to machine
 
 
+@pytest.mark.full
 def test_the_printed_page_is_a4_with_every_part_open(opened) -> None:
     pypdf = pytest.importorskip("pypdf")
     with opened("choice") as tab:
