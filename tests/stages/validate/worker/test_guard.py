@@ -56,6 +56,17 @@ def test_a_placed_operand_has_patterns_around_it(around: tuple[str, str], dtype:
         assert torch.equal(part.nan_to_num(7.0), pattern.nan_to_num(7.0))
 
 
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_an_operand_that_is_placed_while_allocations_are_watched_has_its_values(pattern: str) -> None:
+    operand = torch.arange(6.0).view(2, 3)
+    with guard.watch(pattern):
+        placed = guard.place(operand, torch.device("cpu"), ("odd", "large"))
+    assert torch.equal(placed, operand)
+    memory = torch.empty(0).set_(placed.untyped_storage())
+    start = placed.storage_offset()
+    assert (memory[start - 1], memory[start + 6]) == (PATTERNS["odd"], PATTERNS["large"])
+
+
 @pytest.mark.parametrize("place", [-1, 6, 1])
 @pytest.mark.parametrize("layout", ["dense", "transposed", "expanded", "half of a packed tensor"])
 def test_a_write_beside_a_tensor_is_noticed_and_one_into_it_is_not(place: int, layout: str) -> None:

@@ -157,7 +157,8 @@ def place(tensor: Tensor, device: torch.device, around: tuple[str, str] = ("nan"
     memory[:BEFORE], memory[end:] = (PATTERNS[name] for name in around)
     memory[BEFORE:end] = tensor.reshape(-1).to(device)
     placed = torch.empty(0, dtype=tensor.dtype, device=device)
-    return placed.set_(memory.untyped_storage(), BEFORE, tensor.shape, tensor.contiguous().stride())
+    start = memory.storage_offset() + BEFORE  # while allocations are watched they have a margin of their own
+    return placed.set_(memory.untyped_storage(), start, tensor.shape, tensor.contiguous().stride())
 
 
 class Surroundings:
