@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
 import re
 import shlex
@@ -178,6 +181,35 @@ def test_a_figure_of_the_pages_is_what_its_command_draws(name: str, tmp_path: Pa
     pytest.importorskip("vl_convert", reason="needs the extra figures")
     assert DRAWN.draw(DRAWN.commands()[name], tmp_path / name) == 0
     assert (tmp_path / name).read_bytes() == (DRAWN.FIGURES / name).read_bytes(), "python tools/figures.py"
+
+
+PUBLISHED = tool("published")
+
+
+def unpacked(text: str) -> str:
+    """A page with the files inside it as digests: versions of zlib pack the same bytes differently."""
+
+    def digest(found: re.Match[str]) -> str:
+        return hashlib.sha256(gzip.decompress(base64.b64decode(found[1]))).hexdigest()
+
+    return re.sub(r"data:application/gzip;base64,([\w+/=]+)", digest, text)
+
+
+def test_every_published_file_has_its_maker_and_the_page_names_the_report() -> None:
+    assert {path.name for path in PUBLISHED.PUBLISHED.iterdir()} == set(PUBLISHED.made())
+    assert f"(published/{PUBLISHED.PAGE}.html)" in (ROOT / "docs" / "publishing.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.full) if each == f"{PUBLISHED.PAGE}.html" else each
+        for each in PUBLISHED.made()
+    ],
+)
+def test_what_is_published_is_what_the_recordings_give(name: str) -> None:
+    recorded = (PUBLISHED.PUBLISHED / name).read_text(encoding="utf-8")
+    assert unpacked(PUBLISHED.made()[name]()) == unpacked(recorded), "python tools/published.py"
 
 
 # ---- examples --------------------------------------------------------------------------------------------------------
