@@ -7,12 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.profiles_made import GELU
 
-from mlpfusion.report.grid import fitted, folded, markdown, printable, tabulated, titled
+from mlpfusion.letters import printable
+from mlpfusion.report.grid import csv_text, fitted, folded, tabulated, titled
 from mlpfusion.report.profile.table import shorten
-
-
-def test_printable_leaves_lines_alone() -> None:
-    assert printable("a\x1b[0m\tb\r\n\u202eµ → –") == "a�[0m�b�\n�µ → –"
 
 
 @pytest.mark.parametrize(
@@ -52,18 +49,15 @@ def test_a_folded_line_loses_no_word(text: str, indent: int) -> None:
     assert all(each.startswith(" " * indent) for each in lines[1:])
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("<b>|", "&lt;b>\\|"),
-        ("`<b>`", "`<b>`"),
-        ("`a` <img src=x> `<b>`", "`a` &lt;img src=x> `<b>`"),
-        ("<i> ` <b>", "&lt;i> \\` &lt;b>"),
-        ("`a` ` <b>", "\\`a\\` \\` &lt;b>"),
-    ],
-)
-def test_markup_outside_code_is_text(text: str, written: str) -> None:
-    assert markdown(text) == written
+def test_csv_steers_no_terminal() -> None:
+    assert csv_text([{"a\x1b[2J": "b\u202e", "c": "d\x9b"}]) == "a�[2J,c\nb�,d�\n"
+
+
+def test_cells_and_heads_are_text() -> None:
+    page = tabulated([["a_ *b*\n@c"]], ["_d_"], [False], github=True)
+    assert page.splitlines()[0].strip("| ") == "\\_d\\_"
+    assert page.splitlines()[2].strip("| ") == "a\\_ \\*b\\* @<!-- -->c"
+    assert "**a_**" in tabulated([["**a_**"]], ["_d_"], [False], github=True, is_markdown=True)
 
 
 def test_a_title_is_text_as_well() -> None:

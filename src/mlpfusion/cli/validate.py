@@ -197,13 +197,13 @@ def _progress() -> Iterator[Tell]:
     if not sys.stderr.isatty():
         yield lambda step: say(one_line(step.line), sys.stderr) if step.found is not None else None
         return
+    from mlpfusion.letters import printable
     from mlpfusion.report.grid import clipped
 
     columns = shutil.get_terminal_size().columns - 1
 
     def write_over(step: Step) -> None:
-        line = "".join(letter if letter.isprintable() else "�" for letter in one_line(step.line))
-        write_err(f"\r{clipped(line, columns):{columns}}")
+        write_err(f"\r{clipped(printable(one_line(step.line)), columns):{columns}}")
 
     try:
         yield write_over

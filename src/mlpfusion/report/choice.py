@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import units
+from mlpfusion.letters import markdown, printable
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, Grid, clock_time, csv_text, markdown, printable, tabulated, titled
+from mlpfusion.report.grid import FORMATS, Grid, clock_time, csv_text, tabulated, titled
 from mlpfusion.report.host_load import disturbed
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
@@ -72,7 +73,7 @@ def header(choice: Choice, *, github: bool) -> str:
         ("tie", "that interval reaches 1; a tie with eager goes to eager"),
     ]
     if github:
-        return "\n".join(f"- **{name}**: {markdown(text)}" for name, text in lines)
+        return "\n".join(f"- **{markdown(name)}**: {markdown(text)}" for name, text in lines)
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
 

@@ -6,9 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
+from mlpfusion.letters import code, markdown, printable
 from mlpfusion.report import speedup
 from mlpfusion.report.github_comment import fitting
-from mlpfusion.report.grid import clipped, markdown, middle_out, printable, tabulated, titled
+from mlpfusion.report.grid import clipped, middle_out, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
@@ -41,7 +42,7 @@ class _Page(NamedTuple):
     def name(self, text: str, width: int = 64) -> str:
         """A name that a third party may have chosen: in Markdown as code, in which nothing has a meaning."""
         short = middle_out(" ".join(text.split()), width)
-        return f"`{short}`" if self.github else short
+        return code(short) if self.github else short
 
 
 def render(found: Comparison, fmt: str = "text", *, full: bool = False) -> str:

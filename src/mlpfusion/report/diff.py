@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.report.grid import (
-    FORMATS,
-    clipped,
-    csv_text,
-    decoded_text,
-    fitted,
-    folded,
-    markdown,
-    printable,
-    shorten,
-    tabulated,
-    titled,
-)
+from mlpfusion.letters import code, escaped, markdown, printable
+from mlpfusion.report.grid import FORMATS, clipped, csv_text, decoded_text, fitted, folded, shorten, tabulated, titled
 from mlpfusion.report.trace.spreads import spread_text
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
@@ -57,7 +46,7 @@ def render(difference: Difference, fmt: str = "text", *, everything: bool = Fals
     one_of("format", fmt, FORMATS)
     if fmt == "json":
         document = {"schema": 1, "kind": "difference", **msgspec.to_builtins(difference)}
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        return escaped(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
     if fmt == "csv":
         return csv_text([_line(difference, pair) for pair in difference.kernels])
     return printable(_page(difference, github=fmt == "github", everything=everything) + "\n")
@@ -66,7 +55,9 @@ def render(difference: Difference, fmt: str = "text", *, everything: bool = Fals
 def _page(found: Difference, *, github: bool, everything: bool) -> str:
     devices = f"a {found.a_device or 'not known'}, b {found.b_device or 'not known'}"
     sides = [("devices", devices), ("a", found.a), ("b", found.b)]
-    blocks = [_lines([f"- **{name}**: {markdown(side)}" if github else f"{name}  {side}" for name, side in sides])]
+    blocks = [
+        _lines([f"- **{markdown(name)}**: {markdown(side)}" if github else f"{name}  {side}" for name, side in sides])
+    ]
     said = [*found.summary, *(_by_role(found.kernels) if len(found.kernels) > _LISTED else ())]
     left = [reason for reason in found.reasons if reason not in found.summary]
     tables = _tables(found, github=github, everything=everything)
@@ -173,7 +164,7 @@ def _cells(pair: KernelPair, *, github: bool) -> list[str]:
     if pair.change == "changed" and pair.a and pair.b:
         name = f"{shorten(pair.a.name)} → {shorten(pair.b.name)}"
     change = "" if pair.difference_us is None else f"{pair.difference_us:+.1f}"
-    shown = f"`{name}`" if github else name
+    shown = code(name) if github else name
     what = _what(pair.changes) if pair.a and pair.b else decoded_text(kernel.decoded) if kernel else ""
     return [pair.change, pair.role, shown, what, *_kernel_times(pair), change]
 

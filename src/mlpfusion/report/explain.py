@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated
+from mlpfusion.letters import code, escaped, markdown, printable
+from mlpfusion.report.grid import FORMATS, csv_text, tabulated
 from mlpfusion.spec import one_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def render(explanations: Sequence[Explanation], fmt: str = "text") -> str:
     one_of("format", fmt, FORMATS)
     if fmt == "json":
         document = {"schema": 1, "kind": "explanations", "names": msgspec.to_builtins(explanations)}
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        return escaped(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
     if fmt == "csv":
         return csv_text(
             [
@@ -38,9 +39,9 @@ def render(explanations: Sequence[Explanation], fmt: str = "text") -> str:
 
 
 def _page(one: Explanation, *, github: bool) -> str:
-    lines = [f"**`{one.name}`**" if github else one.name]
+    lines = [f"**{code(one.name)}**" if github else one.name]
     if one.demangled is not None and one.demangled != one.name:
-        lines.append(f"`{one.demangled}`" if github else one.demangled)
+        lines.append(code(one.demangled) if github else one.demangled)
     lines.append(markdown(one.sentence) if github else one.sentence)
     if one.tokens:
         cells = [[token.text, token.meaning, token.certainty] for token in one.tokens]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tabulate import tabulate
 
 from mlpfusion import units
+from mlpfusion.letters import markdown, printable
 from mlpfusion.trace.names.shown import shown
 from mlpfusion.units import ABSENT
 
@@ -47,7 +48,7 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue()
+    return printable(text.getvalue())
 
 
 def titled(title: str, table: str, *, github: bool) -> str:
@@ -57,10 +58,16 @@ def titled(title: str, table: str, *, github: bool) -> str:
     return f"**{markdown(title)}**\n\n{table}" if github else f"{title}\n{table}"
 
 
-def tabulated(cells: list[list[str]], heads: list[str], right: list[bool], *, github: bool) -> str:
-    """Cells under their heads, as plain text or GitHub Markdown; `right` columns are aligned to the right."""
-    if github:
-        cells = [[markdown(cell) for cell in line] for line in cells]
+def tabulated(
+    cells: list[list[str]], heads: list[str], right: list[bool], *, github: bool, is_markdown: bool = False
+) -> str:
+    """Cells under their heads, as plain text or GitHub Markdown; `right` columns are aligned to the right.
+
+    `is_markdown` says that cells and heads are Markdown already.
+    """
+    if github and not is_markdown:
+        cells = [[markdown(cell.replace("\n", " ")) for cell in line] for line in cells]
+        heads = [markdown(head) for head in heads]
     if not cells:
         return "no rows"
     text: str = tabulate(
@@ -98,14 +105,6 @@ def folded(line: str, indent: int) -> str:
     if len(line) <= WIDTH:
         return line
     return "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False))
-
-
-def markdown(text: str) -> str:
-    """`text` as a cell or a line of Markdown."""
-    parts = text.replace("|", "\\|").split("`")
-    if len(parts) % 2 == 0:  # no code: a backtick is without its partner
-        return "\\`".join(part.replace("<", "&lt;") for part in parts)
-    return "`".join(part if place % 2 else part.replace("<", "&lt;") for place, part in enumerate(parts))
 
 
 def clock_time(clock: Clock | None) -> str:
@@ -158,10 +157,3 @@ def clipped(text: str, width: int) -> str:
     """`text` on one line of at most `width` letters; what is too long ends in an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-def printable(text: str) -> str:
-    """`text` without what would steer a terminal: a name in a third party's file may contain anything."""
-    if text.isprintable():  # as almost all are
-        return text
-    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

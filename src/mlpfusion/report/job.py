@@ -7,7 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.report.grid import csv_text, markdown, middle_out, printable, tabulated, titled
+from mlpfusion.letters import markdown, printable
+from mlpfusion.report.grid import csv_text, middle_out, tabulated, titled
 from mlpfusion.trace.words import counted, numbers
 from mlpfusion.units import ABSENT
 
@@ -65,7 +66,7 @@ def _header(job: Job, *, github: bool) -> str:
     lines += [("left out", text) for text in _refused(job.left_out)]
     lines += [("note", text) for text in job.notes]
     if github:
-        return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
+        return "\n".join(f"- **{markdown(label)}**: {markdown(text)}" for label, text in lines)
     return "\n".join(_wrapped(label, text) for label, text in lines)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.report.grid import csv_text, fitted, folded, markdown, printable, tabulated, titled
+from mlpfusion.letters import escaped, markdown, printable
+from mlpfusion.report.grid import csv_text, fitted, folded, tabulated, titled
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def render(found: JobDifference, fmt: str = "text", *, everything: bool = False)
     """The difference in one of `grid.FORMATS`; ends with a newline. With `everything` each rank has a line."""
     if fmt == "json":
         document = {"schema": 1, "kind": "difference", **msgspec.to_builtins(found)}
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        return escaped(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
     if fmt == "csv":
         rows = [{"what": one.name, "rank": None, "a_us": one.a_us, "b_us": one.b_us} for one in found.times]
         rows += [{"what": "call", "rank": one.rank, "a_us": one.a_us, "b_us": one.b_us} for one in found.ranks]

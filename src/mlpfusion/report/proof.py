@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import units
+from mlpfusion.letters import escaped, markdown, printable
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import Grid, markdown, printable, shorten, tabulated, titled
+from mlpfusion.report.grid import Grid, shorten, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 
@@ -33,7 +34,7 @@ def render(proof: Proof, fmt: str = "text") -> str:
     """
     one_of("format", fmt, FORMATS)
     if fmt == "json":
-        return json.dumps(msgspec.to_builtins(proof), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return escaped(json.dumps(msgspec.to_builtins(proof), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
     github = fmt == "github"
     blocks = [_pairs(_header(proof), github), _verdict(proof, github)]
     found = errors(proof)
@@ -201,7 +202,7 @@ def _kernels(proof: Proof, github: bool) -> str:
 
 def _pairs(lines: list[tuple[str, str]], github: bool) -> str:
     if github:
-        return "\n".join(f"- **{name}**: {markdown(text)}" for name, text in lines)
+        return "\n".join(f"- **{markdown(name)}**: {markdown(text)}" for name, text in lines)
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report.grid import FORMATS, Grid, csv_text, printable
+from mlpfusion.letters import markdown, printable
+from mlpfusion.report.grid import FORMATS, Grid, csv_text
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 
@@ -27,7 +28,8 @@ def render(found: SelfTest, fmt: str = "text") -> str:
     if fmt == "csv":
         return csv_text([dict(zip(HEADS, row, strict=True)) for row in grid.cells])
     table = grid.text(github=fmt == "github")
-    return printable("\n\n".join([table, summary(found), *_wrong(found)]) + "\n")
+    said = [summary(found), *_wrong(found)]
+    return printable("\n\n".join([table, *(map(markdown, said) if fmt == "github" else said)]) + "\n")
 
 
 def controls(found: SelfTest) -> Grid:

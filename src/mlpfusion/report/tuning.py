@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mlpfusion.letters import escaped, markdown, printable
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, Grid, clock_time, csv_text, markdown, printable
+from mlpfusion.report.grid import FORMATS, Grid, clock_time, csv_text
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 
@@ -36,7 +37,7 @@ def render(tuning: Tuning, fmt: str = "text") -> str:
     """
     one_of("format", fmt, FORMATS)
     if fmt == "json":
-        return json.dumps(msgspec.to_builtins(tuning), indent=1, ensure_ascii=False) + "\n"
+        return escaped(json.dumps(msgspec.to_builtins(tuning), indent=1, ensure_ascii=False)) + "\n"
     if fmt == "csv":
         return csv_text([_flat(tuning, answer) for answer in tuning.answers])
     github = fmt == "github"
@@ -73,7 +74,7 @@ def _header(tuning: Tuning, *, github: bool) -> str:
         lines.append(("speedup", f"{meaning}, {interval}"))
     lines.append(("file", tuning.file))
     if github:
-        return "\n".join(f"- **{name}**: {markdown(text)}" for name, text in lines)
+        return "\n".join(f"- **{markdown(name)}**: {markdown(text)}" for name, text in lines)
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines)
 

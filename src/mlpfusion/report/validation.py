@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mlpfusion.letters import code, markdown, printable
 from mlpfusion.report import github_comment, speedup, validation_since
-from mlpfusion.report.grid import FORMATS, Grid, csv_text, markdown, printable, shorten, tabulated
+from mlpfusion.report.grid import FORMATS, Grid, csv_text, shorten, tabulated
 from mlpfusion.spec import DTYPES, one_of
 from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
@@ -42,7 +43,8 @@ def render(found: Validation, fmt: str = "text", *, everything: bool = False, si
     if since is not None:
         pages.insert(0, validation_since.page(since, github=fmt == "github"))
     if found.not_judged:
-        pages.append(f"NOT JUDGED, since it was interrupted: {', '.join(found.not_judged)}")
+        line = f"NOT JUDGED, since it was interrupted: {', '.join(found.not_judged)}"
+        pages.append(markdown(line) if fmt == "github" else line)
     text = github_comment.fitting(pages) if fmt == "github" else "\n\n\n".join(pages)
     return printable(f"{text}\n")
 
@@ -52,13 +54,13 @@ def page(verdict: Verdict, *, github: bool = False, everything: bool = False) ->
 
     With `everything` there is the table of all checks, and what follows is told in full.
     """
-    name = f"**`{github_comment.cut(verdict.target, _TARGET)}`**" if github else verdict.target
-    parts = [
-        f"{name} ({_KINDS[verdict.kind]}, {verdict.activation})",
+    name = f"**{code(github_comment.cut(verdict.target, _TARGET))}**" if github else verdict.target
+    lines = [
         f"{verdict.word.upper()}: {verdict.headline}",
         *_extent(verdict),
         *([f"left out by --quick: {', '.join(verdict.left_out)}"] if verdict.left_out else []),
     ]
+    parts = [f"{name} ({_KINDS[verdict.kind]}, {verdict.activation})", *(map(markdown, lines) if github else lines)]
     if everything and verdict.checks:
         parts.append(_table(verdict.checks, github=github))
     told = [check for check in verdict.checks if _is_told(check) and (everything or check.follows is None)]
@@ -172,7 +174,7 @@ def _peers(verdict: Verdict, *, github: bool) -> str:
         "this target's speedup",
     ]
     table = tabulated(cells, heads, [False, True, True, True, True, False, True, False], github=github)
-    return "\n".join([table, *notes])
+    return "\n".join([table, *(map(markdown, notes) if github else notes)])
 
 
 def _known(unit: str, value: int | None) -> str:

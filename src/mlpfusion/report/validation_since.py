@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlpfusion.letters import markdown
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -12,15 +14,15 @@ if TYPE_CHECKING:
 
 def page(found: Since, *, github: bool = False) -> str:
     """What is new, mended and no longer judged, by target; then in what else the two files differ."""
-    bullet = "- " if github else ""
-    lines = [f"{bullet}{line}" for each in found.targets for line in _lines(each)]
+    lines = [line for each in found.targets for line in _lines(each)]
     if found.made_with:
-        lines.append(f"{bullet}other conditions: {'; '.join(found.made_with)}")
+        lines.append(f"other conditions: {'; '.join(found.made_with)}")
     same = sum(not list(_lines(each)) for each in found.targets)
     if same or not lines:
-        lines.append(f"{bullet}{same} of {len(found.targets)} targets have the faults that they had, and no others")
-    head = f"**Since {found.created}**" if github else f"SINCE {found.created}"
-    return "\n".join([head, *([""] if github else []), *lines])
+        lines.append(f"{same} of {len(found.targets)} targets have the faults that they had, and no others")
+    if github:
+        return "\n".join([f"**Since {markdown(found.created)}**", "", *(f"- {markdown(line)}" for line in lines)])
+    return "\n".join([f"SINCE {found.created}", *lines])
 
 
 def _lines(one: Changed) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
+from mlpfusion.letters import escaped
 from mlpfusion.records import bench, choice, prediction, profile, proof, tuning, validation
 from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice, Plan
@@ -235,9 +236,15 @@ def kinds_in(folder: Path) -> dict[Path, str]:
     found = {each: kind for each, kind in kinds.items() if kind in _KINDS}
     for place in sorted((each for each, kind in found.items() if kind == "study"), key=lambda each: len(each.parts)):
         if place in found:  # else it is a shard of one above
-            own = {place, *(place.parent / CELLS / f"{each.file}" for each in load_study(place).cells)}
+            own = {place, *cells_of(place, load_study(place))}
             found = {each: kind for each, kind in found.items() if each in own or not each.is_relative_to(place.parent)}
     return found
+
+
+def cells_of(path: Path, study: Study) -> list[Path]:
+    """The result files of a study's cells that are there, `path` being that of its own file."""
+    found = [path.parent / CELLS / each.file for each in study.cells if each.file is not None]
+    return [each for each in dict.fromkeys(found) if each.is_file()]
 
 
 def _placed(message: str, head: _Head) -> str:
@@ -353,8 +360,8 @@ def encode(result: Record) -> str:
     for where in _not_finite(plain, "result"):
         raise MeasurementError(f"{where} is not a finite number and cannot be a result")
     if isinstance(result, Choice | Plan | Study):
-        return msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n"
-    return _layout(plain, 0) + "\n"
+        return escaped(msgspec.json.format(msgspec.json.encode(result), indent=1).decode()) + "\n"
+    return escaped(_layout(plain, 0)) + "\n"
 
 
 def _not_finite(value: Any, where: str) -> Iterator[str]:

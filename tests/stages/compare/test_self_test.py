@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from support.command import refused
 from support.comparisons_made import raced, saved
+from support.paths import RESULTS
 
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.compare import self_test
 from mlpfusion.stages.compare.self_test import compare_self
+from mlpfusion.storage import results
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,3 +76,36 @@ def test_what_a_published_file_carries_is_what_the_command_finds(tmp_path: Path)
     assert rows == compare_self(saved(tmp_path, "a.json", made)).rows
     assert {row.backend for row in rows} == {"triton", "fused"}
     assert self_test.of_profile(raced({"triton": 0.9}, processes=1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"alarms": 3}, "3 where its processes give 0 - at `$.itself[0].alarms`"),
+        ({"splits": 11}, "11 where its processes give 10 - at `$.itself[0].splits`"),
+        ({"processes": 4}, "4 where its processes give 5 - at `$.itself[0].processes`"),
+        ({"spread": 1e-9}, "`$.itself[0].spread`"),
+        ({"largest": 0.0}, "`$.itself[0].largest`"),
+        ({"clock": "wall_us"}, "no such row - at `$.itself[0].processes`"),
+    ],
+)
+def test_what_a_file_says_of_itself_is_what_its_processes_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], says: str
+) -> None:
+    made = raced({"triton": 0.9})
+    whole = msgspec.structs.replace(made, itself=self_test.of_profile(made))
+    self_test.check(whole, "a.json")
+    self_test.check(made, "a.json")
+    edited = msgspec.structs.replace(whole, itself=(msgspec.structs.replace(whole.itself[0], **change),))
+    with pytest.raises(UsageError) as raised:
+        self_test.check(edited, "a.json")
+    assert says in str(raised.value)
+    for verb in ("table", "report"):
+        options = ["-o", str(tmp_path / "r.html")] if verb == "report" else []
+        assert says in refused(capsys, verb, saved(tmp_path, "a.json", edited), *options)
+
+
+def test_the_recorded_files_say_of_themselves_what_is_so() -> None:
+    found = results.load(RESULTS / "h200-gemma-2b-1.json")
+    assert found.itself
+    self_test.check(found, "a.json")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.report.grid import printable
+from mlpfusion.letters import printable
 from mlpfusion.report.page import cases as case_parts
 from mlpfusion.report.page import (
     cells,

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
+from mlpfusion.records.profile import Profile
+from mlpfusion.stages.compare import self_test
 from mlpfusion.stages.tabulate.sources import Source as Read
 from mlpfusion.storage import files, gathered, inputs, results
 
@@ -54,6 +56,8 @@ def gather(given: Sequence[str]) -> tuple[Source, ...]:
     found: list[Source] = []
     by_digest: dict[str, str] = {}
     for path, record, within in gathered.gather(given):
+        if isinstance(record, Profile):
+            self_test.check(record, path)
         data = files.read_whole(results.RESULT, Path(path), _MOST_BYTES)
         digest = hashlib.sha256(data).hexdigest()
         if digest in by_digest:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mlpfusion import units
+from mlpfusion.letters import markdown, printable
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import FORMATS, csv_text, markdown, printable, tabulated, titled
+from mlpfusion.report.grid import FORMATS, csv_text, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 from mlpfusion.units import ABSENT
@@ -61,7 +62,9 @@ def _header(found: Foresight, *, github: bool) -> str:
         *(("note", note) for note in found.notes),
     ]
     if github:
-        return f"**{title}**\n\n" + "\n".join(f"- **{name}**: {markdown(text)}" for name, text in lines)
+        return f"**{markdown(title)}**\n\n" + "\n".join(
+            f"- **{markdown(name)}**: {markdown(text)}" for name, text in lines
+        )
     width = max(len(name) for name, _ in lines)
     return "\n".join([title, *(f"{name:<{width}}  {text}" for name, text in lines)])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlpfusion import units
-from mlpfusion.report.grid import printable, shorten, tabulated, titled
+from mlpfusion.letters import printable
+from mlpfusion.report.grid import shorten, tabulated, titled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,10 @@ import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
+from mlpfusion.letters import markdown
 from mlpfusion.records.profile import BASELINE
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import clipped, markdown
+from mlpfusion.report.grid import clipped
 from mlpfusion.report.host_load import is_disturbing
 from mlpfusion.report.profile.columns.clocks import clock_of, has_spread
 from mlpfusion.report.profile.legend import LABEL, WIDTH
@@ -48,7 +49,7 @@ def conclusion(profile: Profile, clock: ClockName, *, source: str | None, github
     commands = _commands(profile, ranked, source)
     said += _problems(profile.rows, clock, MOST_LINES - len(said) - len(commands))
     if github:
-        lines = [f"- **{label}**: {markdown(text)}" for label, text in said]
+        lines = [f"- **{markdown(label)}**: {markdown(text)}" for label, text in said]
         return "\n".join([*lines, *(f"- **next**: `{command}`" for command in commands)])
     lines = [f"{label:<{LABEL}}  {clipped(text, WIDTH - LABEL - 2)}" for label, text in said]
     labels = ["next", *[""] * len(commands)]

@@ -6,8 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
+from mlpfusion.letters import markdown
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import markdown
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
 from mlpfusion.report.profile.columns.every import is_shown
 from mlpfusion.report.profile.rates import moved_bytes
@@ -54,7 +54,7 @@ def legend(profile: Profile, clock: ClockName, shown: Collection[str], *, github
         lines.append(("incomplete", "the run ended early; rows that had not finished are missing"))
     lines += _terms(profile, clock, shown, kernels=kernels)
     if github:
-        return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
+        return "\n".join(f"- **{markdown(label)}**: {markdown(text)}" for label, text in lines)
     return "\n".join(wrapped(label, text) for label, text in lines)
 
 

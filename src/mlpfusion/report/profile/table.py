@@ -6,18 +6,9 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
+from mlpfusion.letters import code, escaped, markdown, printable
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import (
-    FORMATS,
-    csv_text,
-    decoded_text,
-    kernel_time,
-    markdown,
-    printable,
-    shorten,
-    tabulated,
-    titled,
-)
+from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, kernel_time, shorten, tabulated, titled
 from mlpfusion.report.profile.brief import brief
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
 from mlpfusion.report.profile.columns.every import all_columns, cell
@@ -77,7 +68,9 @@ def render(
     named = None if columns is None else [by_name[key] for key in columns]
     if fmt in ("csv", "json"):
         data = [_flat(profile, row, named or all_columns(clock)) for row in profile.rows]
-        return csv_text(data) if fmt == "csv" else json.dumps({"rows": data}, indent=2, ensure_ascii=False) + "\n"
+        return (
+            csv_text(data) if fmt == "csv" else escaped(json.dumps({"rows": data}, indent=2, ensure_ascii=False)) + "\n"
+        )
     github = fmt == "github"
     if named is not None:
         blocks = _chosen(profile, named, clock, github=github)
@@ -192,7 +185,7 @@ def _kernels(rows: Sequence[Row], *, github: bool) -> str:
             heading(row) if index == 0 else "",
             str(index + 1),
             kernel.role,
-            f"`{shorten(kernel.name)}`" if github else shorten(kernel.name),
+            code(shorten(kernel.name)) if github else shorten(kernel.name),
             decoded_text(kernel.decoded),
             kernel_time(kernel),
         ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from mlpfusion.report.grid import FORMATS, csv_text, printable, tabulated
+from mlpfusion.letters import printable
+from mlpfusion.report.grid import FORMATS, csv_text, tabulated
 from mlpfusion.spec import one_of
 from mlpfusion.units import duration
 

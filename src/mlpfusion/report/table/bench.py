@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.report.grid import FORMATS, Grid, clipped, csv_text, printable
+from mlpfusion.letters import escaped, printable
+from mlpfusion.report.grid import FORMATS, Grid, clipped, csv_text
 from mlpfusion.spec import one_of
 from mlpfusion.units import ABSENT
 
@@ -31,7 +32,7 @@ def render(found: Bench, fmt: str = "text") -> str:
     one_of("format", fmt, FORMATS)
     if fmt == "json":
         document = {"schema": found.schema, "kind": found.kind, **found.content}
-        return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+        return escaped(msgspec.json.format(msgspec.json.encode(document), indent=1).decode()) + "\n"
     records = list(_records(found.content, ()))
     if fmt == "csv":
         lines = [
@@ -39,7 +40,7 @@ def render(found: Bench, fmt: str = "text") -> str:
             for path, fields in records
             for name, value in fields.items()
         ]
-        return printable(csv_text(lines))
+        return csv_text(lines)
     found_grids, ends = grids(found)
     shown = ["\n".join(filter(None, (grid.text(github=fmt == "github"), grid.title))) for grid in found_grids]
     return printable("\n\n".join([f"{found.kind}, schema {found.schema}", *shown, *ends]) + "\n")

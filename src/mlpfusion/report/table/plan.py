@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion.report.grid import FORMATS, Grid, csv_text, printable
+from mlpfusion.letters import printable
+from mlpfusion.report.grid import FORMATS, Grid, csv_text
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
 

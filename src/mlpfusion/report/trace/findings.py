@@ -6,7 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
-from mlpfusion.report.grid import folded, markdown, titled
+from mlpfusion.letters import markdown
+from mlpfusion.report.grid import folded, titled
 from mlpfusion.report.trace.header import LABEL
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def findings_text(findings: Sequence[Finding], *, github: bool) -> str:
 def _finding(one: Finding, *, github: bool) -> str:
     weight = f"{units.microseconds(one.cost_us)} a call, {one.share:.0%}"
     if github:
-        texts = (markdown(text) for text in (one.seen, one.means, one.do))
-        return "- **{}** ({}): {}. *Means*: {}. *Do*: {}.".format(one.id, weight, *texts)
+        texts = (markdown(text) for text in (one.id, weight, one.seen, one.means, one.do))
+        return "- **{}** ({}): {}. *Means*: {}. *Do*: {}.".format(*texts)
     labelled = (("observed", one.seen), ("means", one.means), ("do", one.do))
     told = [_wrapped(f"  {label:<{LABEL - 2}}{text}") for label, text in labelled]
     return "\n".join([f"{one.id}: {weight}", *told])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
-from mlpfusion.report.grid import folded, markdown, middle_out
+from mlpfusion.letters import markdown
+from mlpfusion.report.grid import folded, middle_out
 from mlpfusion.report.trace.breakdown import breakdown_lines
 from mlpfusion.report.trace.spreads import a_call, spread_meaning
 from mlpfusion.trace.words import counted
@@ -38,7 +39,7 @@ def header(reading: Reading, *, github: bool) -> str:
     lines.append(("launches", _launches(reading)))
     lines += [("graph", text) for text in _graphs(reading)]
     if github:
-        return "\n".join(f"- **{label}**: {markdown(text)}" for label, text in lines)
+        return "\n".join(f"- **{markdown(label)}**: {markdown(text)}" for label, text in lines)
     return "\n".join(folded(f"{label:<{LABEL}}{text}", LABEL) for label, text in lines)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
+from mlpfusion.letters import code
 from mlpfusion.report.grid import decoded_text, fitted, kernel_time, middle_out, tabulated
 from mlpfusion.report.trace.spreads import spread_text
 from mlpfusion.trace.names.frames import module_class
@@ -171,4 +172,4 @@ def _names(kernels: Sequence[Kernel]) -> dict[str, str]:
 
 
 def _code(name: str, *, github: bool) -> str:
-    return f"`{middle_out(name)}`" if github else middle_out(name)
+    return code(middle_out(name)) if github else middle_out(name)

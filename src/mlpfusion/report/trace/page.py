@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.report.grid import FORMATS, csv_text, folded, markdown, printable, tabulated, titled
+from mlpfusion.letters import markdown, printable
+from mlpfusion.report.grid import FORMATS, csv_text, folded, tabulated, titled
 from mlpfusion.report.trace.asides import asides
 from mlpfusion.report.trace.collectives import collective_table
 from mlpfusion.report.trace.findings import findings_text

@@ -14,6 +14,7 @@ from mlpfusion.stages.compare.difference import CONFIDENCE, ENOUGH
 from mlpfusion.stages.compare.groups import CLOCKS
 from mlpfusion.stages.compare.run import CONTROL, NO_CONTROL, clocks_of, version
 from mlpfusion.stages.compare.verdict import THRESHOLD, holm, word
+from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_SPLITS: Final = 1000  # of one workload; of more, that many are drawn
 _SEED: Final = 0
+_ALIKE: Final = 1e-6
 
 
 def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRESHOLD) -> SelfComparison:
@@ -66,6 +68,24 @@ def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRE
 def of_profile(profile: Profile) -> tuple[SelfRow, ...]:
     """The same of a profile that is to be published: what its processes say of each other, beside the usual control."""
     return tuple(row for group in groups.of_record(profile, "") for row in _rows(group, None, CONTROL, THRESHOLD)[0])
+
+
+def check(profile: Profile, file: str) -> None:
+    """Raise a UsageError unless the comparison with itself that a file carries is that of its own processes."""
+    if not profile.itself:
+        return
+    found = {(row.backend, row.clock): row for row in of_profile(profile)}
+    for place, said in enumerate(profile.itself):
+        is_so = found.get((said.backend, said.clock))
+        for name in ("processes", "splits", "alarms", "spread", "largest"):
+            was, now = getattr(said, name), None if is_so is None else getattr(is_so, name)
+            if now is None or not math.isclose(was, now, rel_tol=_ALIKE, abs_tol=_ALIKE):
+                told = "no such row" if now is None else now
+                shown = "stdin" if inputs.is_stdin(file) else repr(file)
+                raise UsageError(
+                    f"{shown} is a damaged profile: {was} where its processes give {told} - at "
+                    f"`$.itself[{place}].{name}`"
+                )
 
 
 def _rows(group: Group, row: str | None, control: str, threshold: float) -> tuple[list[SelfRow], bool]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.choice import Plan
+from mlpfusion.records.profile import Profile
+from mlpfusion.stages.compare import self_test
 from mlpfusion.storage import inputs, results
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ def read(names: Sequence[str]) -> tuple[Source, ...]:
     made = []
     for path, shown in zip(paths, _ends(paths), strict=True):
         result, digest = results.load_with_digest(path)
+        if isinstance(result, Profile):
+            self_test.check(result, path)
         if digest in found and not isinstance(result, Plan):  # two choices may well have one plan
             twice = f"{path!r} is" if found[digest] == path else f"{found[digest]!r} and {path!r} are one file,"
             raise UsageError(f"{twice} given twice; name it once")

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.letters import escaped
 from mlpfusion.report.figures.drawing import pdf, style
 from mlpfusion.report.grid import csv_text
 from mlpfusion.spec import one_of
@@ -34,7 +35,7 @@ def render(figure: Figure, fmt: str) -> bytes:
     """
     one_of("format of a figure", fmt, FORMATS)
     if fmt == "json":
-        return (json.dumps(figure.spec, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
+        return f"{escaped(json.dumps(figure.spec, ensure_ascii=False, indent=1))}\n".encode()
     converter = _converter()
     try:
         drawn = converter.vegalite_to_svg(figure.spec, vl_version=_VERSION, allowed_base_urls=[])
@@ -55,7 +56,7 @@ def data(figure: Figure, fmt: str) -> bytes:
     if one_of("format of a figure's data", fmt, ("csv", "json")) == "csv":
         return csv_text(rows).encode("utf-8", "backslashreplace")
     document = {"figure": figure.name, "caption": figure.caption, "notes": figure.notes, "rows": rows}
-    return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "backslashreplace")
+    return f"{escaped(json.dumps(document, ensure_ascii=False, indent=1))}\n".encode()
 
 
 def _converter() -> ModuleType:

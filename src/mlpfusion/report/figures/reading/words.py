@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mlpfusion.letters import printable
 from mlpfusion.report.figures.drawing.names import shown
-from mlpfusion.report.grid import middle_out, printable
+from mlpfusion.report.grid import middle_out
 from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:

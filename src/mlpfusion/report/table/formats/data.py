@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion.report.grid import csv_text, printable
+from mlpfusion.letters import escaped
+from mlpfusion.report.grid import csv_text
 
 if TYPE_CHECKING:
     from mlpfusion.report.table.model import Document, Line, Table, Value
@@ -18,7 +19,7 @@ def csv(found: Document) -> str:
 
     A mean over shapes is a line of `kind` mean, without what it is a mean over.
     """
-    return printable("\n".join(csv_text(_with_all_keys(table.lines)) for table in found.tables))
+    return "\n".join(csv_text(_with_all_keys(table.lines)) for table in found.tables)
 
 
 def _with_all_keys(lines: tuple[Line, ...]) -> list[dict[str, Value]]:
@@ -32,9 +33,7 @@ def json_text(found: Document) -> str:
         "tables": [_plain(table) for table in found.tables],
         "methods": [{"label": fact.label, "text": fact.text} for fact in found.methods],
     }
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    # A name may have letters that turn a terminal's direction: in JSON they have a spelling of their own.
-    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text) + "\n"
+    return escaped(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def _plain(table: Table) -> dict[str, object]:

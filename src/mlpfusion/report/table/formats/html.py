@@ -7,7 +7,8 @@ import hashlib
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report.grid import middle_out, printable
+from mlpfusion.letters import printable
+from mlpfusion.report.grid import middle_out
 from mlpfusion.report.table.formats.text import cells_of
 
 if TYPE_CHECKING:

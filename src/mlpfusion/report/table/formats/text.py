@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.report.grid import fitted, markdown, middle_out, printable, tabulated
+from mlpfusion.letters import markdown, printable
+from mlpfusion.report.grid import fitted, middle_out, tabulated
 from mlpfusion.report.profile.legend import wrapped
 from mlpfusion.report.table.model import Cell
 
@@ -20,7 +21,10 @@ def render(found: Document, *, github: bool) -> str:
     if found.methods:
         facts = [(fact.label, " ".join(fact.text.split())) for fact in found.methods]
         blocks.append(
-            "\n".join(f"- **{label}**: {markdown(text)}" if github else wrapped(label, text) for label, text in facts)
+            "\n".join(
+                f"- **{markdown(label)}**: {markdown(text)}" if github else wrapped(label, text)
+                for label, text in facts
+            )
         )
     return printable("\n\n".join(blocks) + "\n")
 
@@ -46,7 +50,8 @@ def _blocks(table: Table, *, github: bool) -> list[str]:
     ]
     if cells and not github:
         cells = fitted(cells, heads, right)
-    grid = tabulated(cells, [markdown(head) if github else head for head in heads], right, github=github)
+    shown = [markdown(head) for head in heads] if github else heads
+    grid = tabulated(cells, shown, right, github=github, is_markdown=True)
     notes = [f"- {markdown(note)}" if github else note for note in table.notes]
     title = " ".join(table.title.split())
     return [f"**{markdown(title)}**" if github else title, grid, *(["\n".join(notes)] if notes else [])]
@@ -54,6 +59,6 @@ def _blocks(table: Table, *, github: bool) -> list[str]:
 
 def _shown(cell: Cell, *, github: bool) -> str:
     text = middle_out(cell.text, NAME_WIDTH)
-    if not cell.best:
-        return text
-    return f"**{text}**" if github else f"* {text}"
+    if github:
+        return f"**{markdown(text)}**" if cell.best else markdown(text)
+    return f"* {text}" if cell.best else text
