@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import rings
+from support.comparisons_made import raced, saved
 from support.paths import DATA, RESULTS, ROOT
 
 from mlpfusion.cli import streams
@@ -60,10 +63,61 @@ def test_a_reader_that_leaves_early_is_no_error(what: str, reader: str) -> None:
 )
 def test_a_full_disk_is_one_line(what: str) -> None:
     done = shell(f"{COMMAND} {what} > /dev/full")
-    assert done.returncode == 1
+    assert done.returncode == 2  # 1 would say that something was judged, and is bad
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("mlpfusion: ")
     assert "No space left on device" in done.stderr
+
+
+class Broken(io.StringIO):
+    """A stdout that fails."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def flush(self) -> None:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+VERBS = ["table A", "compare A B", "explain a", "cite A", "reproduce A", "--version", "table A --format csv"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EPIPE])
+def test_the_exit_code_of_a_stdout_that_fails(verb: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is 2, for every verb; a reader that left changes no verdict: 1 where B is slower."""
+    named = {"A": str(RESULT), "B": str(RESULTS / "h200-choose-article" / "inference-8192.json")}
+    args = [named.get(each, each) for each in verb.split()]
+    monkeypatch.setattr(streams, "silence", lambda stream: monkeypatch.setattr(sys, "stdout", io.StringIO()))
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    judged = main(args)
+    monkeypatch.setattr(sys, "stdout", Broken(number))
+    err = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", err)
+    assert main(args) == (judged if number == errno.EPIPE else 2)
+    assert err.getvalue() == (
+        "" if number == errno.EPIPE else f"mlpfusion: cannot write to stdout: {os.strerror(number)}\n"
+    )
+
+
+def test_a_regression_whose_reader_left_is_one_still(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    a, b = (saved(tmp_path, f"{name}.json", raced({"triton": by})) for name, by in (("a", 0.9), ("b", 1.2)))
+    monkeypatch.setattr(streams, "silence", lambda stream: monkeypatch.setattr(sys, "stdout", io.StringIO()))
+    monkeypatch.setattr(sys, "stdout", Broken(errno.EPIPE))
+    assert main(["compare", a, b]) == 1
+
+
+@pytest.mark.parametrize("fmt", ["text", "github", "csv"])
+@pytest.mark.parametrize("steering", ["\x1b[2J", "\u202e", "\x9b", "\x07"])
+def test_a_name_steers_no_terminal(fmt: str, steering: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path, "a.json", raced({f"mine{steering}": 0.9}))
+    for args in (["table", path], ["table", path, "--columns", "speed"], ["compare", "--self", path]):
+        if fmt != "csv" or args[0] == "table":
+            assert main([*args, "--format", fmt]) == 0
+    for args in (["table", path], ["compare", "--self", path], ["table", path, "--columns", "speed"]):
+        assert main([*args, "--format", "json"]) == 0
+    assert capsys.readouterr().out.replace("\n", "").isprintable()
 
 
 def test_a_closed_stdout_is_refused_before_any_work() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -93,6 +94,35 @@ def test_a_complaint_is_one_line_on_stderr_and_gives_its_exit_code(capsys: pytes
     assert text.complain("it is\n  wrong") == text.FAILED
     assert text.complain("bad", text.USAGE) == text.USAGE
     assert capsys.readouterr() == ("", "mlpfusion: it is wrong\nmlpfusion: bad\n")
+
+
+LONG = "x" * 40_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"unknown row {LONG!r}; valid: a, b",
+        f"unknown row {LONG.replace('x', 'x y')!r}; valid: a, b",
+        f"{LONG} is none of eager's rows",
+        f"'a.json' is damaged: Invalid enum value {LONG!r} - at `$.rows[0].{LONG}`",
+        "unknown row 'a'; valid: " + ", ".join(f"row{number}" for number in range(20_000)),
+        '"' + "it's " * 9000 + '" is no name',
+    ],
+)
+def test_a_complaint_quotes_briefly(message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text.complain(message)
+    line = capsys.readouterr().err
+    assert len(line) < 4100
+    assert not any(len(word) > 200 for word in line.split())
+    assert max(map(len, re.findall("x[xy …]*x", line)), default=0) <= 200
+    assert line.startswith(f"mlpfusion: {message[:60]}")
+
+
+def test_a_short_complaint_is_left_alone() -> None:
+    path = "/a" * 90
+    line = f"'{path}' and \"it's\" are eager's; the control's row 'b' is `$.c`: {'word ' * 60}".strip()
+    assert text.quoting_briefly(line) == line
 
 
 def test_what_is_said_goes_to_one_stream_and_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,6 +11,9 @@ from mlpfusion import limits
 from mlpfusion.cli.streams import write_out
 from mlpfusion.cli.text import FAILED, OK, Text
 from mlpfusion.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(%?)", re.ASCII)
 
@@ -47,6 +50,7 @@ def _compare(
             raise UsageError(
                 f"--self compares one file's processes with each other; {candidate!r} is one file too many"
             )
+        _check_self({"--exact": exact, "--force": force, "--strict": strict})
         from mlpfusion.stages.compare import self_test
 
         write_out(report.render_self(self_test.compare_self(baseline, control=control, threshold=least), fmt))
@@ -59,6 +63,15 @@ def _compare(
     write_out(report.render(found, fmt, full=full))
     undecided = strict and (bool(found.only_baseline) or any(row.is_undecided for row in found.rows))
     return FAILED if undecided or any(row.is_regression for row in found.rows) else OK
+
+
+def _check_self(given: Mapping[str, bool]) -> None:
+    """Refuse what has no meaning where a file is compared with itself: nothing differs, and nothing is judged."""
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(
+                f"{name} is for two files; --self goes with --control, --threshold and --format: leave {name} out"
+            )
 
 
 def _share(option: str, text: str) -> float:

@@ -91,8 +91,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             streams.write_out(_FIRST)
         code = _parser()(args, prog_name="mlpfusion", standalone_mode=False)
         streams.write_out("")  # what the parser wrote may still be held back
-    except streams.ReaderGoneError:  # `mlpfusion table … | head`: the reader has what it wanted
-        return OK
     except UsageError as error:
         return complain(str(error), USAGE)
     except InterruptedRunError as error:
@@ -117,7 +115,10 @@ def _parser() -> Any:
 
 
 def _system_refused(error: OSError | SystemExit) -> int:
-    """The exit code for a system error, after reporting it; the parser turns a broken pipe into an exit."""
+    """The exit code for a system error, after reporting it; the parser turns a broken pipe into an exit.
+
+    It is not that of something judged and found bad.
+    """
     cause = error.__context__ if isinstance(error, SystemExit) else error
     if not isinstance(cause, OSError):
         raise error
@@ -125,7 +126,7 @@ def _system_refused(error: OSError | SystemExit) -> int:
     if isinstance(cause, BrokenPipeError):
         return OK
     where = f"{str(cause.filename)!r}: " if cause.filename is not None else ""
-    return complain(f"{where}{cause.strerror or cause}", FAILED)
+    return complain(f"{where}{cause.strerror or cause}", USAGE)
 
 
 # ---- the parser's own errors -----------------------------------------------------------------------------------------
@@ -141,6 +142,11 @@ def _parse_error_text(error: Any) -> str:
     """The parser's error in one line, with near and valid names."""
     message = one_line(str(error.format_message())).rstrip(".")
     command = getattr(getattr(error, "ctx", None), "command", None)
+    if getattr(error, "option_name", None) == "-:":
+        return (
+            "a row of stdin, as -:triton, is taken for an option: put -- before it, behind all options; stdin can be "
+            "read once, so that two rows of it need a file: FILE:triton FILE:fused"
+        )
     if type(error).__name__ == "NoSuchOption" and command is not None:
         shown = [param for param in command.params if not getattr(param, "hidden", False)]
         options = [name for param in shown for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]

@@ -9,15 +9,12 @@ import os
 import sys
 from typing import Final, TextIO
 
-from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.errors import UsageError
+from mlpfusion.letters import printable
 
 # What the tables use beyond ASCII, in one letter each: columns stay aligned.
 _PLAIN: Final = {"×": "x", "µ": "u", "–": "-", "−": "-", "·": ".", "…": "~", "→": ">", "�": "?"}
 _SPELLED: Final = "mlpfusion.spelled"
-
-
-class ReaderGoneError(MlpfusionError):
-    """Who read stdout has closed it, as `head` does when it has what it wants."""
 
 
 def prepare() -> None:
@@ -40,20 +37,20 @@ def prepare() -> None:
 
 
 def write_out(text: str) -> None:
-    """Write to stdout, now.
+    """Write to stdout, now; a reader that has closed it, as `head` does, has what it wanted: the verb goes on.
+
+    Its exit code says what it found, whoever reads the page.
 
     Raises:
-        ReaderGoneError: the reader has closed it.
-        MlpfusionError: it takes no more, as a full disk does.
+        UsageError: stdout takes no more, as a full disk does; nothing was judged by that.
     """
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text))
         sys.stdout.flush()
     except OSError as error:
         silence(sys.stdout)
-        if isinstance(error, BrokenPipeError):
-            raise ReaderGoneError("stdout was closed by its reader") from None
-        raise MlpfusionError(f"cannot write to stdout: {error.strerror or error}") from None
+        if not isinstance(error, BrokenPipeError):
+            raise UsageError(f"cannot write to stdout: {error.strerror or error}") from None
 
 
 def write_err(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO, overload
@@ -12,6 +13,7 @@ import typer
 from mlpfusion import limits, spec
 from mlpfusion.cli import streams
 from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.letters import printable
 from mlpfusion.storage import inputs
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 ACTIVATIONS: Final = "|".join(spec.ACTIVATIONS)
 DTYPES: Final = "|".join(spec.DTYPES)
+
+_VALUE: Final = 200  # characters of a value that a message quotes
+_LINE: Final = 4000  # and of the message: a file may have any number of names
+_QUOTED: Final = re.compile(r"""(?<![\w])(['"`])(?:\\.|(?!\1(?!\w)).)*\1""")
+_WORD: Final = re.compile(r"\S+")
 
 # Values stay strings until this module reads them: every refusal then has one wording, whatever typer's version.
 Text = str | None
@@ -79,14 +86,29 @@ def unknown(what: str, name: str, valid: Sequence[str]) -> str:
 
 
 def complain(message: str, code: int = FAILED) -> int:
-    """Say what went wrong on stderr, and return the exit code."""
-    say(f"mlpfusion: {one_line(message)}", sys.stderr)
+    """Say what went wrong on stderr, with what is quoted shortened, and return the exit code."""
+    say(f"mlpfusion: {quoting_briefly(one_line(message))}", sys.stderr)
     return code
+
+
+def quoting_briefly(line: str) -> str:
+    """A message whose values, in quotes or without a space, are `_VALUE` characters long at most, and itself `_LINE`.
+
+    What is quoted may be a file's, and of any length; its start and its end tell which it is.
+    """
+    short = _WORD.sub(_shortened, _QUOTED.sub(_shortened, line))
+    return short if len(short) <= _LINE else f"{short[:_LINE]}…"
+
+
+def _shortened(found: re.Match[str]) -> str:
+    value = found[0]
+    half = _VALUE // 2
+    return value if len(value) <= _VALUE else f"{value[:half]}…{value[1 - half :]}"
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print one line at once, on stdout or, if that is `stream`, stderr."""
-    line = "".join(letter if letter.isprintable() else "�" for letter in text)  # a path may hold anything
+    line = printable(text.replace("\n", "�"))  # a path may hold anything
     (streams.write_err if stream is sys.stderr else streams.write_out)(f"{line}\n")
 
 
