@@ -75,6 +75,17 @@ def test_a_file_against_itself(tmp_path: Path, capsys: Capture) -> None:
         (("a.json", "a.json"), "are the same"),
         (("a.json", "a.json:triton"), "are the same"),
         (("--self", "a.json", "b.json"), "one file too many"),
+        *(
+            (("--self", "a.json", option), f"{option} is for two files")
+            for option in ("--exact", "--force", "--strict")
+        ),
+        *(
+            (("--", *sides), "are both stdin, which can be read once")
+            for sides in (("-", "-"), ("-:triton", "-:fused"), ("-", "-:triton"), ("-:./mine.py:Mine", "-"))
+        ),
+        *((sides, "stdin can be read once") for sides in (("-:triton", "-:fused"), ("-", "-:triton"))),
+        (("a.json:triton", "a.json:eager", "--control", "nothing"), "valid for --control: eager, triton, none"),
+        (("a.json:triton", "b.json:triton", "--control", "nothing"), "valid for --control: eager, triton, none"),
         (("a.json", "b.json", "--format", "csv"), "unknown format 'csv'; valid: text, github, json"),
         (("a.json", "b.json", "--control", "nothing"), "valid for --control: eager, triton, none"),
         *(
@@ -140,9 +151,11 @@ def test_two_folders_of_a_study(tmp_path: Path, capsys: Capture) -> None:
     made = recorded(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     shutil.copy(tmp_path / "b" / "cells" / f"{made.cells[0].file}", tmp_path / "b" / "cells" / "of-before.json")
-    code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "json")
-    assert code == 0
-    assert len(json.loads(out)["groups"]) == len(made.cells)
+    for a, b in (("a", "b"), ("a/study.json", "b"), ("a/study.json", "b/study.json")):
+        code, out, _ = run(capsys, "compare", str(tmp_path / a), str(tmp_path / b), "--format", "json")
+        assert code == 0
+        assert len(json.loads(out)["groups"]) == len(made.cells)
+    assert "are the same" in refused(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "a" / "study.json"))
 
 
 # ---- how long it takes -----------------------------------------------------------------------------------------------

@@ -65,6 +65,9 @@ def test_of_a_study_come_its_file_and_the_cells_that_it_lists(tmp_path: Path) ->
     shutil.copy(cells[0], beside)
     wanted = {study / "study.json", *cells}
     assert {Path(each.path) for each in gather([str(study)])} == wanted
+    of_file = gather([str(study / "study.json")])  # by the name of its own file
+    assert {Path(each.path) for each in of_file} == wanted
+    assert {each.given for each in of_file} == {str(study)}
     assert {Path(each.path) for each in gather([str(tmp_path)])} == {*wanted, beside}
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlpfusion.errors import UsageError
+from mlpfusion.records.sweep.study import Study
 from mlpfusion.storage import inputs, results
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Gathered(NamedTuple):
 
 
 def gather(names: Sequence[str]) -> tuple[Gathered, ...]:
-    """The files that `names` stand for, in this order; a folder stands for all files of ours in and below it.
+    """The files that `names` stand for, in this order: a folder for all of ours in and below it, a study for its cells.
 
     Raises:
         UsageError: one is missing or damaged, a folder has none, or a file is named twice.
@@ -35,8 +36,12 @@ def gather(names: Sequence[str]) -> tuple[Gathered, ...]:
     for name in names:
         if not inputs.is_stdin(name) and Path(name).is_dir():
             found += [Gathered(str(Path(name) / inside), record, name) for inside, record in results.load_folder(name)]
-        else:
-            found.append(Gathered(name, results.load_any(name), name))
+            continue
+        record = results.load_any(name)
+        cells = results.cells_of(Path(name), record) if isinstance(record, Study) and not inputs.is_stdin(name) else []
+        given = str(Path(name).parent) if cells else name
+        found.append(Gathered(name, record, given))
+        found += [Gathered(str(cell), results.load_any(cell), given) for cell in cells]
     seen: dict[str, str] = {}
     for path, _, _ in found:
         real = path if inputs.is_stdin(path) else str(Path(path).resolve())

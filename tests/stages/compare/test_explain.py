@@ -58,3 +58,5 @@ def test_a_row_with_other_versions_or_kernels() -> None:
     assert explain.of_row(row("liger"), a, a).note is None
     said = "other kernels in 2 of the candidate's processes: its spread is that of two choices"
     assert explain.of_row(row("liger"), a, a._replace(others=2)).note == said
+    said = "the candidate was timed with other kernels than those whose facts it tells"
+    assert explain.of_row(row("liger"), a, a._replace(raced_others=True)).note == said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from support.comparisons_made import raced
@@ -12,6 +14,8 @@ from mlpfusion.records.clocks import Bound
 from mlpfusion.records.validation import Checked, Validation, Verdict
 from mlpfusion.stages.compare import facts, groups
 from mlpfusion.storage import results
+
+OTHER = {"triton": ("another",)}
 
 
 def verdict(word: str, *failed: str, target: str = "mine.py:f") -> Verdict:
@@ -120,14 +124,42 @@ def test_more_failed_checks_are_worse() -> None:
 
 def test_processes_that_all_ran_the_same_are_of_one_choice() -> None:
     found = raced({"triton": 0.9})
-    other = {"triton": ("another",)}
-    for chosen, count in (((other,) * 5, 0), ((other,) * 4 + ({},), 1), ((other,) * 2 + ({},) * 3, 2)):
+    for chosen, count in (((OTHER,) * 5, 0), ((OTHER,) * 4 + ({},), 1), ((OTHER,) * 2 + ({},) * 3, 2)):
         processes = tuple(
             msgspec.structs.replace(each, kernels=one) for each, one in zip(found.processes, chosen, strict=True)
         )
         (group,) = groups.of_record(msgspec.structs.replace(found, processes=processes), "a.json")
         assert group.rows["triton"].others == count
         assert group.rows["eager"].others == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ([{}] * 5, [OTHER] * 5, True),
+        ([{}] * 5, [OTHER] * 3 + [{}] * 2, True),
+        ([{}] * 5, [OTHER] * 2 + [{}] * 3, False),  # its spread is that of two choices, which is told by itself
+        ([OTHER] * 5, [OTHER] * 5, False),
+        ([{}], [OTHER], True),
+    ],
+)
+def test_kernels_that_differ_in_the_races_alone_are_told(
+    first: list[dict[str, Any]], second: list[dict[str, Any]], told: bool
+) -> None:
+    sides = []
+    for chosen in (first, second):
+        found = raced({"triton": 0.9}, processes=len(chosen))
+        processes = tuple(
+            msgspec.structs.replace(each, kernels=one) for each, one in zip(found.processes, chosen, strict=True)
+        )
+        (group,) = groups.of_record(msgspec.structs.replace(found, processes=processes), "a.json")
+        sides.append(group.rows["triton"])
+    found = facts.changes(*sides)
+    assert [each.name for each in found] == ([facts.RACED] if told else [])
+    assert [each.candidate for each in found] == (["another"] if told else [])
+    assert [side.raced_others for side in sides] == [
+        2 * sum(map(bool, chosen)) > len(chosen) for chosen in (first, second)
+    ]
 
 
 def test_another_word_of_a_choice_is_told() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.stages.compare.difference import Process, between
+from mlpfusion.stages.compare.difference import Process, between, within
 from mlpfusion.stages.compare.verdict import holm, word
 
 
@@ -56,6 +56,18 @@ def test_one_process_decides_beyond_three_errors_of_the_assumed_spread(log: floa
 def test_one_process_never_says_same_at_the_usual_threshold(log: float) -> None:
     one = between([Process(0.0, 0.0, 60)], [Process(log, 0.0, 60)])
     assert word(one, one.p) == "inconclusive"
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (3, 3), (4, 4), (5, 4), (4, 5), (1, 5)])
+@pytest.mark.parametrize("threshold", [0.01, 0.05, 0.5])
+def test_same_needs_five_processes_a_side(first: int, second: int, threshold: float) -> None:
+    sides = [[Process(1e-5 * place, 1e-5, 60) for place in range(n)] for n in (first, second)]
+    one = between(*sides)
+    assert word(one, one.p, threshold) == "inconclusive"
+    pair = within(sides[0][:4])
+    assert word(pair, pair.p, threshold) == "inconclusive"
+    whole = between(sides[0] * 5, sides[1] * 5)
+    assert word(whole, whole.p, threshold) == "same"
 
 
 @given(st.lists(st.floats(0, 1), max_size=30))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion.stages.compare.control import alone
-from mlpfusion.stages.compare.facts import KERNELS, LAUNCHED
+from mlpfusion.stages.compare.facts import OTHER_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +27,15 @@ def of_row(found: RowChange, a: Subject, b: Subject) -> RowChange:
         if name in b.versions and a.versions[name] != b.versions[name]
     ]
     parts = [", ".join(versions)] if versions else []
-    if a.name == b.name and any(fact.name in (KERNELS, LAUNCHED) for fact in found.facts):
+    if a.name == b.name and any(fact.name in OTHER_WORK for fact in found.facts):
         parts.append(
             "its kernels changed: another choice of a tuner or a library" if not versions else "its kernels changed"
         )
     for side, who in ((a, "baseline"), (b, "candidate")):
         if side.others:
             parts.append(f"other kernels in {side.others} of the {who}'s processes: its spread is that of two choices")
+        if side.raced_others:
+            parts.append(f"the {who} was timed with other kernels than those whose facts it tells")
     return msgspec.structs.replace(found, note="; ".join(parts)) if parts else found
 
 
@@ -54,7 +56,7 @@ def _of_group(group: GroupChange, threshold: float) -> Iterator[str]:
     own = next((each for clock in _DEVICE for each in group.control_times if each.clock == clock), None)
     moved = own is not None and own.ratio is not None and abs(math.log(own.ratio)) > math.log1p(threshold)
     control = next((row for row in group.rows if row.baseline == group.control == row.candidate), None)
-    if moved and control is not None and any(fact.name in (KERNELS, LAUNCHED) for fact in control.facts):
+    if moved and control is not None and any(fact.name in OTHER_WORK for fact in control.facts):
         yield f"{group.control} itself changed, and so did its kernels: every ratio is relative to other work"
     elif (
         moved

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 KERNELS: Final = "kernels by name"
 LAUNCHED: Final = "kernels as launched"  # told where the names are the same
+RACED: Final = "kernels of the races"  # those that were timed; told where those that were qualified are the same
+OTHER_WORK: Final = (KERNELS, LAUNCHED, RACED)
 _STATUS: Final = {"ok": 0, "unavailable": 1, "failed": 2}
 _LONGEST: Final = 160  # letters of a text that a message quotes
 
@@ -97,16 +99,16 @@ def changes(baseline: Subject, candidate: Subject) -> tuple[FactChange, ...]:
         if fact.name in before and before[fact.name].value != fact.value and (alike or fact.name == "status")
     ]
     renamed = any(fact.name == KERNELS for _, fact in differ)
-    return tuple(_change(a, b) for a, b in differ if not (renamed and b.name == LAUNCHED))
+    return tuple(_change(a, b) for a, b in differ if not (renamed and b.name in (LAUNCHED, RACED)))
 
 
 def _change(a: Fact, b: Fact) -> FactChange:
     worse = a.rank is not None and b.rank is not None and b.rank > a.rank
     first, second = a.text, b.text
-    if a.name in (KERNELS, LAUNCHED) and isinstance(a.value, tuple) and isinstance(b.value, tuple):
+    if a.name in OTHER_WORK and isinstance(a.value, tuple) and isinstance(b.value, tuple):
         before, after = _counted(a.value), _counted(b.value)
         gone, new = before - after, after - before
-        spelled = shown if a.name == KERNELS else str
+        spelled = str if a.name == LAUNCHED else shown
         told = _listed(gone, spelled), _listed(new, spelled)
         first, second = told if gone or new else (a.text, "the same in another order")
     elif first == second:  # bytes that differ below what is shown

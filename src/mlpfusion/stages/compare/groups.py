@@ -14,8 +14,6 @@ from mlpfusion.stages.compare import facts, settings
 from mlpfusion.stages.compare.subjects import Fact, Group, Subject, Timed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mlpfusion.records.choice import Point
     from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Row
@@ -92,20 +90,19 @@ def _subject(profile: Profile, row: Row) -> Subject:
         if clock is not None:
             clocks[name] = _timed(clock, load, by_host=name == "wall_us" or (name == "event_us" and by_host))
     ran = tuple(kernel.name for kernel in row.kernels)
+    raced = Counter(process.kernels.get(row.backend, ran) for process in profile.processes)
+    most = max(raced, key=raced.__getitem__, default=ran)
+    timed = [facts.names([(name, 1) for name in most], facts.RACED)] if most else []
     return Subject(
         name=row.backend,
         clocks=clocks,
-        facts=facts.of_row(row),
+        facts=(*facts.of_row(row), *timed),
         tokens=row.tokens,
         versions=row.distributions,
         ran=row.status == "ok",
-        others=_apart([process.kernels.get(row.backend, ran) for process in profile.processes]),
+        others=raced.total() - raced[most],
+        raced_others=bool(ran) and most != ran,
     )
-
-
-def _apart(kernels: Sequence[tuple[str, ...]]) -> int:
-    """How many processes ran other kernels than most of them."""
-    return len(kernels) - max(Counter(kernels).values(), default=0)
 
 
 def _timed(clock: Clock, load: float | None, *, by_host: bool) -> Timed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from mlpfusion import limits
 from mlpfusion.errors import UsageError
@@ -52,7 +52,7 @@ def compare(
             differently.
     """
     limits.share("threshold", threshold, limits.THRESHOLD)
-    a, b = sources.read(baseline), sources.read(candidate)
+    a, b = sources.read_both(baseline, candidate)
     match.check_sides(a, b)
     pairs = match.pairs(a, b)
     only = match.left_over(a, b, pairs)
@@ -109,14 +109,19 @@ def _check_control(control: str, pairs: Sequence[Pair]) -> None:
     if control == NO_CONTROL:
         return
     timed = [pair for pair in pairs if any(pair.baseline.rows[name].clocks for name, _ in pair.rows)]
+    for pair in timed if control != CONTROL and not any(_controls(each, control) for each in timed) else ():
+        _refuse_control(control, pair)  # also where it would cancel: a name that is none is a mistake
     needed = [pair for pair in timed if not pair.together and pair.baseline.controls is None]
     for pair in needed if not any(_controls(each, control) for each in needed) else ():
-        lacking = next(group for group in (pair.baseline, pair.candidate) if not clocks_of(group, control))
-        valid = [name for name, row in lacking.rows.items() if row.clocks]
-        raise UsageError(
-            f"control {control!r} has no times in {lacking.file!r}; valid for --control: "
-            f"{', '.join([*valid, NO_CONTROL])}"
-        )
+        _refuse_control(control, pair)
+
+
+def _refuse_control(control: str, pair: Pair) -> NoReturn:
+    lacking = next(group for group in (pair.baseline, pair.candidate) if not clocks_of(group, control))
+    valid = [name for name, row in lacking.rows.items() if row.clocks]
+    raise UsageError(
+        f"control {control!r} has no times in {lacking.file!r}; valid for --control: {', '.join([*valid, NO_CONTROL])}"
+    )
 
 
 def _controls(pair: Pair, control: str) -> bool:

@@ -39,7 +39,7 @@ class Subject(NamedTuple):
     """One row: its backend or target, its clocks and its facts by name.
 
     `tokens` are those that ran, `versions` the distributions behind it, `others` how many of its processes ran other
-    kernels than the row names.
+    kernels than most of them, and `raced_others` says that most ran others than the row names.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Subject(NamedTuple):
     versions: Mapping[str, str | None] = {}
     ran: bool = True
     others: int = 0
+    raced_others: bool = False
 
 
 class Setting(NamedTuple):

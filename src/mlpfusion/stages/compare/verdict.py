@@ -30,9 +30,11 @@ def holm(values: Sequence[float]) -> list[float]:
 def word(found: Difference, p: float, threshold: float = THRESHOLD) -> Word:
     """What a difference means, `p` being its probability after Holm's correction and `threshold` a share of the time.
 
-    `slower` and `faster` are beyond chance and beyond the threshold, `same` is within it with the whole interval.
+    `slower` and `faster` are beyond chance and beyond the threshold, `same` is within it with the whole interval. Of
+    few processes only a large change is told: that two are the same rests on how much processes differ, which they do
+    not tell.
     """
     limit = math.log1p(threshold)
     if abs(found.log) > limit and p <= LEVEL and (found.enough or abs(found.log) > ERRORS * found.error):
         return "slower" if found.log > 0 else "faster"
-    return "same" if abs(found.log) + found.half_width() <= limit else "inconclusive"
+    return "same" if found.enough and abs(found.log) + found.half_width() <= limit else "inconclusive"
