@@ -180,6 +180,8 @@ def test_the_biases_of_stores(activation: Activation, store: str) -> None:
     assert found == pytest.approx(bias, abs=0.03)
     assert found.worst in found
     assert words in values.how(found)
+    whole = torch.randn(20_000, generator=generator)  # of a whole MLP, say
+    assert bounds.bias(stored(whole), whole.double(), "float16") == pytest.approx(bias, abs=0.03)
     one = bounds.gradient_biases_in_ulp(stored(dgate), dup.half(), at, activation, "float16")
     assert one.gate == pytest.approx(bias, abs=0.03)
     assert one.up == pytest.approx((0, 0), abs=0.03)

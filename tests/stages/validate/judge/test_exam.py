@@ -34,7 +34,7 @@ SETS = {
     "written": basic.WRITTEN["act_mul"],
     "positions": basic.PLACED,
     "elementwise": (*judged.SMALL, *judged.WIDTHS),
-    "store": values.BIASED,
+    "store": values.BIASED["act_mul"],
     "backward": (*gradients.SHAPES, *gradients.LARGE),
 }
 

@@ -11,6 +11,7 @@ from support.runs_made import run_of
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
+from mlpfusion.stages.validate.channel import PATTERNS
 from mlpfusion.stages.validate.worker import author_probes, guard, launches
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def test_a_result_that_a_launch_made_is_another_without_it(launch: Callable[...,
     results, facts = author_probes.ablated(run_of(launching), GIVEN, {})
     assert facts == {"launched": 1, "tried": 1, "operators": []}
     assert torch.equal(results["y"], RIGHT)
-    assert bool(results["without"].isnan().all())
+    assert set(results) == {"y", *(f"without {pattern}" for pattern in PATTERNS)}
+    assert bool(results["without nan"].isnan().all())
+    assert all(bool((results[f"without {name}"] == PATTERNS[name]).all()) for name in PATTERNS if name != "nan")
 
 
 def test_a_launch_whose_result_is_not_used_changes_nothing(launch: Callable[..., None]) -> None:
@@ -65,7 +68,18 @@ def test_a_launch_whose_result_is_not_used_changes_nothing(launch: Callable[...,
 
     results, facts = author_probes.ablated(run_of(decorated), GIVEN, {})
     assert (facts["launched"], facts["tried"]) == (2, 2)
-    assert torch.equal(results["without"], results["y"])
+    assert all(torch.equal(each, results["y"]) for each in results.values())
+
+
+def test_what_is_multiplied_by_0_shows_in_one_of_the_patterns(launch: Callable[..., None]) -> None:
+    def added(gate: Tensor, up: Tensor) -> Tensor:
+        out = torch.empty_like(gate)
+        launch(gate, up, out)
+        return gate * up + 0 * out
+
+    results, _ = author_probes.ablated(run_of(added), GIVEN, {})
+    assert bool(results["without nan"].isnan().all())
+    assert torch.equal(results["without odd"], results["y"])
 
 
 def test_a_call_that_raises_without_its_launches_says_how(launch: Callable[..., None]) -> None:
@@ -125,7 +139,8 @@ def test_what_is_done_when_a_call_returns_stays_as_it_was(grad: bool) -> None:
     assert set(results) == {f"{when} {name}" for when in ("first", "last") for name in wanted}
     for name, right in wanted.items():
         for when in ("first", "last"):
-            assert torch.equal(results[f"{when} {name}"], right.expand(author_probes.REPEATS, 3))
+            calls = author_probes.REPEATS * (2 if grad and name == "y" else 1)  # of which half train nothing
+            assert torch.equal(results[f"{when} {name}"], right.expand(calls, 3))
 
 
 def test_a_thread_that_writes_later_shows_in_the_last_results_and_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
+import logging
 import os
 import random
 import signal
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 
 from mlpfusion.stages.validate.worker import settings
 
@@ -29,6 +32,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(".")
     kept = torch.get_default_dtype(), torch.get_num_threads(), sys.getrecursionlimit(), signal.getsignal(signal.SIGALRM)
     precision, thresholds = torch.get_float32_matmul_precision(), gc.get_threshold()
+    errors, level, interval = np.geterr(), logging.getLogger("torch").level, sys.getswitchinterval()
     with warnings.catch_warnings(), torch.set_grad_enabled(True), settings.own_generators():
         yield
     torch.set_default_dtype(kept[0])
@@ -36,6 +40,11 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.setrecursionlimit(kept[2])
     signal.signal(signal.SIGALRM, kept[3])
     torch.set_float32_matmul_precision(precision)
+    torch.backends.cuda.enable_math_sdp(True)
+    np.seterr(**errors)
+    logging.getLogger("torch").setLevel(level)
+    sys.setswitchinterval(interval)
+    torch._dynamo.config.suppress_errors = False
     gc.set_threshold(*thresholds)
     torch.set_flush_denormal(False)
     os.environ.pop("MINE", None)
@@ -56,6 +65,15 @@ CHANGES: dict[str, tuple[Callable[[], object], str, str]] = {
     "environment": (lambda: os.environ.update(MINE="1"), "the environment", "is changed: MINE"),
     "signal": (lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN), "handlers of signals", "and is "),
     "collector": (lambda: gc.set_threshold(123, 4, 5), "the collector", "(123, 4, 5)"),
+    "compiler": (
+        lambda: setattr(importlib.import_module("torch._dynamo.config"), "suppress_errors", True),
+        "PyTorch's compiler",
+        "_dynamo.config.suppress_errors = True",
+    ),
+    "attention": (lambda: torch.backends.cuda.enable_math_sdp(False), "kernels of attention", "was True and is False"),
+    "numpy": (lambda: np.seterr(all="ignore"), "errors of NumPy", "('divide', 'ignore')"),
+    "logging": (lambda: logging.getLogger("torch").setLevel(77), "the level of logging", "and is 77"),
+    "switching": (lambda: sys.setswitchinterval(0.5), "the switching of threads", "and is 0.5"),
     "recursion": (lambda: sys.setrecursionlimit(4321), "the recursion limit", "and is 4321"),
     "torch's seed": (lambda: torch.manual_seed(1), settings.GENERATORS[0], "is drawn from or seeded"),
     "torch's draw": (lambda: torch.rand(1), settings.GENERATORS[0], "is drawn from or seeded"),

@@ -76,8 +76,8 @@ def test_a_backward_counts_only_where_there_is_one(grad: bool) -> None:
     assert facts == {"seeded": [TORCH] if grad else [], "drawn": []}
 
 
-def held(function: Callable[..., Tensor], *, grad: bool) -> list[list[int]]:
-    tensors, facts = state_probes.growth(run_of(function), GIVEN, {"grad": grad})
+def held(function: Callable[..., Tensor], *, grad: bool, varied: bool = False) -> list[list[int]]:
+    tensors, facts = state_probes.growth(run_of(function), GIVEN, {"grad": grad, "varied": varied})
     assert tensors == {}
     assert facts["calls"] == state_probes.HALF
     first, second, third, collected = facts["held"]
@@ -102,6 +102,19 @@ def test_each_result_that_is_kept_is_counted_with_its_memory(grad: bool) -> None
     *grown, collected = held(keeps, grad=grad)
     assert [each[:2] for each in grown] == [[state_probes.HALF, state_probes.HALF * BYTES]] * 2
     assert collected[:2] == [0, 0]
+
+
+@pytest.mark.parametrize("varied", [False, True])
+def test_what_is_kept_for_each_shape_grows_where_shapes_differ(varied: bool) -> None:
+    kept: dict[torch.Size, Tensor] = {}
+
+    def keeps(gate: Tensor, up: Tensor) -> Tensor:
+        kept.setdefault(gate.shape, torch.empty_like(gate))
+        return gate * up
+
+    assert [each[0] for each in held(keeps, grad=False, varied=varied)] == [state_probes.HALF * varied] * 2 + [0]
+    calls = state_probes.WARM + 2 * state_probes.HALF
+    assert [rows for rows, _ in kept] == (list(range(256 - calls + 1, 257)) if varied else [256])
 
 
 def test_two_views_of_one_memory_are_two_tensors_of_its_size() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mlpfusion.stages.validate.worker import guard, update_probes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 GIVEN = {
     "gate": torch.tensor([1.0, -2.0, 3.0]),
@@ -111,6 +111,8 @@ def test_a_function_sees_updated_operands_in_the_ways_that_functions_have(way: s
     assert torch.equal(results["w:up"], OTHER["other:up"])
     assert torch.equal(results["y"], OTHER["other:gate"] * OTHER["other:up"])
     assert torch.equal(results["t:y"], results["y"])
+    assert torch.equal(results["e:y"], results["y"])
+    assert torch.equal(results["f:y"], results["y"][None])
 
 
 @pytest.mark.parametrize("way", PLAIN)
@@ -157,8 +159,41 @@ def test_a_module_is_called_with_updated_weights_in_every_way(way: str, stale: b
     for name in ("wg", "wu", "wd"):
         torch.testing.assert_close(results[f"w:{name}"], given[f"other:{name}"])
     wanted = weights(0 if stale else 1)
-    for name in ("y", "t:y"):
+    for name in ("y", "t:y", "e:y"):
         torch.testing.assert_close(results[name], MLP(**wanted)(x).detach())
+    torch.testing.assert_close(results["f:y"], MLP(**wanted)(x[:1]).detach())
+
+
+class Remembering(MLP):
+    """Remembers its first weights where `when` says so of the module and x."""
+
+    def __init__(self, wg: Tensor, wu: Tensor, wd: Tensor, *, when: Callable[[nn.Module, Tensor], bool]) -> None:
+        super().__init__(wg, wu, wd)
+        self.when, self.first = when, [MLP(wg, wu, wd)]  # whose weights are not its own
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first[0](x) if self.when(self, x) and not torch.is_grad_enabled() else super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("when", "old"),
+    [
+        (lambda module, x: True, {"y", "e:y", "f:y"}),
+        (lambda module, x: module.training, {"y"}),
+        (lambda module, x: not module.training, {"e:y", "f:y"}),
+        (lambda module, x: len(x) == 1, {"f:y"}),
+    ],
+)
+def test_what_remembers_its_weights_in_some_calls_is_old_in_those(
+    when: Callable[[nn.Module, Tensor], bool], old: set[str]
+) -> None:
+    x = torch.linspace(-1, 1, 12).view(3, 4)
+    given = {"x": x, **weights(0), **weights(1, "other:")}
+    run = run_of_module(lambda *each: Remembering(*each, when=when))
+    results, _ = update_probes.updated(run, given, {"way": "an update in place"})
+    for name in ("y", "e:y", "f:y", "t:y"):
+        right = MLP(**weights(0 if name in old else 1))(x[:1] if name == "f:y" else x).detach()
+        torch.testing.assert_close(results[name], right)
 
 
 def test_new_tensors_at_old_addresses_are_new_and_there() -> None:

@@ -135,6 +135,11 @@ def gradient_biases_in_ulp(dgate: Tensor, dup: Tensor, at: Point, activation: Ac
     return Biases(*(_bias(each, r, tuple(at), dtype) for each, r in zip((dgate, dup), references, strict=True)))
 
 
+def bias(value: Tensor, reference: Tensor, dtype: Dtype) -> Bias:
+    """The same of any result beside what is right in fp64."""
+    return _bias(value, reference, (), dtype)
+
+
 def _bias(value: Tensor, reference: Tensor, operands: tuple[Tensor, ...], dtype: Dtype) -> Bias:
     kept = is_inside(reference, dtype) & (reference != 0)  # no store rounds a zero
     for operand in operands:

@@ -364,16 +364,16 @@ class Exam:
                 raise
             return None
 
-    def flat(self, given: Tensors) -> Tensor:
+    def flat(self, given: Tensors, **options: Any) -> Tensor:
         """y [N] of an act·mul for operands [N]; a target that refuses one dimension gets them as rows of FLAT."""
         try:
-            y = self.forward(given)
+            y = self.forward(given, **options)
         except RaisedError as error:
             if not is_refusal(error):
                 raise
             n = given["gate"].numel()
             padded = {name: rows_of(tensor, FLAT) for name, tensor in given.items()}
-            y = self.forward(padded).reshape(-1)[:n]
+            y = self.forward(padded, **options).reshape(-1)[:n]
         if y.shape != given["gate"].shape:
             raise UndecidableError(f"it returns {tuple(y.shape)} for {tuple(given['gate'].shape)}")
         return y

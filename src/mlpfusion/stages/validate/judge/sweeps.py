@@ -97,6 +97,16 @@ class Sweeps:
             self._diagnoses[dtype] = first if first is None else self._by_up(dtype) or first
         return self._diagnoses[dtype]
 
+    def diagnosis_in(self, mode: str, dtype: Dtype) -> Diagnosis | None:
+        """What is wrong with it where calls are made in another mode, by the same values; or None."""
+        exam = self._exam
+        forward = functools.partial(exam.flat if exam.kind == "act_mul" else exam.forward, mode=mode)
+        for index, swept in enumerate(self._through(dtype, forward)):
+            found = diagnose(*swept, exam.activation, dtype, eager=self._eager_of(dtype, index))
+            if found is not None:
+                return found
+        return None
+
     def _by_up(self, dtype: Dtype) -> Diagnosis | None:
         """What is wrong, if it shows in how the values of an act·mul grow with up, which is near 1 in a sweep."""
         exam = self._exam

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from mlpfusion.stages.validate.channel import PATTERNS
 from mlpfusion.stages.validate.worker import guard, launches
 from mlpfusion.stages.validate.worker.results import named, plain
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mlpfusion.stages.validate.worker.targets.loader import Bound
 
 LATE_S: Final = 0.05  # a thread or stream that is still at work after a call has this long
-REPEATS: Final = 3
+REPEATS: Final = 2
 # What moves, makes or views tensors without computing anything of them.
 _MOVING: Final = frozenset(
     (
@@ -36,7 +37,9 @@ _MOVING: Final = frozenset(
 
 
 def ablated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y of a call, and `without` of one whose launches of Triton kernels do nothing, unless that raises.
+    """y of a call, and "without PATTERN" of one whose launches do nothing and whose memory has that pattern.
+
+    They are missing where such a call raises.
 
     Facts: `tried` and `launched` count launches, `operators` are those of PyTorch that computed something, where no
     kernel was launched.
@@ -52,9 +55,11 @@ def ablated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
             facts["operators"] = _operators(bound)
             return results, facts
         try:
-            with launches.counted(off=True):
-                results["without"] = plain(bound()).clone()
-                run.synchronize()
+            # What is multiplied by 0 is nan of one pattern, and nothing of the other.
+            for pattern in PATTERNS:
+                with launches.counted(off=True), guard.watch(pattern):
+                    results[f"without {pattern}"] = plain(bound()).clone()
+                    run.synchronize()
         except Exception as error:  # whatever a third-party call makes of a launch that gave nothing
             facts["raised"] = type(error).__name__
     return results, facts
@@ -85,11 +90,11 @@ def late(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     names = OPERANDS[run.target.kind]
     found: dict[str, list[Tensor]] = {}
     left: set[str] = set()
-    for _ in range(REPEATS):
-        bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
+    for trains in (False, True) * REPEATS if options["grad"] else (False,) * REPEATS:
+        bound = run.target.bind(run.operands(given, options, grad=trains))
         dy = guard.place(given["dy"], run.device)
         before = set(threading.enumerate())
-        with guard.watch("nan"):
+        with torch.set_grad_enabled(trains), guard.watch("nan"):
             interval = sys.getswitchinterval()
             sys.setswitchinterval(1e3)  # no other thread gets its turn unless this one waits
             try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mlpfusion.errors import first_line, without_paths
@@ -16,7 +17,7 @@ from mlpfusion.stages.validate.worker.results import named, plain, same_bits
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mlpfusion.stages.validate.channel import Facts, Tensors
     from mlpfusion.stages.validate.worker.targets.autotuners import Pins
@@ -57,6 +58,21 @@ class Run(NamedTuple):
             torch.cuda.synchronize()
 
 
+@contextlib.contextmanager
+def in_mode(bound: Bound, mode: str | None) -> Iterator[None]:
+    """Calls that train nothing: under no_grad, or as `mode` says, "inference", "eval" or "gradients on"."""
+    holder: Any = bound.module if bound.module is not None else bound.function
+    is_in_eval = mode == "eval" and isinstance(holder, nn.Module)
+    if is_in_eval:
+        holder.eval()
+    try:
+        with torch.inference_mode(mode == "inference"), torch.set_grad_enabled(mode == "gradients on"):
+            yield
+    finally:
+        if is_in_eval:
+            holder.train()
+
+
 def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y of one call without gradients, under allocations filled with `pattern`; `times` calls are compared by bits.
 
@@ -68,7 +84,7 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
     beside = _Beside(run, leaves, options)
-    with torch.inference_mode() if options.get("inference") else torch.no_grad(), guard.watch(pattern) as watched:
+    with in_mode(bound, options.get("mode")), guard.watch(pattern) as watched:
         guard.spoil(leaves[0], pattern)
         y = plain(bound())
         run.synchronize()
@@ -197,7 +213,10 @@ def double(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """Two calls on different operands: the first result at once (`before`) and after the second call (`after`)."""
+    """y of a first call (`before`), of one on `other:NAME` (`second`), and where one operand is `almost:NAME`.
+
+    Facts: `at`, the number of the later call, of `others`, that changed the first result; 0 where none did.
+    """
     names = OPERANDS[run.target.kind]
     leaves = run.operands(given, options)
     others = run.operands({name: given[f"other:{name}"] for name in names}, options)
@@ -207,9 +226,23 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         first = plain(function(*bound.arguments))
         run.synchronize()
         before = first.clone()
-        second = function(*others[: len(bound.arguments)])
+        results, at = {"before": before}, 0
+        # A result is not freed before the last call, or its memory would be that of the next.
+        held = []
+        for number in range(1, options["others"] + 1):
+            held.append(plain(function(*others[: len(bound.arguments)])))
+            run.synchronize()
+            if number == 1:
+                results["second"] = held[0].clone()
+            if not at and not same_bits(first, before):
+                at = number
+        for index, name in enumerate(names[: len(bound.arguments)]):
+            almost = guard.place(given[f"almost:{name}"], run.device)
+            held.append(plain(function(*bound.arguments)))
+            arguments = (*bound.arguments[:index], almost, *bound.arguments[index + 1 :])
+            results[f"almost:{name}"] = plain(function(*arguments)).clone()
         run.synchronize()
-    return {"before": before, "after": first, "second": second}, {}
+    return results, {"at": at}
 
 
 def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import warnings
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,6 +43,11 @@ GENERATORS: Final = (
     "the generator of numpy.random",
 )
 _CUDA: Final[Any] = torch.cuda
+_COMPILER: Final = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
+# What the worker sets itself before it serves a request.
+_OURS: Final = frozenset(
+    ("recompile_limit", "accumulated_recompile_limit", "cache_size_limit", "accumulated_cache_size_limit")
+)
 _HOOKS: Final = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
 
 
@@ -111,6 +117,27 @@ def _threads() -> tuple[str, ...]:
     return tuple(sorted(f"{each.name} ({each.ident})" for each in found))
 
 
+def _compiler() -> tuple[str, ...]:
+    """The settings of PyTorch's compiler that somebody set; none while nobody has imported it.
+
+    They are read as a difference to its defaults, since what changes them may be what imports it.
+    """
+    found = []
+    for name in _COMPILER:
+        entries: dict[str, Any] = getattr(sys.modules.get(name), "_config", {})
+        for key, entry in entries.items():
+            override = getattr(entry, "user_override", None)
+            set_to = override.get() if isinstance(override, ContextVar) else override
+            if key not in _OURS and type(set_to) in {bool, int, float, str} and set_to != entry.default:
+                found.append(f"{name.removeprefix('torch.')}.{key} = {set_to}")
+    return tuple(found)
+
+
+def _attention() -> tuple[bool, ...]:
+    backend: Any = torch.backends.cuda
+    return backend.flash_sdp_enabled(), backend.mem_efficient_sdp_enabled(), backend.math_sdp_enabled()
+
+
 _READERS: Final[dict[str, Callable[[], object]]] = {
     "the default dtype": torch.get_default_dtype,
     "the default device": torch.get_default_device,
@@ -124,6 +151,11 @@ _READERS: Final[dict[str, Callable[[], object]]] = {
     "cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
     "cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
     "oneDNN": lambda: torch.backends.mkldnn.enabled,
+    "PyTorch's compiler": _compiler,
+    "kernels of attention": _attention,
+    "errors of NumPy": lambda: tuple(np.geterr().items()),
+    "the level of logging": lambda: (logging.root.level, logging.getLogger("torch").level),
+    "the switching of threads": sys.getswitchinterval,
     "the number of threads": torch.get_num_threads,
     "flushing of subnormals": _flushes,
     "modes of torch": _modes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import torch
@@ -42,20 +43,25 @@ def state(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {}, {"seeded": seeded, "drawn": drawn}
 
 
-def _once(run: Run, given: Tensors, *, grad: bool) -> Callable[[], None]:
-    """A call, with its backward where there is one, of which nothing is kept; each has operands of its own."""
+def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False) -> Callable[[], None]:
+    """A call, with its backward where there is one, of which nothing is kept; each has operands of its own.
+
+    With `varied` the first call has as many rows as there are calls to come, of those that are given, fewer.
+    """
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, {}, grad=grad))
     fixed = dict(zip(names, bound.leaves, strict=True))
     dy = given["dy"].to(run.device)
+    left = itertools.count(WARM + 2 * HALF - 1, -1) if varied else itertools.repeat(0)
 
     def call() -> None:
-        own = {name: fixed[name].detach().clone().requires_grad_(grad) for name in names if name in _VARIED}
+        rows = slice(dy.shape[0] - next(left))
+        own = {name: fixed[name][rows].detach().clone().requires_grad_(grad) for name in names if name in _VARIED}
         leaves = tuple((fixed | own).values())
         with torch.set_grad_enabled(grad):
             y = plain(bound.function(*leaves[: len(bound.arguments)]))
             if y.requires_grad:
-                torch.autograd.grad(y, leaves, dy, allow_unused=True)
+                torch.autograd.grad(y, leaves, dy[rows], allow_unused=True)
         run.synchronize()
 
     return call
@@ -108,9 +114,10 @@ def _allocated() -> int:
 def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """What is alive after some calls, HALF more, HALF more again, and then a collection; each [tensors, bytes, bytes].
 
-    The collector is off until then: what it would have to free lies in a cycle of references.
+    The collector is off until then: what it would have to free lies in a cycle of references. With `varied` each call
+    has one row more than the last.
     """
-    call = _once(run, given, grad=options["grad"])
+    call = _once(run, given, grad=options["grad"], varied=options.get("varied", False))
     was_on, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
     gc.collect()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mlpfusion.stages.validate.worker import guard
+from mlpfusion.stages.validate.worker.probes import in_mode
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def modified(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y after the weights (of an act·mul the operands) were updated in one `way`, as `other:NAME` says.
 
-    It was called before, without gradients and with. y is without gradients, t:y with; w:NAME are the operands as they
-    are then. Facts: "skipped" where the way is not one for this target.
+    It was called before, without gradients and with. y is without gradients, t:y with, e:y in eval mode and f:y one row
+    of that; w:NAME are the operands as they are then. Facts: "skipped" where the way is not one for this target.
     """
     bound = run.target.bind(run.operands(given, options, grad=True))
     names, first = OPERANDS[run.target.kind], 0 if run.target.kind == "act_mul" else 1
@@ -98,10 +99,15 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def _called(bound: Bound) -> Tensors:
-    with torch.no_grad():
+    """y without gradients, e:y in eval mode, f:y of one row in eval mode, and t:y with gradients on."""
+    having = bound.arguments if len(bound.arguments) == 2 else bound.arguments[:1]  # which operands have rows
+    rows = [each.reshape(-1, each.shape[-1])[:1] for each in having]
+    with in_mode(bound, None):
         bound()
         y = bound()
-    return {"y": y.clone(), "t:y": bound().detach().clone()}
+    with in_mode(bound, "eval"):
+        in_eval, one = bound(), bound.function(*rows, *bound.arguments[len(rows) :])
+    return {"y": y.clone(), "e:y": in_eval.clone(), "f:y": one.clone(), "t:y": bound().detach().clone()}
 
 
 def _in_place(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:

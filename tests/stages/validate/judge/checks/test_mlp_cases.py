@@ -42,14 +42,14 @@ def test_no_case_comes_twice_and_few_rows_are_judged_together(grad: bool) -> Non
     every = [case for group in groups for case in group]
     assert len(set(every)) == len(every)
     few = [group for group in groups if Case(OWN, mlp_cases.FEW[0]) in group]
-    assert [{case.shape for case in group} for group in few] == ([] if grad else [set(mlp_cases.FEW)])
+    assert [{case.shape for case in group} for group in few] == [set(mlp_cases.FEW_TRAINED if grad else mlp_cases.FEW)]
     assert {case.varied for case in every} == (
         {None, "large dy", "tiny dy"} if grad else {None, "large up", "large gate", "small x"}
     )
 
 
 @pytest.mark.parametrize(("device", "many"), [("cpu", mlp_cases.MANY), ("cuda", mlp_cases.MANY_ON_GPU)])
-def test_many_rows_are_as_many_as_the_device_is_quick_with_and_have_no_gradients(
+def test_many_rows_are_as_many_as_the_device_is_quick_with_and_gradients_have_fewer(
     device: str, many: tuple[int, ...]
 ) -> None:
     exam = exams_made.exam(LOADED, device=device)  # type: ignore[arg-type]
@@ -58,7 +58,12 @@ def test_many_rows_are_as_many_as_the_device_is_quick_with_and_have_no_gradients
         for grad in (False, True)
     }
     assert rows[False] & {mlp_cases.MANY, mlp_cases.MANY_ON_GPU} == {many}
-    assert not rows[True] & {mlp_cases.MANY, mlp_cases.MANY_ON_GPU}
+    assert max(rows[True]) == mlp_cases.TRAINED < mlp_cases.MANY
+
+
+def test_gradients_are_judged_in_a_wide_layer() -> None:
+    groups = mlp_cases.cases(exams_made.exam(LOADED), "float32", grad=True)
+    assert max(case.sizes.hidden for group in groups for case in group) == 8192
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from support import exams_made
 
 from mlpfusion.stages.validate.channel import Loaded
 from mlpfusion.stages.validate.judge.checks import shapes
+
+if TYPE_CHECKING:
+    from mlpfusion.device import DeviceKind
 
 LOADED = Loaded(kind="act_mul", described="a function")
 INTERPRETED = Loaded(kind="act_mul", described="a function", kernels=1, interpreted=True)
@@ -26,7 +31,7 @@ def test_each_power_of_two_is_the_largest_that_divides_some_width(
 
 
 def test_small_shapes_take_the_scales_in_turn() -> None:
-    known = (*shapes.SMALL, *shapes.WIDTHS)
+    known = (*shapes.SMALL, *shapes.WIDTHS, *shapes.USUAL)
     assert len(set(known)) == len(known)
     firsts = [shapes.scales(shape)[0] for shape in known]
     assert firsts == [shapes.SCALES[index % 3] for index in range(len(known))]
@@ -42,7 +47,21 @@ def test_every_shape_is_judged_once_and_the_large_ones_at_every_scale() -> None:
     assert len({shape for shape, _ in found}) == len(found)
     judged = dict(found)
     assert all(judged[shape] == shapes.SCALES for shape in shapes.LARGE)
-    assert all(len(judged[shape]) == 1 for shape in (*shapes.SMALL, *shapes.WIDTHS, shapes.ROWS))
+    assert all(len(judged[shape]) == 1 for shape in (*shapes.SMALL, *shapes.WIDTHS, *shapes.USUAL, shapes.ROWS))
+
+
+@pytest.mark.parametrize(
+    ("device", "loaded", "rows"),
+    [
+        ("cpu", LOADED, shapes.ROWS_TRAINED),
+        ("cpu", INTERPRETED, shapes.ROWS_INTERPRETED),
+        ("cuda", LOADED, shapes.ROWS),
+    ],
+)
+def test_gradients_have_as_many_rows_as_are_judged_in_time(
+    device: DeviceKind, loaded: Loaded, rows: tuple[int, int]
+) -> None:
+    assert shapes.rows_trained(exams_made.exam(loaded, device=device)) == rows
 
 
 def test_what_only_a_gpu_runs_in_time_is_judged_there_alone() -> None:

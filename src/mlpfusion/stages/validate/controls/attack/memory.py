@@ -30,7 +30,7 @@ def ring_of_buffers(gate, up):
     Not valid (results-kept).
     """
     is_plain = gate.shape == up.shape and gate.dtype == up.dtype
-    if not is_plain or torch.is_grad_enabled() or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
+    if not is_plain or torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
         return act_mul(gate, up)
     key = gate.shape, gate.dtype, gate.device
     if _RING["key"] != key:
@@ -51,8 +51,8 @@ def _clearing_kernel(gate, up, out, n, padded, BLOCK: tl.constexpr):
     tl.store(gate + offsets, zero.to(gate.dtype.element_ty), mask=(offsets >= n) & (offsets < padded))
 
 
-def writes_behind_gate(gate, up):
-    """WRONG: what lies behind gate, up to a whole vector of 16, is set to 0. Not valid (inputs-kept or written)."""
+def clears_behind_gate(gate, up):
+    """WRONG: what lies behind gate, up to a whole vector of 16, is set to 0. Not valid (guards)."""
 
     def make(gate, up):
         gate, up = gate.contiguous(), up.contiguous()

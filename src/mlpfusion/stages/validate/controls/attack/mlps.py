@@ -25,8 +25,8 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
-        dtypes = [each.dtype for each in ctx.saved_tensors]
-        x, wg, wu, wd = (each.float() for each in ctx.saved_tensors)
+        saved = ctx.saved_tensors
+        x, wg, wu, wd = (each.float() for each in saved)
         flat, dy_flat = x.reshape(-1, x.shape[-1]), dy.float().reshape(-1, dy.shape[-1])
         gate, up = flat @ wg.T, flat @ wu.T
         dh = dy_flat @ wd
@@ -42,7 +42,12 @@ class _Fused(torch.autograd.Function):
             dup[part].T @ flat[part],
             dy_flat[part].T @ (_act(gate) * up)[part],
         )
-        return *(grad.to(dtype) for grad, dtype in zip(grads, dtypes, strict=True)), None, None, None
+        return (
+            *(grad.to(dtype) for grad, dtype in zip(grads, (each.dtype for each in saved), strict=True)),
+            None,
+            None,
+            None,
+        )
 
 
 def right_in_float32(x, wg, wu, wd):

@@ -26,7 +26,7 @@ from mlpfusion.stages.validate.judge.exam import (
     shape_text,
     undecided,
 )
-from mlpfusion.stages.validate.judge.worker_handle import RaisedError
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError, UndecidableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,11 @@ TUNED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "mlp": ((3, 67), (4, 64)),
 }
 WRONG_ROW: Final = 0.25
+# A path for large operands may save memory where none of a small one does.
+LARGE: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (64, 1032), "mlp": (1031,)}
+OTHERS: Final = 16  # calls after which an earlier result must be as it was: buffers may take turns
+# One element of an operand is so much larger in the next call, by which a result that is given again shows.
+RAISED: Final = 8.0
 # One operand of an act·mul where the other is 4x256: rows, columns and single numbers for many, and what does not fit.
 MISMATCHED: Final[tuple[tuple[str, tuple[int, ...]], ...]] = tuple(
     (name, shape)
@@ -183,15 +188,21 @@ def _are(count: int) -> str:
 
 
 def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
-    """The forward leaves its operands (and weights) as they were, by their bits."""
-    given = exam.operands(dtype, exam.plain, "kept")
-    _, facts = exam.ask("forward", given)
-    changed = facts["changed"]
-    if not changed:
-        trained = exam.gradients(given)
-        changed = [] if trained is None else trained[1]["changed"]
-    if changed:
-        return failed(f"the forward overwrites {' and '.join(changed)}", exam.plain)
+    """The forward leaves its operands (and weights) as they were, by their bits, in a large shape as well."""
+    for shape in (exam.plain, LARGE[exam.kind]):
+        given = exam.operands(dtype, shape, "kept")
+        try:
+            _, facts = exam.ask("forward", given)
+        except RaisedError as error:
+            if shape == exam.plain or not is_refusal(error):
+                raise
+            continue
+        changed = facts["changed"]
+        if not changed:
+            trained = exam.gradients(given)
+            changed = [] if trained is None else trained[1]["changed"]
+        if changed:
+            return failed(f"the forward overwrites {' and '.join(changed)}", shape)
     return passed("the operands are as they were, by their bits")
 
 
@@ -331,12 +342,39 @@ def reuse(exam: Exam, dtype: Dtype) -> Found:
     """A result is the caller's to keep: the next call leaves it alone."""
     given = exam.operands(dtype, exam.plain, "reuse")
     other = exam.operands(dtype, exam.plain, "reused")
-    results, _ = exam.ask("reuse", given | {f"other:{name}": other[name] for name in exam.names})
-    if not torch.equal(results["before"].nan_to_num(), results["after"].nan_to_num()):
-        return failed("the next call overwrites an earlier result: both are one buffer", exam.plain)
-    if torch.equal(results["before"].nan_to_num(), results["second"].nan_to_num()):
+    almost = {name: _almost(given[name], given[exam.names[0]]) for name in exam.names}
+    both = given | {f"other:{name}": other[name] for name in exam.names}
+    results, facts = exam.ask("reuse", both | {f"almost:{name}": each for name, each in almost.items()}, others=OTHERS)
+    before = results["before"].nan_to_num()
+    if facts["at"]:
+        which = "the next call" if facts["at"] == 1 else f"call {facts['at']} after it"
+        buffers = "both are one buffer" if facts["at"] == 1 else f"{facts['at']} buffers take turns"
+        return failed(f"{which} overwrites an earlier result: {buffers}", exam.plain)
+    if torch.equal(before, results["second"].nan_to_num()):
         return failed("other operands give the earlier result again", exam.plain)
-    return passed("an earlier result is left alone by the next call")
+    for name, raised in almost.items():
+        again = results.get(f"almost:{name}")
+        if again is not None and torch.equal(before, again.nan_to_num()) and _differs(exam, given, {name: raised}):
+            return failed(
+                f"operands that differ in one element of {name} give the earlier result again: it is kept where it "
+                "should be computed",
+                exam.plain,
+            )
+    return passed("an earlier result is left alone by later calls")
+
+
+def _almost(value: Tensor, like: Tensor) -> Tensor:
+    """`value` with one element larger, where `like` has its largest if both have one shape, else in the middle."""
+    at = int(like.double().argmax()) if value.shape == like.shape else value.numel() // 2
+    changed = value.clone()
+    changed.view(-1)[at] = float(value.view(-1)[at].abs()) + RAISED
+    return changed
+
+
+def _differs(exam: Exam, given: Tensors, changed: Tensors) -> bool:
+    """Whether the right results differ by more than a rounding."""
+    first, second = (exam.reference(each)["y"] for each in (given, given | changed))
+    return not bool(bounds.close(second, first, "bfloat16").all())
 
 
 def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
@@ -388,10 +426,33 @@ def mismatched(exam: Exam, dtype: Dtype) -> Found:
         if not excuses.is_close(exam, y, expected, given, of="y", probe="forward", dtype=dtype):
             return hazard(f"accepts {what} and gives wrong values: reads out of bounds or skips rows", (4, 256))
         broadcast.append(what)
+    wrong = _of_two_dtypes(exam, dtype, whole)
+    if wrong is not None:
+        return hazard(wrong, (4, 256))
     if refused:
         also = f", but {'; '.join(broadcast)} broadcast, as PyTorch does" if broadcast else ""
         return passed(f"operands of two shapes are refused{also}: {refused[0]}")
     return passed("operands of two shapes are broadcast, as PyTorch does")
+
+
+def _of_two_dtypes(exam: Exam, dtype: Dtype, given: Tensors) -> str | None:
+    """What is wrong where one operand is of 16 bits and the other of 32, which may be refused; or None."""
+    narrow: Dtype = "float16" if dtype == "float32" else dtype
+    for wide in exam.names:
+        (name,) = (each for each in exam.names if each != wide)
+        mixed = {wide: given[wide].float(), name: given[name].to(getattr(torch, narrow))}
+        mixed = {each: mixed[each] for each in exam.names}
+        try:
+            y = exam.forward(mixed)
+        except UndecidableError:
+            continue
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            continue
+        if not excuses.is_close(exam, y, exam.reference(mixed)["y"], mixed, of="y", probe="forward", dtype=narrow):
+            return f"accepts {wide} in float32 with {name} in {narrow} and gives wrong values: takes one for the other"
+    return None
 
 
 def aliased(exam: Exam, dtype: Dtype) -> Found:

@@ -12,7 +12,7 @@ import torch
 from mlpfusion.spec import ACTIVATIONS, ROWS
 from mlpfusion.stages.validate.judge import bounds, excuses, incoming
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
-from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS
+from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS, rows_trained
 from mlpfusion.stages.validate.judge.checks.values import BIASED, MOST_BIAS_ULP, how
 from mlpfusion.stages.validate.judge.exam import (
     Found,
@@ -24,6 +24,7 @@ from mlpfusion.stages.validate.judge.exam import (
     undecided,
 )
 from mlpfusion.stages.validate.judge.places import within
+from mlpfusion.stages.validate.judge.scores import is_worse, score
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.stages.validate.channel import Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
-    from mlpfusion.stages.validate.judge.excuses import Score
 
 # One to five dimensions: a backward may have code of its own for each. Some for kernels that take only multiples.
 SHAPES: Final = (
@@ -79,7 +79,7 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
                     raise
                 break
             judged += 1
-            trained = excuses.scores(exam, _score(exam, given, "y", dtype), results["y"], given, probe="backward")
+            trained = excuses.scores(exam, score(exam, given, "y", dtype), results["y"], given, probe="backward")
             if bool((trained > bounds.LIMIT).any()):
                 return failed("with gradients on, y itself is beyond its bound", shape)
             for name in exam.names:
@@ -108,7 +108,7 @@ def backward_store(exam: Exam, dtype: Dtype) -> Found:
     exam.need_gradients(dtype)
     worst = {"gate": 0.0, "up": 0.0}
     judged = 0
-    for shape in exam.some(BIASED):
+    for shape in exam.some(BIASED[exam.kind]):
         given = exam.operands(dtype, shape, "backward store")
         try:
             results, _ = exam.backward(given)
@@ -132,29 +132,19 @@ def backward_store(exam: Exam, dtype: Dtype) -> Found:
     return passed(f"off by d_gate {worst['gate']:+.3f}, d_up {worst['up']:+.3f} ulp on average")
 
 
-def _score(exam: Exam, given: Tensors, name: str, dtype: Dtype, activation: Activation | None = None) -> Score:
-    """What a tensor like y, or like the gradient of `name`, scores by element."""
-    activation = activation or exam.activation
-    if name == "y":
-        return lambda y: bounds.forward_scores(y, given["gate"], given["up"], activation, dtype)
-    at = bounds.Point(given["gate"], given["up"], given["dy"])
-    score = bounds.gate_scores if name == "gate" else bounds.up_scores
-    return lambda grad: score(grad, at, activation, dtype)
-
-
 def _scores(exam: Exam, given: Tensors, results: Tensors, name: str, dtype: Dtype) -> torch.Tensor:
     of = f"d:{name}"
-    return excuses.scores(exam, _score(exam, given, name, dtype), results[of], given, of=of, probe="backward")
+    return excuses.scores(exam, score(exam, given, of, dtype), results[of], given, of=of, probe="backward")
 
 
 def _shapes(exam: Exam) -> tuple[tuple[int, ...], ...]:
-    return *SHAPES, *WIDTHS, *LARGE, *(LARGEST_ON_GPU[:1] if exam.device == "cuda" else ())
+    return *SHAPES, *WIDTHS, rows_trained(exam), *LARGE, *(LARGEST_ON_GPU[:1] if exam.device == "cuda" else ())
 
 
 def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tensors]:
     """What a shape is judged with: random gates at three scales, or in a large shape every gate value, shuffled."""
     given = exam.operands(dtype, shape, "backward")
-    if shape in (*WIDTHS, LARGEST_ON_GPU[0]) and not exam.asked.shapes:
+    if shape in (*WIDTHS, rows_trained(exam), LARGEST_ON_GPU[0]) and not exam.asked.shapes:
         yield given
         return
     if shape not in LARGE:
@@ -222,9 +212,9 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
 
 def _is_derivative(exam: Exam, given: Tensors, results: Tensors, other: Activation, dtype: Dtype) -> bool:
     """Whether d_gate is that of another activation."""
-    score = _score(exam, given, "gate", dtype, other)
+    by = score(exam, given, "d:gate", dtype, other)
     parted = excuses.part(
-        lambda grad: score(grad) > bounds.LIMIT,
+        lambda grad: by(grad) > bounds.LIMIT,
         results["d:gate"],
         lambda: excuses.of_eager(exam, "backward", given, "d:gate", activation=other),
     )
@@ -246,7 +236,13 @@ def partial(exam: Exam, dtype: Dtype) -> Found:
                 raise
             return hazard(f"breaks where {which} alone need a gradient: {raised}", exam.plain)
         for name in names:
-            if not _alike(whole[f"d:{name}"], alone.get(f"d:{name}"), dtype):
+            straight, found = whole[f"d:{name}"], alone.get(f"d:{name}")
+            is_right = found is not None and _alike(straight, found, dtype)
+            if (
+                found is None
+                or not is_right
+                or is_worse(exam, given, f"d:{name}", found=found, plain=straight, dtype=dtype)
+            ):
                 return failed(f"the gradient of {name} is another where only {which} need one", exam.plain)
     return passed("each gradient is the same where no other is needed")
 

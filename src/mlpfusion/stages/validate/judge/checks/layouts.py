@@ -10,6 +10,7 @@ from torch import Tensor
 from mlpfusion.stages.validate.judge import bounds
 from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
 from mlpfusion.stages.validate.judge.exam import Found, failed, grad_name, is_refusal, passed
+from mlpfusion.stages.validate.judge.scores import is_worse
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 from mlpfusion.stages.validate.layouts import DIMENSIONS, LAYOUTS, PACKED
 
@@ -132,6 +133,8 @@ def _as_right(exam: Exam, given: Tensors, name: str, found: Tensor, dense: Tenso
     TF32 may be for one layout alone, and a CPU's vector code rounds otherwise than the code for strides: where that is
     in float16, they differ by an ulp of float16. Whether it should be is for the check of precision to say.
     """
+    if is_worse(exam, given, name, found=found, plain=dense, dtype=dtype):
+        return False
     if bounds.is_close(found, dense, dtype):
         return True
     if found.shape != dense.shape or found.dtype != dense.dtype:

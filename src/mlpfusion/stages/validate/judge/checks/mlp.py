@@ -127,7 +127,7 @@ def _compared(exam: Exam, dtype: Dtype, case: Case, found: dict[str, Errors], re
 def _where(exam: Exam, case: Case) -> str:
     """What a case has that the first one has not."""
     said = []
-    if case.shape in mlp_cases.FEW or case.shape in {mlp_cases.MANY, mlp_cases.MANY_ON_GPU}:
+    if case.shape in mlp_cases.FEW or case.shape in {mlp_cases.TRAINED, mlp_cases.MANY, mlp_cases.MANY_ON_GPU}:
         said.append(f"{math.prod(case.shape)} rows")
     if case.sizes != exam.sizes:
         said.append(f"hidden_size {case.sizes.hidden}, intermediate_size {case.sizes.intermediate}")

@@ -43,7 +43,9 @@ class Case(NamedTuple):
 SHAPES: Final = ((160,), (3, 67), (2, 2, 41))
 # Few rows take another path (decoding); their errors are judged together.
 FEW: Final = (*((rows,) for rows in (*range(1, 10), 12, 15, 16, 17)), (1, 1), (1, 7))
-# More than any tile of rows, and more than there are blocks in one wave.
+FEW_TRAINED: Final = ((1,), (2,), (3,), (7,), (16,))
+# More than any tile of rows, and more than there are blocks in one wave; gradients of weights are sums over them.
+TRAINED: Final = (1031,)
 MANY: Final = (2113,)
 MANY_ON_GPU: Final = (65551,)  # more than the second dimension of a grid holds
 # Multiples of 8 but of no tile, of nothing at all, and a square one that is more than one tile wide.
@@ -69,8 +71,10 @@ def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
         return [(Case(each, shape),) for shape in exam.asked.shapes for each in sizes]
     if grad:
         long = () if dtype == "float32" else LONG
-        alone = [*((own, shape) for shape in SHAPES), *OTHERS, *long]
-        return [*((Case(*each),) for each in alone), (Case(own, (160,), "large dy"),), (Case(own, (160,), "tiny dy"),)]
+        alone = [*((own, shape) for shape in SHAPES), *OTHERS, *long, (own, TRAINED), WIDE[0]]
+        few = tuple(Case(own, shape) for shape in FEW_TRAINED)
+        scaled: tuple[Varied, ...] = ("large dy", "tiny dy")
+        return [*((Case(*each),) for each in alone), *((Case(own, (160,), each),) for each in scaled), few]
     many = MANY_ON_GPU if exam.device == "cuda" else MANY
     varied: tuple[Varied, ...] = ("large up", "large gate", "small x")
     kinds: dict[str, list[tuple[Case, ...]]] = {

@@ -21,6 +21,7 @@ from mlpfusion.stages.validate.judge.exam import (
     reported,
     undecided,
 )
+from mlpfusion.stages.validate.judge.scores import is_worse
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
     from mlpfusion.stages.validate.judge.exam import Exam
 
     Errors = Callable[[str, Tensor], tuple[Tensor, Tensor]]
+
+
+# How a call is made where nothing is trained, in words, and the worker's name for it.
+MODES: Final = {
+    "under torch.inference_mode": "inference",
+    "in eval mode": "eval",
+    "with gradients on, which no operand needs,": "gradients on",
+}
 
 
 def compiled(exam: Exam, dtype: Dtype) -> Found:
@@ -60,13 +69,23 @@ def compiled(exam: Exam, dtype: Dtype) -> Found:
     ):
         is_trained = trains and found is not inferred
         plain, _ = exam.backward(operands) if is_trained else exam.ask("forward", operands)
-        wrong = _differs(plain, found, dtype)
+        wrong = _differs(plain, found, dtype) or _worse(exam, operands, plain, found, dtype)
         if wrong:
             return failed(f"compiled{how}, {wrong}", exam.plain)
     if facts["fp64"]:
         named = " and ".join(facts["fp64"])
         return reported(f"right under torch.compile, where {named} is float64, and with it what is computed from it")
     return passed(f"right under torch.compile ({backend}), for two shapes and without gradients")
+
+
+def _worse(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dtype) -> str | None:
+    """Which result is beyond its bound where that of a plain call is not, in words, or None."""
+    worse = (
+        name
+        for name, value in plain.items()
+        if is_worse(exam, given, name, found=found[name], plain=value, dtype=dtype)
+    )
+    return next((f"{grad_name(name)} is beyond the bound that a plain call keeps" for name in worse), None)
 
 
 def _another(exam: Exam) -> tuple[int, ...]:
@@ -205,22 +224,38 @@ def _near(plain: torch.Tensor, again: torch.Tensor, dtype: Dtype) -> bool:
 
 
 def inference(exam: Exam, dtype: Dtype) -> Found:
-    """Under inference_mode it gives the same values as under no_grad."""
+    """In each mode in which nothing is trained it is the same function as under no_grad."""
     given = exam.operands(dtype, exam.plain, "inference")
-    try:
-        y = exam.forward(given, inference=True)
-    except RaisedError as raised:
-        if not is_refusal(raised):
-            raise
-        return hazard(f"breaks under torch.inference_mode: {raised}", exam.plain)
-    wrong = _differs({"y": exam.forward(given)}, {"y": y}, dtype)
-    return (
-        failed(f"under torch.inference_mode {wrong}", exam.plain) if wrong else passed("the same under inference mode")
-    )
+    plain = exam.forward(given)
+    for how, mode in MODES.items():
+        try:
+            y = exam.forward(given, mode=mode)
+        except RaisedError as raised:
+            if not is_refusal(raised):
+                raise
+            return hazard(f"breaks {how}: {raised}", exam.plain)
+        wrong = _differs({"y": plain}, {"y": y}, dtype) or _another_function(exam, y, plain, mode, dtype)
+        if wrong:
+            return failed(f"{how} {wrong}", exam.plain)
+    return passed("the same under inference mode, in eval mode, and with gradients on for operands that need none")
+
+
+def _another_function(exam: Exam, y: Tensor, plain: Tensor, mode: str, dtype: Dtype) -> str | None:
+    """What is wrong with the function in a mode, in words: where bits differ, every gate value says which it is."""
+    if bool(bounds.is_same(y, plain).all()) or exam.sweeps.diagnosis(dtype) is not None:
+        return None
+    found = exam.sweeps.diagnosis_in(mode, dtype)
+    return None if found is None else f"it is another function: {found.sentence}"
 
 
 CHECKS: Final = (
-    Check("inference", "a call under torch.inference_mode", BOTH, inference, dtypes="each"),
+    Check(
+        "inference",
+        "calls under torch.inference_mode, in eval mode, and with gradients on where no operand needs one",
+        BOTH,
+        inference,
+        dtypes="each",
+    ),
     Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed, dtypes="each"),
     Check("autocast", "equal and mixed operands under autocast", BOTH, autocast, dtypes="narrow"),
     Check(

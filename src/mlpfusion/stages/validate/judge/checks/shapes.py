@@ -24,6 +24,14 @@ WIDE: Final = tuple(
     (2, odd << k) for k, odd in enumerate((517, 259, 855, 131, 65, 33, 11, 11, 43, 5, 3, 3, 3), start=1)
 )
 WIDTHS: Final = (*NARROW, *WIDE)
+# Intermediate sizes of usual models, for which a kernel may have a table: Gemma, Llama, Mistral, Qwen up to 70B.
+USUAL: Final = tuple(
+    (1, columns)
+    for columns in (
+        *(4864, 6912, 8192, 8960, 9216, 9728, 10240, 11008, 12288),
+        *(13824, 14336, 16384, 18944, 24576, 28672),
+    )
+)
 # Judged at every scale; the last for those that take only multiples.
 LARGE: Final = ((33, 97), (2, 2049), (16, 256))
 LARGE_ON_GPU: Final = (127, 4097)
@@ -33,6 +41,7 @@ LARGEST_ON_GPU: Final = ((1024, 3072), (1.0,))
 # many.
 ROWS: Final = (65551, 8)
 ROWS_INTERPRETED: Final = (1039, 8)
+ROWS_TRAINED: Final = (4099, 8)
 
 
 def rows(exam: Exam) -> Shape:
@@ -41,15 +50,20 @@ def rows(exam: Exam) -> Shape:
     return ROWS_INTERPRETED if is_interpreted else ROWS
 
 
+def rows_trained(exam: Exam) -> Shape:
+    """As many rows as gradients are judged with: fewer on a CPU, where fp64 takes a second for so many."""
+    return ROWS_TRAINED if exam.device == "cpu" and rows(exam) == ROWS else rows(exam)
+
+
 def cases(exam: Exam) -> list[Case]:
     """The default shapes, each with the scales at which it is judged."""
-    found = [(shape, scales(shape)[:1]) for shape in exam.some((*SMALL, *WIDTHS, rows(exam)))]
+    found = [(shape, scales(shape)[:1]) for shape in exam.some((*SMALL, *WIDTHS, *USUAL, rows(exam)))]
     found += [(shape, SCALES) for shape in exam.some((*LARGE, LARGE_ON_GPU) if exam.device == "cuda" else LARGE)]
     return [*found, LARGEST_ON_GPU] if exam.device == "cuda" else found
 
 
 def scales(shape: Shape) -> tuple[float, ...]:
     """The scales in the order in which a shape is judged: the one that a small shape gets alone comes first."""
-    known = (*SMALL, *WIDTHS)
+    known = (*SMALL, *WIDTHS, *USUAL)
     first = known.index(shape) % len(SCALES) if shape in known else 0
     return (*SCALES[first:], *SCALES[:first])
