@@ -99,6 +99,9 @@ def test_what_stands_in_backticks_is_code_and_a_single_one_a_letter() -> None:
     text = rendered(made.profile(made.EAGER, one, other))
     assert "needs <code>pip install &lt;liger&gt;</code> first" in text
     assert "<li>a`b failed" in text
+    sentences = re.findall(r"<td>A[^<]* kernel .*", text)  # what the names of kernels say
+    assert any("<code>" in each for each in sentences)
+    assert not any("`" in each for each in sentences)
 
 
 @pytest.mark.parametrize(

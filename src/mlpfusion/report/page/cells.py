@@ -23,11 +23,15 @@ class Cell(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A column: its heading, whether it holds numbers, and which part of a view it belongs to ("", absolute, ...)."""
+    """A column: its heading, whether it holds numbers, and which part of a view it belongs to ("", absolute, ...).
+
+    `words`: it holds sentences, in which what stands in backticks is code.
+    """
 
     text: str
     number: bool = False
     part: str = ""
+    words: bool = False
 
 
 class Line(NamedTuple):

@@ -45,7 +45,7 @@ def keys_of(place: int, case: Case, row: Row, clock: ClockName) -> dict[str, str
 def results(cases: Sequence[Case], clock: ClockName) -> Table:
     """Every row by one clock; the page rewrites the time and the speedup when its clock or baseline changes."""
     parts = {clock: "absolute", SPEEDUP: "relative"}
-    columns = _with_text(cases, clock, ("kernels", "error", "peak_bytes"), always=("status", clock, SPEEDUP))
+    columns = _with_text(cases, clock, ("kernels", "error"), always=("status", clock, SPEEDUP))
     heads = (Head(c.head, number=c.right, part=parts.get(c.key, "")) for c in columns)
     lines = [
         each._replace(cells=(*each.cells, cell(cases[int(each.keys["case"])].source)))
@@ -155,7 +155,7 @@ def _case(case: Case, entry: Entry) -> tuple[Cell, ...]:
 
 def kernels(cases: Sequence[Case]) -> Table:
     """Every kernel once: what its name says, and which backends run it."""
-    heads = (Head("kernel"), Head("role"), Head("decoded"), Head("what the name says"), Head("run by"))
+    heads = (Head("kernel"), Head("role"), Head("decoded"), Head("what the name says", words=True), Head("run by"))
     found: dict[str, tuple[Kernel, dict[str, None]]] = {}
     for case in cases:
         for row in case.rows:

@@ -73,7 +73,7 @@ def is_judged(source: Source) -> bool:
 
 
 def _of_target(verdict: Verdict, key: str) -> Judged:
-    heads = (Head("check"), Head("dtype"), Head("status"), Head("what was found"), Head("again"))
+    heads = (Head("check"), Head("dtype"), Head("status"), Head("what was found", words=True), Head("again"))
     lines = [
         line(check.name, check.dtype or "all", "hazard" if check.hazard else check.status, check.sentence, check.repro)
         for check in verdict.checks
