@@ -19,6 +19,7 @@ from mlpfusion.errors import UsageError, first_line, without_paths
 from mlpfusion.stages.validate import channel
 from mlpfusion.stages.validate.worker import emulation, functions, guard, launches, leftovers, settings, update_probes
 from mlpfusion.stages.validate.worker.author_probes import AUTHOR_PROBES
+from mlpfusion.stages.validate.worker.far_probes import FAR_PROBES
 from mlpfusion.stages.validate.worker.probes import PROBES, Run
 from mlpfusion.stages.validate.worker.results import NoTensorError
 from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
@@ -30,7 +31,7 @@ from mlpfusion.workers import lifetime
 if TYPE_CHECKING:
     from mlpfusion.device import Device
 
-ALL_PROBES: Final = PROBES | update_probes.PROBES | SPEED_PROBES | STATE_PROBES | AUTHOR_PROBES
+ALL_PROBES: Final = PROBES | update_probes.PROBES | SPEED_PROBES | STATE_PROBES | AUTHOR_PROBES | FAR_PROBES
 
 
 def main() -> None:

@@ -342,6 +342,23 @@ def checkpointed(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Fac
     return results, {}
 
 
+def vmapped(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y and, with `grad`, d:NAME of torch.vmap(target); `over` has the dimension of each operand that is mapped over.
+
+    The result has that of the first operand. No memory is watched: what is allocated within has dimensions that PyTorch
+    hides.
+    """
+    names = OPERANDS[run.target.kind]
+    bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
+    over = tuple(options["over"].get(name) for name in names[: len(bound.arguments)])
+    y = plain(torch.vmap(bound.function, in_dims=over, out_dims=over[0])(*bound.arguments))
+    results = {"y": y}
+    if y.requires_grad:
+        results |= named(names, torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True))
+    run.synchronize()
+    return results, {}
+
+
 def aliased(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y and d:gate where one tensor is both operands of an act·mul."""
     x = guard.place(given["gate"], run.device).requires_grad_(options["grad"])
@@ -368,6 +385,7 @@ PROBES: Final[dict[str, Probe]] = {
     "autocast": autocast,
     "checkpointed": checkpointed,
     "aliased": aliased,
+    "vmapped": vmapped,
 }
 
 

@@ -1,4 +1,4 @@
-"""Checks of a target under torch.compile, autocast, checkpointing and inference mode."""
+"""Checks of a target under torch.compile, autocast, checkpointing, vmap and inference mode."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
     from mlpfusion.stages.validate.channel import Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
@@ -39,6 +40,15 @@ MODES: Final = {
     "under torch.inference_mode": "inference",
     "in eval mode": "eval",
     "with gradients on, which no operand needs,": "gradients on",
+}
+# Shapes of gate or of the rows of x, and the dimension of each operand that is mapped over.
+MAPPED: Final[dict[Kind, tuple[tuple[tuple[int, ...], dict[str, int | None]], ...]]] = {
+    "act_mul": (
+        ((3, 4, 64), {"gate": 0, "up": 0}),
+        ((4, 3, 64), {"gate": 1, "up": 1}),
+        ((3, 64), {"gate": 0, "up": None}),
+    ),
+    "mlp": (((3, 4), {"x": 0}), ((4, 3), {"x": 1})),
 }
 
 
@@ -248,6 +258,33 @@ def _another_function(exam: Exam, y: Tensor, plain: Tensor, mode: str, dtype: Dt
     return None if found is None else f"it is another function: {found.sentence}"
 
 
+def vmapped(exam: Exam, dtype: Dtype) -> Found:
+    """Under torch.vmap it gives the values and gradients of calls one by one, or refuses."""
+    refused = []
+    grad = exam.lack(dtype) is None
+    for shape, over in MAPPED[exam.kind]:
+        given = exam.operands(dtype, shape, "vmapped")
+        if over.get("up", 0) is None:
+            given["up"] = given["up"][0].clone()
+        how = ", ".join(f"{name} over {'none' if axis is None else axis}" for name, axis in over.items())
+        try:
+            results, _ = exam.ask("vmapped", given, over=over, grad=grad)
+        except RaisedError as raised:
+            if raised.why == "memory":
+                raise
+            refused.append(f"{how}: {raised}")
+            continue
+        right = exam.reference(given, grad=grad)
+        expected = right if grad and len(results) > 1 else {"y": right["y"]}
+        wrong = _differs(expected, results, dtype)
+        if wrong:
+            return failed(f"under torch.vmap ({how}) {wrong}", exam.plain)
+    exam.refused.clear()  # which the sentence has
+    if len(refused) == len(MAPPED[exam.kind]):
+        return passed(f"it refuses torch.vmap: {refused[0]}")
+    return passed("right under torch.vmap" + f"; refused: {'; '.join(refused)}" * bool(refused))
+
+
 CHECKS: Final = (
     Check(
         "inference",
@@ -256,6 +293,7 @@ CHECKS: Final = (
         inference,
         dtypes="each",
     ),
+    Check("vmap", "calls under torch.vmap, where they are not refused", BOTH, vmapped, dtypes="each"),
     Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed, dtypes="each"),
     Check("autocast", "equal and mixed operands under autocast", BOTH, autocast, dtypes="narrow"),
     Check(

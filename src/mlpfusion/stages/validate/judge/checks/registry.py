@@ -17,7 +17,7 @@ from mlpfusion.stages.validate.judge.checks import (
     updates,
     values,
 )
-from mlpfusion.stages.validate.judge.checks.memory import guards
+from mlpfusion.stages.validate.judge.checks.memory import guards, offsets
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Kind
@@ -45,13 +45,15 @@ ALL: Final[tuple[Check, ...]] = (
     *mlp.CHECKS[1:],
     *modes.CHECKS,
     *authorship.CHECKS,
+    *offsets.CHECKS,
     *state.CHECKS,  # last, since they see what all checks before them left
 )
 # The checks without which nothing is called valid: of values, and of gradients unless there are none.
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}
 TRAINING: Final[dict[Kind, str]] = {"act_mul": "backward", "mlp": "mlp-gradients"}
-# A quick exam is without these: each needs eager in a process of its own, or a compiler, which take seconds to start.
-SLOW: Final = frozenset(("autocast", "checkpoint", "compile", "exactness"))
+# A quick exam is without these: each needs eager in a process of its own or a compiler, which take seconds to start,
+# or most memory of a GPU.
+SLOW: Final = frozenset(("autocast", "checkpoint", "compile", "exactness", "offsets"))
 _KINDS: Final[dict[Kind, str]] = {"act_mul": "act·mul", "mlp": "MLP"}
 
 
