@@ -64,6 +64,7 @@ def _validate(
     rounds: Annotated[Text, typer.Option(metavar="N", help="Interleaved rounds against each baseline; 60.")] = None,
     time_limit: Annotated[Text, typer.Option(metavar="S", help="Seconds that one call may take; 600.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One shape of each kind, and no baseline.")] = False,
+    sanitize: Annotated[bool, typer.Option("--sanitize", help="One call under compute-sanitizer as well.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="A hazard is a failure too.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Show the table of all checks, and what follows.")] = False,
     self_test: Annotated[bool, typer.Option("--self-test", help="Judge the controls that ship with this.")] = False,
@@ -90,6 +91,7 @@ def _validate(
             "--time-limit": time_limit,
             "--strict": strict or None,
             "--quick": quick or None,
+            "--sanitize": sanitize or None,
             "--all": everything or None,
         }
         _asks_nothing_else(targets or [], [name for name, value in others.items() if value is not None])
@@ -114,6 +116,7 @@ def _validate(
             time_limit_s=seconds("--time-limit", "600" if time_limit is None else time_limit),
             rounds=size("--rounds", "60" if rounds is None else rounds, limits.ROUNDS),
             quick=quick,
+            sanitize=sanitize,
             json=json_file,
             on_event=tell,
         )

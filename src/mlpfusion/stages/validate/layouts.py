@@ -95,6 +95,12 @@ def halves(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
+def ends(x: Tensor) -> Tensor:
+    """The first and the last rows of x [rows, columns] in one tensor, which are what is judged after a race."""
+    return torch.cat((x[:END_ROWS], x[-END_ROWS:]))
+
+
+END_ROWS: Final = 32
 PACKED: Final = "halves of one tensor"
 LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "transposed": transposed,

@@ -18,6 +18,7 @@ from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, StoppedError, UnsavedError, UsageError
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
+from mlpfusion.stages.validate import sanitizer
 from mlpfusion.stages.validate.channel import BASELINES
 from mlpfusion.stages.validate.judge import bounds, examine
 from mlpfusion.stages.validate.judge import self_test as self_test_judge
@@ -54,6 +55,7 @@ def validate(
     time_limit_s: float = 600.0,
     rounds: int = 60,
     quick: bool = False,
+    sanitize: bool = False,
     json: str | os.PathLike[str] | None = None,
     on_event: Tell = silent,
 ) -> Validation:
@@ -64,14 +66,15 @@ def validate(
     be. Without `dtypes` a target may refuse any of the three, and without `shapes` any shape. `shapes` are those of
     gate (act·mul) or of the rows of x (MLP). `only` names checks. `json` is written at the end, and Inductor's code
     beside it. `quick` judges one shape of each kind, without the checks that take long to start. `on_event` is told of
-    each check as it begins and as it is over.
+    each check as it begins and as it is over. `sanitize` runs each target once under compute-sanitizer as well.
 
     Raises:
-        UsageError: a bad value, or no target among those that are named. One that is none is a verdict of its own
-            beside others.
+        UsageError: a bad value, `sanitize` without a GPU or that program, or no target among those that are named. One
+            that is none is a verdict of its own beside others.
         UnsavedError: the disk refused `json`; it carries what was found.
         StoppedError: Ctrl-C, after a verdict; it carries those that were reached, which are in `json` too.
     """
+    here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     asked = Asked(
         dtypes=None if dtypes is None else _dtypes(dtypes),
         shapes=None if shapes is None else _shapes(shapes),
@@ -80,9 +83,9 @@ def validate(
         time_limit_s=limits.seconds("time_limit_s", time_limit_s),
         rounds=limits.whole("rounds", rounds, limits.ROUNDS),
         quick=quick,
+        sanitizer=sanitizer.check(here.kind) if sanitize else None,
     )
     named = _targets(targets)
-    here = msgspec.structs.replace(devices.detect(device), interpreted=False)
     _check_memory(asked.shapes or (), here)
     path = None if json is None else results.check_file(Path(json), kind="validation")
     sources = _Sources(path)

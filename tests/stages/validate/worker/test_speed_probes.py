@@ -126,11 +126,17 @@ def test_a_race_is_of_the_target_and_all_baselines_without_gradients(monkeypatch
     monkeypatch.setattr(clocks, "race", race)
     run = run_of(counted)
     options = {"peers": ["@eager:act_mul"], "activation": "gelu_tanh", "rounds": 30, "seed": 5}
-    tensors, facts = speed_probes.raced(run, GIVEN, options)
-    assert tensors == {}
-    assert facts == {"samples": [["target", "event_us", [1.0, 2.0]]], "no_graph": {"@eager:act_mul": "it synchronises"}}
+    other = {f"other:{name}": value.flip(0) for name, value in GIVEN.items()}
+    tensors, facts = speed_probes.raced(run, GIVEN | other, options)
+    assert torch.allclose(tensors["timed"], torch.cat((RIGHT, RIGHT)))
+    assert torch.allclose(tensors["fresh"], torch.cat((RIGHT.flip(0), RIGHT.flip(0))))
+    assert facts == {
+        "calls": speed_probes.WARMUPS + 1,
+        "samples": [["target", "event_us", [1.0, 2.0]]],
+        "no_graph": {"@eager:act_mul": "it synchronises"},
+    }
     assert raced == [["target", "@eager:act_mul"], 30, 5]
-    assert called == [False] * (speed_probes.WARMUPS + 1)
+    assert called == [False] * (speed_probes.WARMUPS + 2)
     assert run.pins.asked == [None, 0]  # type: ignore[attr-defined]
 
 

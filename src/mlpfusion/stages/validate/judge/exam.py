@@ -18,6 +18,7 @@ from mlpfusion.stages.validate.judge.worker_handle import RaisedError, Undecidab
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from mlpfusion.device import DeviceKind
     from mlpfusion.records.validation import Kind, Status
@@ -109,6 +110,7 @@ class Asked(NamedTuple):
     time_limit_s: float = 600.0
     rounds: int = 60
     until_failure: bool = False  # carry out no check after the first that fails
+    sanitizer: Path | None = None  # the program under which it is run once as well
     quick: bool = False  # one shape of each kind, and no check that needs another process or a compiler
 
 
@@ -149,6 +151,7 @@ class Exam:
         self.left = dict(loaded.left)  # settings of its process that the target has changed, and how
         self.launched: dict[tuple[Dtype, tuple[int, ...]], int] = {}  # Triton kernels of a forward, by gate or x
         self.launches = 0  # of Triton kernels, in all calls
+        self.after_timing: list[Found] = []  # what each race has shown of the values
         self.left_out: dict[str, None] = {}  # what a quick exam does not judge, in words and in its order
         self._lacks: dict[Dtype, Lack | None] = {}
 

@@ -14,12 +14,12 @@ import torch
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Peer, Verdict
 from mlpfusion.spec import DTYPES
-from mlpfusion.stages.validate import hints
+from mlpfusion.stages.validate import hints, sanitizer
 from mlpfusion.stages.validate.judge import baselines, consequences
 from mlpfusion.stages.validate.judge.checks.authorship import NOT_ITS_OWN
 from mlpfusion.stages.validate.judge.checks.check import carry_out, told
 from mlpfusion.stages.validate.judge.checks.registry import DECISIVE, TRAINING, check_kinds, selected
-from mlpfusion.stages.validate.judge.exam import SIZES, Asked, Exam, failed
+from mlpfusion.stages.validate.judge.exam import SIZES, Asked, Exam, failed, undecided
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, Hired, RaisedError, UndecidableError
 from mlpfusion.stages.validate.progress import Step
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Tell = Callable[[Step], None]
 
 DEFAULT: Final[Activation] = "gelu_tanh"
+AFTER_TIMING: Final = "after-timing"  # no check of the registry: it needs the race against a baseline
 
 
 class Bench:
@@ -144,7 +145,7 @@ def examine(
     if order.activation is None:
         activation = _identify(exam) or activation
         exam = _exam(bench, order.target, activation, loaded, asked=asked, seed=seed)
-    checks = consequences.told(list(_carry_out_all(exam, tell)))
+    checks = consequences.told([*_carry_out_all(exam, tell), *_sanitized(exam, tell)])
     word, headline = conclude(checks, loaded, only=asked.only)
     headline += _hint(order.target, exam, checks)
     verdict = Verdict(
@@ -201,7 +202,56 @@ def _compared(verdict: Verdict, exam: Exam, folder: Path, sources: Callable[[str
         return replace(verdict, word="not valid", headline=f"against: {error}")
     found = baselines.peers(exam, folder, sources)
     mine = Peer(name="this target", scores=scores, kernels=kernels)
-    return replace(verdict, peers=(mine, *found), kernels=kernels)
+    return _rejudged(replace(verdict, peers=(mine, *found), kernels=kernels), exam)
+
+
+def _sanitized(exam: Exam, tell: Tell) -> Iterator[Checked]:
+    """What compute-sanitizer's tools say of one call each, if that is asked, in the first dtype that is taken."""
+    program = exam.asked.sanitizer
+    if program is None or not exam.dtypes:
+        return
+    dtype = exam.dtypes[0]
+    for number, tool in enumerate(sanitizer.TOOLS, 1):
+        step = Step(exam.target, f"{tool} {dtype}", number, len(sanitizer.TOOLS))
+        tell(step)
+        command = sanitizer.command(program, tool, exam.target, activation=exam.activation, dtype=dtype, seed=exam.seed)
+        try:
+            found = sanitizer.judged(tool, sanitizer.run(command, time_limit_s=exam.asked.time_limit_s))
+        except TimeoutError as error:
+            found = undecided(f"{tool}: {error}")
+        tell(step._replace(found=found.status))
+        yield Checked(
+            name=tool,
+            looked_at="one call under compute-sanitizer",
+            status=found.status,
+            sentence=found.sentence,
+            repro=_again(exam, dtype, "--sanitize"),
+            dtype=dtype,
+        )
+
+
+def _again(exam: Exam, dtype: Dtype | None, option: str) -> str:
+    """A command that finds again what is no check of the registry."""
+    return f"{exam.repro('runs', dtype, None).partition(' --only ')[0]} {option} --seed {exam.seed}"
+
+
+def _rejudged(verdict: Verdict, exam: Exam) -> Verdict:
+    """The verdict with what the races have shown of the values: a target may give others after so many calls."""
+    from msgspec.structs import replace
+
+    if not exam.after_timing:
+        return verdict
+    found = next((each for each in exam.after_timing if each.status == "fail"), exam.after_timing[-1])
+    checked = Checked(
+        name=AFTER_TIMING,
+        looked_at="the last timed result, and one on new values after it",
+        status=found.status,
+        sentence=found.sentence,
+        repro=_again(exam, None, f"--against {','.join(exam.asked.against)}"),
+        shape=found.shape,
+    )
+    verdict = replace(verdict, checks=(*verdict.checks, checked))
+    return verdict if found.status == "pass" else replace(verdict, word="not valid", headline=_said(checked))
 
 
 def _unloadable(order: Order, activation: Activation, sentence: str, *, device: DeviceKind, seed: int) -> Verdict:

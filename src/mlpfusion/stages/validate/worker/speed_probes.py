@@ -11,11 +11,15 @@ import torch
 
 from mlpfusion.device import describe
 from mlpfusion.measure import clocks, tracer
+from mlpfusion.stages.validate.layouts import ends
 from mlpfusion.stages.validate.worker.probes import bind_once
 from mlpfusion.stages.validate.worker.targets import loader
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from torch import Tensor
 
     from mlpfusion.stages.validate.channel import Facts, Tensors
     from mlpfusion.stages.validate.worker.probes import Probe, Run
@@ -67,32 +71,61 @@ def _is_call(event: dict[str, Any]) -> bool:
     return event.get("name") == tracer.CALL and event.get("cat") == "user_annotation"
 
 
+class _Made:
+    """The last result of a contender, and how many there were."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last = torch.empty(0)
+
+    def took(self, y: Tensor) -> Tensor:
+        """The same result, counted."""
+        self.count += 1
+        self.last = y
+        return y
+
+
 def raced(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """Samples of every clock of the target ("target") and of each baseline, in interleaved rounds; GPU only."""
+    """Samples of every clock of the target ("target") and of each baseline, in interleaved rounds; GPU only.
+
+    The ends of the target's last timed result (`timed`), and of one on `other:NAME` at the same addresses afterwards
+    (`fresh`). Facts: `calls`, how many calls of it there were.
+    """
     here = describe(run.device)
     run.pins.pin(None)
+    bound = bind_once(run, given)
+    made = _Made()
 
-    def step(bound: loader.Bound) -> Callable[[], object]:
+    def step(bound: loader.Bound, made: _Made) -> Callable[[], object]:
         def call() -> object:
             with torch.no_grad():
-                return bound()
+                return made.took(bound())
 
         for _ in range(WARMUPS):
             call()
         run.synchronize()
         return call
 
-    contenders = [clocks.capture("target", step(bind_once(run, given)))]
+    contenders = [clocks.capture("target", step(bound, made))]
     for name in options["peers"]:
         peer = run._replace(target=loader.load(name, options["activation"], here))
-        contenders.append(clocks.capture(name, step(bind_once(peer, given))))
+        contenders.append(clocks.capture(name, step(bind_once(peer, given), _Made())))
 
     def ignore(name: str) -> None:
         del name
 
     samples = clocks.race(contenders, here, rounds=options["rounds"], seed=options["seed"], before=ignore, after=ignore)
+    run.synchronize()
+    results = {"timed": ends(made.last)}
+    with torch.no_grad():
+        for name, leaf in zip(OPERANDS[run.target.kind], bound.leaves, strict=False):
+            if f"other:{name}" in given:
+                leaf.copy_(given[f"other:{name}"])
+        results["fresh"] = ends(bound())
+    run.synchronize()
     run.pins.pin(0)
-    return {}, {
+    return results, {
+        "calls": made.count,
         "samples": [[each.backend, each.clock, list(each.values)] for each in samples],
         "no_graph": {each.name: each.no_graph_reason for each in contenders if each.no_graph_reason},
     }
