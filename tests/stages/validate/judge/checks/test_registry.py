@@ -17,11 +17,11 @@ def test_a_check_must_be_for_a_target_and_a_target_for_a_check() -> None:
     both = {"a.py:f": "act_mul", "b.py:g": "mlp"}
     registry.check_kinds(both, ("elementwise", "mlp-values"))  # type: ignore[arg-type]
     registry.check_kinds(both | {"directory": None}, ("function",))  # type: ignore[arg-type]
-    registry.check_kinds({"b.py:g": "mlp", "directory": None}, ("mlp-values", "store"))
+    registry.check_kinds({"b.py:g": "mlp", "directory": None}, ("mlp-values", "positions"))
     with pytest.raises(UsageError, match=r"^check 'mlp-values' is for MLPs; a\.py:f is an act·mul$"):
         registry.check_kinds({"a.py:f": "act_mul"}, ("function", "mlp-values"))
-    with pytest.raises(UsageError, match=r"^check 'store' is for act·muls; b\.py:g is an MLP$"):
-        registry.check_kinds(both, ("store",))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^check 'positions' is for act·muls; b\.py:g is an MLP$"):
+        registry.check_kinds(both, ("positions",))  # type: ignore[arg-type]
 
 
 def test_every_check_has_a_name_of_its_own_and_says_what_it_looks_at() -> None:
