@@ -20,6 +20,7 @@ KINDS: Final = (
     "groups",
     "host-time",
     "planted",
+    "plugin",
     "prediction errors",
     "reading",
     "tiles",
