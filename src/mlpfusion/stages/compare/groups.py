@@ -12,6 +12,7 @@ from mlpfusion.records.proof import Proof
 from mlpfusion.records.validation import SelfTest, Validation
 from mlpfusion.stages.compare import facts, settings
 from mlpfusion.stages.compare.subjects import Fact, Group, Subject, Timed
+from mlpfusion.storage import contradictions
 
 if TYPE_CHECKING:
     from mlpfusion.records.choice import Point
@@ -67,6 +68,7 @@ def _of_profile(found: Profile, file: str) -> Group:
         tokens=work.tokens,
         mode=work.mode,
         device=found.device.name,
+        damage=contradictions.first(found, file),
     )
 
 

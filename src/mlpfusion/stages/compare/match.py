@@ -13,7 +13,7 @@ from mlpfusion.spec import MLPSpec
 from mlpfusion.storage import files, inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from mlpfusion.stages.compare.subjects import Group, Source
 
@@ -41,6 +41,13 @@ def check_sides(a: Source, b: Source) -> None:
             f"{a.name!r} and {b.name!r} are the same; name two files, two rows of one (as FILE:triton FILE:fused), "
             "or --self for its processes against each other"
         )
+
+
+def check_whole(groups: Iterable[Group]) -> None:
+    """Raise a UsageError for the first group whose file contradicts itself."""
+    for group in groups:
+        if group.damage is not None:
+            raise UsageError(group.damage)
 
 
 def _files(side: Source) -> set[str]:

@@ -55,6 +55,7 @@ def compare(
     a, b = sources.read_both(baseline, candidate)
     match.check_sides(a, b)
     pairs = match.pairs(a, b)
+    match.check_whole(group for pair in pairs for group in (pair.baseline, pair.candidate))
     only = match.left_over(a, b, pairs)
     _check_ran(a, pairs)
     if exact:

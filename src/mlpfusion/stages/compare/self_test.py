@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.comparison import SCHEMA, SelfComparison, SelfRow
-from mlpfusion.stages.compare import difference, groups, sources, times
+from mlpfusion.stages.compare import difference, groups, match, sources, times
 from mlpfusion.stages.compare.difference import CONFIDENCE, ENOUGH
 from mlpfusion.stages.compare.groups import CLOCKS
 from mlpfusion.stages.compare.run import CONTROL, NO_CONTROL, clocks_of, version
@@ -35,6 +35,7 @@ def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRE
         UsageError: there is no such file, or no workload in it has two processes with times of a row and its control.
     """
     found = sources.read(source)
+    match.check_whole(found.groups)
     rows: list[SelfRow] = []
     sampled = False
     for group in found.groups:

@@ -63,7 +63,8 @@ class Setting(NamedTuple):
 class Group(NamedTuple):
     """The rows of one workload of one file. `key` is what a group of another file must have to be comparable.
 
-    Of several on one side with one key, that on the other's `device` is compared.
+    Of several on one side with one key, that on the other's `device` is compared. `damage` says what in its file
+    contradicts another part of it.
     `controls` are clocks to which times are relative, of the original model of a proof; else a row is the control.
     """
 
@@ -77,6 +78,7 @@ class Group(NamedTuple):
     mode: Mode | None = None
     controls: Mapping[str, Timed] | None = None
     device: str | None = None
+    damage: str | None = None
 
 
 class Source(NamedTuple):

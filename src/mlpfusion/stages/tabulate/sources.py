@@ -9,7 +9,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.records.choice import Plan
 from mlpfusion.records.profile import Profile
 from mlpfusion.stages.compare import self_test
-from mlpfusion.storage import inputs, results
+from mlpfusion.storage import contradictions, inputs, results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,7 @@ def read(names: Sequence[str]) -> tuple[Source, ...]:
     for path, shown in zip(paths, _ends(paths), strict=True):
         result, digest = results.load_with_digest(path)
         if isinstance(result, Profile):
+            contradictions.check(result, path)
             self_test.check(result, path)
         if digest in found and not isinstance(result, Plan):  # two choices may well have one plan
             twice = f"{path!r} is" if found[digest] == path else f"{found[digest]!r} and {path!r} are one file,"
