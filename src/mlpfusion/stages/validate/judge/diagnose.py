@@ -78,6 +78,9 @@ def diagnose(
         return Diagnosis("function", f"no result is finite{lost}")
     if not bool(y.double().nan_to_num().any()):
         return Diagnosis("function", "every result is 0")
+    flushed = _flushed(y, gate, up, activation, dtype=dtype, wrong=own.wrong[kept])
+    if flushed is not None:
+        return Diagnosis("function", flushed)
     values = y.double() / up.double()
     if _is_exchanged(values, gate.double(), up.double(), activation, dtype):
         return Diagnosis(
@@ -132,6 +135,19 @@ def _overflowing(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dt
     return (
         f"{int(stray.sum())} of {gate.numel()} gate values give nan or inf where the result is finite, from |gate| = "
         f"{nearest:.4g} on: an exponential overflows?"
+    )
+
+
+def _flushed(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, *, dtype: Dtype, wrong: Tensor) -> str | None:
+    """That all wrong values are 0 where the result or the gate is subnormal, if so."""
+    tiny = torch.finfo(getattr(torch, dtype)).tiny
+    result = bounds.product(gate, up, activation).abs() < tiny
+    if not bool(((y == 0) & (result | (gate.double().abs() < tiny)))[wrong].all()):
+        return None
+    what = "results" if bool(result[wrong].all()) else "gates"
+    return (
+        f"subnormal numbers are flushed: {int(wrong.sum())} of {gate.numel()} values are 0, all of {what} below the "
+        f"smallest normal number, {tiny:.3g}"
     )
 
 

@@ -198,8 +198,8 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
     found = float(results[f"d:{name}"].reshape(-1)[index])
     gate, up, dy = (float(given[each].reshape(-1)[index]) for each in ("gate", "up", "dy"))
     count = int((scores > bounds.LIMIT).sum())
-    which = ""
-    if name == "gate":
+    which = "; d_gate and d_up are exchanged" if _are_exchanged(exam, given, results, dtype) else ""
+    if name == "gate" and not which:
         others = (each for each in ACTIVATIONS if each != exam.activation)
         found_of = next((each for each in others if _is_derivative(exam, given, results, each, dtype)), None)
         which = f"; it is the derivative of {ROWS[found_of].label}" if found_of else ""
@@ -208,6 +208,13 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
         f"the worst has a score of {float(scores[index]):.3g}: gate {gate:.6g}, up {up:.6g}, dy {dy:.6g} give "
         f"{found:.6g}, where {right:.6g} is right"
     )
+
+
+def _are_exchanged(exam: Exam, given: Tensors, results: Tensors, dtype: Dtype) -> bool:
+    """Whether each of the two gradients is the other's."""
+    pairs = (("gate", "up"), ("up", "gate"))
+    scores = (score(exam, given, name, dtype)(results[f"d:{other}"]) for name, other in pairs)
+    return all(bool((each <= bounds.LIMIT).all()) for each in scores)
 
 
 def _is_derivative(exam: Exam, given: Tensors, results: Tensors, other: Activation, dtype: Dtype) -> bool:
