@@ -337,13 +337,14 @@ def test_peers_are_set_beside_the_target(tmp_path: Path) -> None:
 def test_assert_valid_says_why_with_the_smallest_shape_and_a_command() -> None:
     target = f"{CONTROLS / 'numeric.py'}:cubic_044"
     with pytest.raises(AssertionError) as wrong:
-        assert_valid(target, device="cpu", only=["constants", "elementwise"], dtypes=["float32"])
+        assert_valid(target, device="cpu", only=["constants", "elementwise"], dtypes=["float32"], quick=True)
     said = str(wrong.value)
     assert "NOT VALID: constants (float32): the cubic coefficient is 0.044 where 0.044715 belongs" in said
     assert "1 check follows from this: elementwise [float32]" in said
     assert "mlpfusion validate" in said
     assert "--only constants --seed" in said
-    assert assert_valid(f"{CONTROLS / 'good.py'}:eager", device="cpu", only=["function"]).word == "valid"
+    good = f"{CONTROLS / 'good.py'}:eager"
+    assert assert_valid(good, device="cpu", only=["function"], dtypes=["float32"]).word == "valid"
 
 
 def test_a_function_is_found_by_its_name_in_another_process() -> None:

@@ -9,12 +9,11 @@ import json
 import re
 import shlex
 import shutil
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
-from support import studies_made
+from support import rings, studies_made
 from support.bench import tool
 from support.comparisons_made import raced
 from support.paths import DATA, RESULTS, ROOT
@@ -24,6 +23,9 @@ import mlpfusion
 from mlpfusion.cli import main
 from mlpfusion.errors import MlpfusionError
 from mlpfusion.storage import results
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SITE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
@@ -64,7 +66,11 @@ def commands() -> list[Any]:
         for line in [*lines, *(span for span in spans if len(span.split()) > 2)]:
             if line.startswith("mlpfusion "):
                 found.setdefault(line.split("  ")[0].split(" #")[0].strip(), page.name)
-    return [pytest.param(line, id=f"{page} {line}") for line, page in found.items()]
+    figures = [line for line in found if line.startswith("mlpfusion plot")]
+    return [
+        pytest.param(line, id=f"{page} {line}", marks=rings.FULL if line in figures[1:] else ())
+        for line, page in found.items()
+    ]
 
 
 class ReachedError(BaseException):
@@ -85,25 +91,23 @@ SLOW = (  # where each verb that measures begins to
 )
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files that the pages name, and those of the repository."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("bench", "examples", "tests"):
-        (tmp_path / name).symlink_to(ROOT / name)
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages name."""
+    made = tmp_path_factory.mktemp("named")
     traces = {"eager": "eager", "compile": "compile", "trace": "compile", "a": "eager", "b": "compile", "step": "eager"}
     for name, recorded in traces.items():
-        shutil.copy(DATA / f"h200_{recorded}.json.gz", f"{name}.json.gz")
+        shutil.copy(DATA / f"h200_{recorded}.json.gz", made / f"{name}.json.gz")
     for name in ("out.json", "result.json", "old.json", "new.json"):
-        shutil.copy(RECORDED, name)
-    results.save(raced({"triton": 0.9}), "five.json")
-    for folder in ("traces", "before", "after"):
-        Path(folder).mkdir()
+        shutil.copy(RECORDED, made / name)
+    results.save(raced({"triton": 0.9}), made / "five.json")
+    for job in ("traces", "before", "after"):
+        (made / job).mkdir()
         for rank in (0, 3):
-            shutil.copy(DATA / "h200_eager.json.gz", f"{folder}/rank{rank}.json.gz")
-    Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
-    Path("script.py").write_text("def step():\n    pass\n", encoding="utf-8")
-    Path("path/to/model").mkdir(parents=True)
+            shutil.copy(DATA / "h200_eager.json.gz", made / job / f"rank{rank}.json.gz")
+    (made / "mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
+    (made / "script.py").write_text("def step():\n    pass\n", encoding="utf-8")
+    (made / "path/to/model").mkdir(parents=True)
     config = {
         "model_type": "llama",
         "hidden_act": "silu",
@@ -111,11 +115,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "intermediate_size": 128,
         "dtype": "float32",
     }
-    Path("path/to/config.json").write_text(json.dumps(config), encoding="utf-8")
-    Path("choices/gemma-2b-bfloat16").mkdir(parents=True)
-    shutil.copy(RESULTS / "h200-choose-gemma-2b" / "choice.json", "choices/gemma-2b-bfloat16")
+    (made / "path/to/config.json").write_text(json.dumps(config), encoding="utf-8")
+    (made / "choices/gemma-2b-bfloat16").mkdir(parents=True)
+    shutil.copy(RESULTS / "h200-choose-gemma-2b" / "choice.json", made / "choices/gemma-2b-bfloat16")
     for study in ("decode", "decode-2.11", "decode-2.13"):
-        studies_made.recorded(tmp_path / "sweeps" / study)
+        studies_made.recorded(made / "sweeps" / study)
+    return made
+
+
+@pytest.fixture
+def folder(named: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own with the files that the pages name, and those of the repository."""
+    shutil.copytree(named, tmp_path, dirs_exist_ok=True)
+    for name in ("bench", "examples", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 

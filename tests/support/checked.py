@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mlpfusion.spec import DTYPES
 from mlpfusion.stages.validate.judge import self_test
+from support import rings
 from support.targets_made import verdict_of
 
 if TYPE_CHECKING:
@@ -50,17 +52,21 @@ def judging(
     operands: str = "gate, up",
     statuses: Collection[str] = ("pass",),
 ) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Two tests of checks: each finds the fault of its body in `wrong`, and what is right gets one of `statuses`."""
+    """Two tests of checks: each finds the fault of its body in `wrong`, and what is right gets one of `statuses`.
+
+    The first ring judges what is right in float32 alone.
+    """
 
     @pytest.mark.parametrize("check", wrong)
     def finds_the_fault(bench: Bench, tmp_path: Path, check: str) -> None:
-        verdict = by(bench, tmp_path, check, wrong[check], operands)
+        verdict = by(bench, tmp_path, check, wrong[check], operands, until_failure=True)
         assert verdict.word != "valid"
         assert check in verdict.headline
 
     @pytest.mark.parametrize("check", wrong)
     def finds_none(bench: Bench, tmp_path: Path, check: str) -> None:
-        verdict = by(bench, tmp_path, check, right, operands)
+        asked = {"dtypes": DTYPES[-1:]} if rings.is_first() else {}
+        verdict = by(bench, tmp_path, check, right, operands, **asked)
         found = {one.status for one in verdict.checks if one.name == check}
         assert found
         assert found <= set(statuses)

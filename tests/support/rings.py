@@ -40,6 +40,11 @@ def only_first(values: Iterable[Any]) -> list[Any]:
     return first_of_each(values, lambda _: "one")
 
 
+def is_first() -> bool:
+    """Whether the first ring runs, and no more."""
+    return settings().max_examples == PERCENT
+
+
 def examples(number: int) -> int:
     """How many examples of a property, or damaged files of one kind, this run tries where all rings try `number`."""
     return -(-number * settings().max_examples // 100)

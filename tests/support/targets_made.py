@@ -11,7 +11,7 @@ import pytest
 from mlpfusion.stages.validate.judge import examine
 from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.progress import silent
-from support import forked
+from support import forked, rings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,11 @@ def bench() -> Iterator[examine.Bench]:
 
 
 def verdict_of(bench: examine.Bench, target: str, activation: str | None = "gelu_tanh", **asked: Any) -> Verdict:
-    """The verdict on a target for which `asked`, the fields of `exam.Asked`, is asked."""
+    """The verdict on a target for which `asked`, the fields of `exam.Asked`, is asked.
+
+    The first ring judges one shape of each kind unless `quick` is given.
+    """
+    asked.setdefault("quick", rings.is_first())
     return examine.examine(
         bench,
         examine.Order(target, activation),  # type: ignore[arg-type]

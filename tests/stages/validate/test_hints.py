@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from support import rings
 from support.targets_made import verdict_of, written
 
 from mlpfusion.errors import UsageError
@@ -82,7 +83,7 @@ def said(bench: examine_judge.Bench, target: str) -> str:
     return verdict_of(bench, target, only=("runs",), dtypes=("float32",)).headline
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", rings.first_of_each(MISTAKES, lambda name: name.partition("_")[0] == "mlp"))
 def test_the_mistake_is_named_and_the_wrapper_is_a_target(
     bench: examine_judge.Bench, tmp_path: Path, name: str
 ) -> None:

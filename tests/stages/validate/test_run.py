@@ -83,7 +83,19 @@ def test_an_edit_of_the_example_is_named(bench: examine_judge.Bench, tmp_path: P
 BRIEF = ("function", "elementwise", "mlp-values", "differentiable")
 
 
-def test_every_kind_of_target(bench: examine_judge.Bench, tmp_path: Path) -> None:
+KINDS = {
+    "act_mul": "act_mul",
+    "mlp": "mlp",
+    "Sized": "mlp",
+    "named": "act_mul",
+    "Product": "act_mul",
+    "Mine": "mlp",
+    "Borrowing": "mlp",
+}
+
+
+@pytest.mark.parametrize("name", rings.first_of_each(KINDS, lambda name: (name.islower(), KINDS[name])))
+def test_every_kind_of_target(bench: examine_judge.Bench, tmp_path: Path, name: str) -> None:
     path = written(
         tmp_path,
         """
@@ -125,18 +137,8 @@ def test_every_kind_of_target(bench: examine_judge.Bench, tmp_path: Path) -> Non
                 return self.down_proj(act_mul(self.gate_proj(x), self.up_proj(x)))
         """,
     )
-    kinds = {
-        "act_mul": "act_mul",
-        "named": "act_mul",
-        "Product": "act_mul",
-        "mlp": "mlp",
-        "Mine": "mlp",
-        "Sized": "mlp",
-        "Borrowing": "mlp",
-    }
-    for name, kind in kinds.items():
-        verdict = verdict_of(bench, f"{path}:{name}", only=BRIEF, dtypes=("float32",))
-        assert (name, verdict.word, verdict.kind) == (name, "valid", kind)
+    verdict = verdict_of(bench, f"{path}:{name}", only=BRIEF, dtypes=("float32",))
+    assert (verdict.word, verdict.kind) == ("valid", KINDS[name])
 
 
 def test_a_hub_directory_is_its_functions_and_layers(bench: examine_judge.Bench) -> None:
@@ -171,6 +173,7 @@ def test_what_is_no_target_is_refused_in_words(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.full  # every shape of two checks in two dtypes
 def test_a_verdict_knows_what_was_judged_and_what_was_refused(bench: examine_judge.Bench, tmp_path: Path) -> None:
     text = """
     def picky(gate, up):
@@ -188,6 +191,7 @@ def test_a_verdict_knows_what_was_judged_and_what_was_refused(bench: examine_jud
     assert "8x256 transposed" in check(verdict, "layouts").refused
 
 
+@pytest.mark.full  # the first ring judges good controls so
 def test_a_quick_verdict_says_what_it_left_out(bench: examine_judge.Bench, tmp_path: Path) -> None:
     text = """
     def good(gate, up):
@@ -213,7 +217,7 @@ def test_a_worker_that_dies_costs_one_verdict(bench: examine_judge.Bench) -> Non
     assert "was killed by SIGSEGV" in verdict.headline
     started = bench.worker.started
     for _ in range(2):
-        assert verdict_of(bench, f"{CONTROLS / 'good.py'}:eager", only=BRIEF).word == "valid"
+        assert verdict_of(bench, f"{CONTROLS / 'good.py'}:eager", only=("runs",)).word == "valid"
     assert bench.worker.started == started + 1  # one warm worker serves them all
 
 
@@ -228,8 +232,9 @@ def test_what_one_target_does_to_torch_does_not_reach_the_next(bench: examine_ju
             return F.gelu(gate, approximate="tanh") * up
         """,
     )
-    verdict_of(bench, f"{path}:meddles", only=BRIEF)
-    assert verdict_of(bench, f"{CONTROLS / 'good.py'}:mlp", only=BRIEF).word == "valid"
+    asked = {"only": ("mlp-values", "function"), "dtypes": ("float32",)}
+    verdict_of(bench, f"{path}:meddles", **asked)
+    assert verdict_of(bench, f"{CONTROLS / 'good.py'}:mlp", **asked).word == "valid"
 
 
 def test_a_dtype_may_be_refused_unless_it_is_asked_for(bench: examine_judge.Bench, tmp_path: Path) -> None:
@@ -290,7 +295,8 @@ def test_the_shape_that_is_named_is_one_whose_gradients_are_wrong(bench: examine
         y = F.gelu(gate, approximate="tanh") * up
         return y + (gate - gate.detach()) if gate.shape == (33, 97) else y
     """
-    found = verdict_of(bench, written(tmp_path, text) + ":wrong_in_one_shape", only=("backward",), dtypes=("float32",))
+    target = written(tmp_path, text) + ":wrong_in_one_shape"
+    found = verdict_of(bench, target, only=("backward",), dtypes=("float32",), quick=False)
     assert check(found, "backward").shape == (33, 97)  # smaller ones are right
 
 

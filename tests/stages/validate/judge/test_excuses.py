@@ -168,13 +168,15 @@ class Validated:
         self.activation = activation
 
     def __call__(self, name: str, *only: str, dtypes: list[str] | None = None) -> Verdict:
+        """The first ring judges one shape of each kind, in one dtype."""
         found = validate(
             [f"{self.path}:{name}"],
             device="cpu",
             activation=self.activation,
             only=list(only),
-            dtypes=dtypes,
+            dtypes=["float32"] if rings.is_first() else dtypes,
             against=[],
+            quick=rings.is_first(),
         )
         return found.verdicts[0]
 
