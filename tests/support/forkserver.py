@@ -27,8 +27,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Not the modules that are run, which a process imports as its own.
-PRELOADED = ("torch", "mlpfusion_kernels", "mlpfusion.stages.validate.worker.main", "mlpfusion.stages.profile.worker")
+# Not the modules that are run, which a process imports as its own. The first gradient imports the symbolic shapes, with
+# SymPy: 2.4 s of a core.
+PRELOADED = (
+    *("torch", "torch.fx.experimental.symbolic_shapes", "mlpfusion_kernels"),
+    *("mlpfusion.stages.validate.worker.main", "mlpfusion.stages.profile.worker"),
+)
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 

@@ -107,7 +107,7 @@ def frozen() -> Iterator[None]:
 def test_frozen_objects_that_are_freed_are_no_change() -> None:
     kept = [[] for _ in range(100)]
     gc.freeze()
-    before, count = settings.read(("the collector",)), gc.get_freeze_count()
+    before, count = settings.read(("frozen objects",)), gc.get_freeze_count()
     kept.clear()
     assert gc.get_freeze_count() < count
     assert settings.changed(before) == {}
@@ -115,10 +115,10 @@ def test_frozen_objects_that_are_freed_are_no_change() -> None:
 
 @pytest.mark.usefixtures("frozen")
 def test_to_unfreeze_them_is_one() -> None:
-    before = settings.read(("the collector",))
+    before = settings.read(("frozen objects",))
     gc.unfreeze()
     try:
-        assert list(settings.changed(before)) == ["the collector"]
+        assert list(settings.changed(before)) == ["frozen objects"]
     finally:
         gc.freeze()
 

@@ -127,7 +127,8 @@ class _Served:
         # Tuning would take time, and what it picks differs from run to run.
         pins = self.run.pins
         pins.pin(request.options.get("configuration", 0))
-        state, given = settings.read(), channel.unpack(request.tensors)
+        names = settings.ALL if request.options.get("functions") else settings.EACH
+        state, given = settings.read(names), channel.unpack(request.tensors)
         with launches.counted() as launched:
             tensors, facts = probe(self.run, given, request.options)
         facts["left"], facts["launches"] = settings.changed(state), launched.count
