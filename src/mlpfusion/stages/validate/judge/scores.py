@@ -28,11 +28,14 @@ def score(exam: Exam, given: Tensors, name: str, dtype: Dtype, activation: Activ
 def is_worse(exam: Exam, given: Tensors, name: str, *, found: Tensor, plain: Tensor, dtype: Dtype) -> bool:
     """Whether an element of an act·mul is beyond its bound where that of a plain call on the same operands is not.
 
-    Another activation is as near to the right one as sums in another order are; by element it is not. A whole MLP has
-    no bound by element.
+    Another activation is as near to the right one as sums in another order are; by element it is not. A plain result
+    with fewer bits than its dtype is within the bound by chance, and says nothing. A whole MLP has no bound by element.
     """
     if exam.kind == "mlp" or found.shape != plain.shape or found.dtype != plain.dtype:
         return False
     of = score(exam, given, name, dtype)
     beyond = of(found) > bounds.LIMIT
-    return bool(beyond.any()) and bool((beyond & (of(plain) <= bounds.LIMIT)).any())
+    if not bool(beyond.any()):
+        return False
+    within = of(plain) <= bounds.LIMIT
+    return bool(within[plain.isfinite()].all()) and bool((beyond & within).any())

@@ -86,6 +86,8 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     if bound.module is None and update in OF_MODULES:
         return {}, {"skipped": True}
     _called(bound)
+    with in_mode(bound, None):
+        bound()  # the last call before is as the first after: a target may keep what it was called with last
     old = list(bound.leaves[first:])
     new = [guard.place(given[f"other:{name}"], run.device) for name in names[first:]]
     update(bound.module, old, new)

@@ -178,7 +178,7 @@ USAGE = [
     ("{mine}:ok:x", "runs", ":ok:x' must be FILE.py:NAME or MODULE:NAME, and '"),
     ("{mine}:ok", "mlp-values", "check 'mlp-values' is for MLPs; {mine}:ok is an act·mul"),
     ("{mine}:ok", "function,tf32", "check 'tf32' is for MLPs; {mine}:ok is an act·mul"),
-    ("{mine}:Without", "store", "check 'store' is for act·muls; {mine}:Without is an MLP"),
+    ("{mine}:Without", "layouts,elementwise", "check 'elementwise' is for act·muls; {mine}:Without is an MLP"),
 ]
 
 
