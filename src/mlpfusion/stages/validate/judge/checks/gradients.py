@@ -201,7 +201,14 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
     which = "; d_gate and d_up are exchanged" if _are_exchanged(exam, given, results, dtype) else ""
     if name == "gate" and not which:
         others = (each for each in ACTIVATIONS if each != exam.activation)
-        found_of = next((each for each in others if _is_derivative(exam, given, results, each, dtype)), None)
+        found_of = next(
+            (
+                each
+                for each in others
+                if _is_gradient(exam, given, results["d:gate"], "gate", dtype=dtype, activation=each)
+            ),
+            None,
+        )
         which = f"; it is the derivative of {ROWS[found_of].label}" if found_of else ""
     return (
         f"{count} of {scores.numel()} elements of d_{name} are beyond the bound{', ' * bool(where)}{where}{which}; "
@@ -213,17 +220,18 @@ def _worst(exam: Exam, given: Tensors, results: Tensors, scores: torch.Tensor, *
 def _are_exchanged(exam: Exam, given: Tensors, results: Tensors, dtype: Dtype) -> bool:
     """Whether each of the two gradients is the other's."""
     pairs = (("gate", "up"), ("up", "gate"))
-    scores = (score(exam, given, name, dtype)(results[f"d:{other}"]) for name, other in pairs)
-    return all(bool((each <= bounds.LIMIT).all()) for each in scores)
+    return all(_is_gradient(exam, given, results[f"d:{other}"], name, dtype=dtype) for name, other in pairs)
 
 
-def _is_derivative(exam: Exam, given: Tensors, results: Tensors, other: Activation, dtype: Dtype) -> bool:
-    """Whether d_gate is that of another activation."""
-    by = score(exam, given, "d:gate", dtype, other)
+def _is_gradient(
+    exam: Exam, given: Tensors, found: torch.Tensor, name: str, *, dtype: Dtype, activation: Activation | None = None
+) -> bool:
+    """Whether a tensor is the gradient of an operand, by another activation too, but where eager's own is as wrong."""
+    judge = score(exam, given, f"d:{name}", dtype, activation)
     parted = excuses.part(
-        lambda grad: by(grad) > bounds.LIMIT,
-        results["d:gate"],
-        lambda: excuses.of_eager(exam, "backward", given, "d:gate", activation=other),
+        lambda grad: judge(grad) > bounds.LIMIT,
+        found,
+        lambda: excuses.of_eager(exam, "backward", given, f"d:{name}", activation=activation),
     )
     return not bool(parted.wrong.any())
 
