@@ -23,6 +23,8 @@ Facts = dict[str, Any]
 BASELINES: Final = ("eager", "inductor")
 # What the memory of a target's allocations, and that around its operands, is filled with, by the pattern's name.
 PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5, "large": 1234.5, "zero": 0.0}
+# What the process that runs a target once, for a tool that watches, prints before the passes that it called.
+CALLED: Final = "mlpfusion called: "
 Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong"]
 
 

@@ -18,9 +18,8 @@ from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import MlpfusionError, StoppedError, UnsavedError, UsageError
 from mlpfusion.records.validation import SCHEMA, SelfTest, Validation
 from mlpfusion.spec import parse_activation, parse_dtype
-from mlpfusion.stages.validate import sanitizer
 from mlpfusion.stages.validate.channel import BASELINES
-from mlpfusion.stages.validate.judge import bounds, examine
+from mlpfusion.stages.validate.judge import bounds, examine, sanitizer
 from mlpfusion.stages.validate.judge import self_test as self_test_judge
 from mlpfusion.stages.validate.judge.checks import mlp, registry, values
 from mlpfusion.stages.validate.judge.exam import Asked

@@ -14,8 +14,8 @@ import torch
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Checked, Peer, Verdict
 from mlpfusion.spec import DTYPES
-from mlpfusion.stages.validate import hints, sanitizer
-from mlpfusion.stages.validate.judge import baselines, consequences
+from mlpfusion.stages.validate import hints
+from mlpfusion.stages.validate.judge import baselines, consequences, sanitizer
 from mlpfusion.stages.validate.judge.checks.authorship import NOT_ITS_OWN
 from mlpfusion.stages.validate.judge.checks.check import carry_out, told
 from mlpfusion.stages.validate.judge.checks.registry import DECISIVE, TRAINING, check_kinds, selected

@@ -12,9 +12,9 @@ from typing import Final
 import torch
 
 from mlpfusion.device import detect
+from mlpfusion.stages.validate.channel import CALLED
 from mlpfusion.stages.validate.worker.targets import loader
 
-CALLED: Final = "mlpfusion called: "
 SHAPE: Final = (7, 127)  # of gate; whole tiles of nothing
 ROWS, HIDDEN, INTERMEDIATE = 7, 64, 128
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.errors import UsageError, without_paths
+from mlpfusion.stages.validate.channel import CALLED
 from mlpfusion.stages.validate.judge.exam import Found, failed, passed, reported, undecided
-from mlpfusion.stages.validate.worker.once import CALLED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

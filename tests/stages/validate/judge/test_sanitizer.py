@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mlpfusion.errors import UsageError
-from mlpfusion.stages.validate import sanitizer
-from mlpfusion.stages.validate.sanitizer import Fault, faults, judged
+from mlpfusion.stages.validate.judge import sanitizer
+from mlpfusion.stages.validate.judge.sanitizer import Fault, faults, judged
 
 HEAD = "========= COMPUTE-SANITIZER\n"
 CALLED = "mlpfusion called: forward and backward\n"
