@@ -154,9 +154,9 @@ def test_kernels_that_differ_in_the_races_alone_are_told(
         )
         (group,) = groups.of_record(msgspec.structs.replace(found, processes=processes), "a.json")
         sides.append(group.rows["triton"])
-    found = facts.changes(*sides)
-    assert [each.name for each in found] == ([facts.RACED] if told else [])
-    assert [each.candidate for each in found] == (["another"] if told else [])
+    told_of = facts.changes(*sides)
+    assert [each.name for each in told_of] == ([facts.RACED] if told else [])
+    assert [each.candidate for each in told_of] == (["another"] if told else [])
     assert [side.raced_others for side in sides] == [
         2 * sum(map(bool, chosen)) > len(chosen) for chosen in (first, second)
     ]
