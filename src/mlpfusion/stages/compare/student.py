@@ -34,10 +34,21 @@ def quantile(level: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while two_sided(high, freedom) > level:
         low, high = high, 2 * high
-    while high - low > 1e-10 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, freedom) > level else (low, middle)
+    t = low or high / 2
+    while high - low > 1e-10 * high:  # Newton's steps within the bracket, six or so where halving takes 33
+        beyond = two_sided(t, freedom) - level
+        low, high = (t, high) if beyond > 0 else (low, t)
+        step = beyond / (2 * _density(t, freedom))
+        if abs(step) <= 1e-12 * t:
+            return t
+        t = t + step if low < t + step < high else (low + high) / 2
     return high
+
+
+def _density(t: float, freedom: float) -> float:
+    """Of T at t."""
+    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(math.pi * freedom) / 2
+    return math.exp(log_scale - (freedom + 1) / 2 * math.log1p(t * t / freedom))
 
 
 def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
