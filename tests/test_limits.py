@@ -14,6 +14,7 @@ import typer
 import mlpfusion
 from mlpfusion import limits
 from mlpfusion.cli import main
+from mlpfusion.cli.text import quoting_briefly
 from mlpfusion.errors import UsageError
 from mlpfusion.models import load
 from mlpfusion.spec import MLPSpec, Workload
@@ -84,7 +85,7 @@ def refused(capsys: pytest.CaptureFixture[str], command: str, option: str, value
     assert len(err.splitlines()) == 1
     line = err.removeprefix("mlpfusion: ")
     assert option in line
-    assert repr(value) in line
+    assert quoting_briefly(repr(value)) in line
     assert "from" in line, "the valid range"
 
 

@@ -15,6 +15,7 @@ from support.command import refused, run
 from support.profiles_made import on_a_cpu, timed
 
 from mlpfusion import backend
+from mlpfusion.cli.text import quoting_briefly
 from mlpfusion.device import Device
 from mlpfusion.records.environment import Process
 from mlpfusion.records.profile import Profile, Row
@@ -77,7 +78,7 @@ def test_a_size_that_is_no_positive_integer(
 def test_a_size_that_is_too_large_names_the_limit(
     capsys: pytest.CaptureFixture[str], api: SimpleNamespace, option: str, value: str
 ) -> None:
-    wanted = f"{option} must be an integer from 1 to {MOST[option]}, got {value!r}"
+    wanted = quoting_briefly(f"{option} must be an integer from 1 to {MOST[option]}, got {value!r}")
     assert wanted in refused(capsys, "profile", option, value)
     assert api.asked is None
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.profiles_made import GELU
 
-from mlpfusion.letters import printable
 from mlpfusion.report.grid import csv_text, fitted, folded, tabulated, titled
 from mlpfusion.report.profile.table import shorten
+from mlpfusion.storage.letters import printable
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def profile(factors: dict[str, float], tokens: int = 8192, *, mode: str = "infer
     work = Workload(spec=options.pop("spec", SPEC), batch=1, seq=tokens, mode=mode)  # type: ignore[arg-type]
     extra: tuple[Row, ...] = options.pop("extra", ())
     made = raced(factors, clocks=clocks, workload=work, **options)
-    return replace(made, rows=(*(_with_ratios(row, made.rows[0], clocks) for row in made.rows), *extra))
+    rows = (_with_ratios(replace(row, tokens=tokens), made.rows[0], clocks) for row in made.rows)
+    return replace(made, rows=(*rows, *extra))
 
 
 def _with_ratios(row: Row, eager: Row, clocks: tuple[str, ...]) -> Row:

@@ -10,7 +10,7 @@ import sys
 from typing import Final, TextIO
 
 from mlpfusion.errors import UsageError
-from mlpfusion.letters import printable
+from mlpfusion.storage.letters import printable
 
 # What the tables use beyond ASCII, in one letter each: columns stay aligned.
 _PLAIN: Final = {"×": "x", "µ": "u", "–": "-", "−": "-", "·": ".", "…": "~", "→": ">", "�": "?"}

@@ -13,8 +13,8 @@ import typer
 from mlpfusion import limits, spec
 from mlpfusion.cli import streams
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.letters import printable
 from mlpfusion.storage import inputs
+from mlpfusion.storage.letters import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

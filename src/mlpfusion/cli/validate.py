@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlpfusion import limits
+from mlpfusion import limits, spec
 from mlpfusion.cli.streams import write_err, write_out
 from mlpfusion.cli.text import (
     ACTIVATIONS,
@@ -74,7 +74,6 @@ def _validate(
 
     The right function, as exact as it should be, right gradients, no hazards, and how fast.
     """
-    from mlpfusion import spec
     from mlpfusion.report import grid, validation
 
     spec.one_of("format", fmt, grid.FORMATS)
@@ -200,8 +199,8 @@ def _progress() -> Iterator[Tell]:
     if not sys.stderr.isatty():
         yield lambda step: say(one_line(step.line), sys.stderr) if step.found is not None else None
         return
-    from mlpfusion.letters import printable
     from mlpfusion.report.grid import clipped
+    from mlpfusion.storage.letters import printable
 
     columns = shutil.get_terminal_size().columns - 1
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.letters import markdown, printable
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, Grid, clock_time, csv_text, tabulated, titled
 from mlpfusion.report.host_load import disturbed
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.storage.letters import markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.letters import code, markdown, printable
 from mlpfusion.report import speedup
 from mlpfusion.report.github_comment import fitting
 from mlpfusion.report.grid import clipped, middle_out, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.storage.letters import code, markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

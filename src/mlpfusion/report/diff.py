@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.letters import code, escaped, markdown, printable
 from mlpfusion.report.grid import FORMATS, clipped, csv_text, decoded_text, fitted, folded, shorten, tabulated, titled
 from mlpfusion.report.trace.spreads import spread_text
 from mlpfusion.spec import one_of
+from mlpfusion.storage.letters import code, escaped, markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

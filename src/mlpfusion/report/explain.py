@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion.letters import code, escaped, markdown, printable
 from mlpfusion.report.grid import FORMATS, csv_text, tabulated
 from mlpfusion.spec import one_of
+from mlpfusion.storage.letters import code, escaped, markdown, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tabulate import tabulate
 
 from mlpfusion import units
-from mlpfusion.letters import markdown, printable
+from mlpfusion.storage.letters import markdown, printable
 from mlpfusion.trace.names.shown import shown
 from mlpfusion.units import ABSENT
 

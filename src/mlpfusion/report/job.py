@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.letters import markdown, printable
 from mlpfusion.report.grid import csv_text, middle_out, tabulated, titled
+from mlpfusion.storage.letters import markdown, printable
 from mlpfusion.trace.words import counted, numbers
 from mlpfusion.units import ABSENT
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.letters import escaped, markdown, printable
 from mlpfusion.report.grid import csv_text, fitted, folded, tabulated, titled
+from mlpfusion.storage.letters import escaped, markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.letters import markdown, printable
 from mlpfusion.report.grid import FORMATS, Grid, csv_text
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.storage.letters import markdown, printable
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Judged, SelfTest

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.letters import escaped, markdown, printable
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, Grid, clock_time, csv_text
 from mlpfusion.spec import one_of
+from mlpfusion.storage.letters import escaped, markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

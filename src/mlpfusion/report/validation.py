@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.letters import code, markdown, printable
 from mlpfusion.report import github_comment, speedup, validation_since
 from mlpfusion.report.grid import FORMATS, Grid, csv_text, shorten, tabulated
 from mlpfusion.spec import DTYPES, one_of
 from mlpfusion.storage import results
+from mlpfusion.storage.letters import code, markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

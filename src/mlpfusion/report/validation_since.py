@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion.letters import markdown
+from mlpfusion.storage.letters import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

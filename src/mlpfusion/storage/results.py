@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from mlpfusion.errors import MeasurementError, UsageError
-from mlpfusion.letters import escaped
 from mlpfusion.records import bench, choice, prediction, profile, proof, tuning, validation
 from mlpfusion.records.bench import Bench, Profiles
 from mlpfusion.records.choice import Choice, Plan
@@ -24,6 +23,7 @@ from mlpfusion.records.sweep.study import Study
 from mlpfusion.records.tuning import Tuning
 from mlpfusion.records.validation import SelfTest, Validation
 from mlpfusion.storage import files, inputs, invariants, schema_1
+from mlpfusion.storage.letters import escaped
 
 if TYPE_CHECKING:
     import os

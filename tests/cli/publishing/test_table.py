@@ -201,7 +201,7 @@ def test_a_full_disk_keeps_the_old_file(
 def test_a_full_stdout_is_one_line(two: tuple[str, str]) -> None:
     command = f"{sys.executable} -m mlpfusion table {two[0]} --format latex > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.count("\n") == 1
 
 

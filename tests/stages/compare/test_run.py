@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from support.comparisons_made import EAGER_US, raced, saved, with_environment, with_spec
+from support.comparisons_made import EAGER_US, clock, raced, saved, with_environment, with_spec
 from support.paths import RESULTS
 from support.profiles_made import EAGER
 
@@ -161,10 +161,7 @@ def test_a_backend_absent_from_one_process_is_compared_by_the_others(tmp_path: P
 
 def _without_first(clocks: Any) -> Any:
     kept = clocks.graph_us.rounds[1:]
-    values = sorted(time for process in kept for time in process)
-    made = msgspec.structs.replace(
-        clocks.graph_us, rounds=((), *kept), n=len(values), median=(values[149] + values[150]) / 2
-    )
+    made = clock([(), *kept])
     return msgspec.structs.replace(clocks, graph_us=made)
 
 

@@ -118,6 +118,6 @@ def _check_no_input(option: str, path: Path | None, found: Sequence[Gathered]) -
 
 
 def _said(made: Figure) -> str:
-    from mlpfusion.letters import printable
+    from mlpfusion.storage.letters import printable
 
     return printable("\n".join([made.caption, *(f"not shown: {note}" for note in made.notes)]) + "\n")

@@ -49,7 +49,7 @@ def _table(
     race is marked, with all that it is not known to beat.
 
     \b
-    Sets of columns: summary, speed, host, memory, kernels, traffic, accuracy, training.
+    Sets: summary, speed, host, memory, kernels, traffic, accuracy, training.
     """
     from mlpfusion import spec
     from mlpfusion.report.table import render

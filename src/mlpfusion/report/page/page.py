@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.errors import UsageError
-from mlpfusion.letters import printable
 from mlpfusion.report.page import cases as case_parts
 from mlpfusion.report.page import (
     cells,
@@ -26,6 +25,7 @@ from mlpfusion.report.page import (
 from mlpfusion.report.page.cautions import cautions
 from mlpfusion.stats import CONFIDENCE
 from mlpfusion.storage import inputs
+from mlpfusion.storage.letters import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.letters import markdown, printable
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, csv_text, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.storage.letters import markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

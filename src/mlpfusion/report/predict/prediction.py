@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlpfusion import units
-from mlpfusion.letters import printable
 from mlpfusion.report.grid import shorten, tabulated, titled
+from mlpfusion.storage.letters import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,6 @@ import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.letters import markdown
 from mlpfusion.records.profile import BASELINE
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import clipped
@@ -15,6 +14,7 @@ from mlpfusion.report.profile.columns.clocks import clock_of, has_spread
 from mlpfusion.report.profile.legend import LABEL, WIDTH
 from mlpfusion.report.profile.row import tokens_of, verdict
 from mlpfusion.stats import QUANTILE_SAMPLES, paired
+from mlpfusion.storage.letters import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

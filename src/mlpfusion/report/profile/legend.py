@@ -6,12 +6,12 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
-from mlpfusion.letters import markdown
 from mlpfusion.report import speedup
 from mlpfusion.report.profile.columns.clocks import CLOCKS, clock_of
 from mlpfusion.report.profile.columns.every import is_shown
 from mlpfusion.report.profile.rates import moved_bytes
 from mlpfusion.report.profile.roofline import ceilings_line
+from mlpfusion.storage.letters import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

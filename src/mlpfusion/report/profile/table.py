@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
-from mlpfusion.letters import code, escaped, markdown, printable
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, csv_text, decoded_text, kernel_time, shorten, tabulated, titled
 from mlpfusion.report.profile.brief import brief
@@ -21,6 +20,7 @@ from mlpfusion.report.profile.roofline import roofline
 from mlpfusion.report.profile.row import heading
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.storage.letters import code, escaped, markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

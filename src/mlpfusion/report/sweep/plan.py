@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from mlpfusion.letters import printable
 from mlpfusion.report.grid import FORMATS, csv_text, tabulated
 from mlpfusion.spec import one_of
+from mlpfusion.storage.letters import printable
 from mlpfusion.units import duration
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
-from mlpfusion.letters import printable
 from mlpfusion.report import speedup
 from mlpfusion.report.grid import FORMATS, Grid, csv_text, titled
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.storage.letters import printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

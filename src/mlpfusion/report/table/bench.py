@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.letters import escaped, printable
 from mlpfusion.report.grid import FORMATS, Grid, clipped, csv_text
 from mlpfusion.spec import one_of
+from mlpfusion.storage.letters import escaped, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:

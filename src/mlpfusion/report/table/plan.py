@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion.letters import printable
 from mlpfusion.report.grid import FORMATS, Grid, csv_text
 from mlpfusion.spec import one_of
 from mlpfusion.storage import results
+from mlpfusion.storage.letters import printable
 
 if TYPE_CHECKING:
     from mlpfusion.records.choice import Plan

@@ -6,9 +6,9 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
-from mlpfusion.letters import markdown
 from mlpfusion.report.grid import folded, titled
 from mlpfusion.report.trace.header import LABEL
+from mlpfusion.storage.letters import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

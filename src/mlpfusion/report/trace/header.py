@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion import units
-from mlpfusion.letters import markdown
 from mlpfusion.report.grid import folded, middle_out
 from mlpfusion.report.trace.breakdown import breakdown_lines
 from mlpfusion.report.trace.spreads import a_call, spread_meaning
+from mlpfusion.storage.letters import markdown
 from mlpfusion.trace.words import counted
 
 if TYPE_CHECKING:

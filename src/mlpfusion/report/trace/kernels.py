@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import units
-from mlpfusion.letters import code
 from mlpfusion.report.grid import decoded_text, fitted, kernel_time, middle_out, tabulated
 from mlpfusion.report.trace.spreads import spread_text
+from mlpfusion.storage.letters import code
 from mlpfusion.trace.names.frames import module_class
 from mlpfusion.trace.names.shown import told_apart
 from mlpfusion.units import ABSENT

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import units
-from mlpfusion.letters import markdown, printable
 from mlpfusion.report.grid import FORMATS, csv_text, folded, tabulated, titled
 from mlpfusion.report.trace.asides import asides
 from mlpfusion.report.trace.collectives import collective_table
@@ -18,6 +17,7 @@ from mlpfusion.report.trace.kernels import kernel_lines, kernel_table
 from mlpfusion.report.trace.pre_ops import pre_ops_table
 from mlpfusion.report.trace.rates import rate_table
 from mlpfusion.spec import one_of
+from mlpfusion.storage.letters import markdown, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

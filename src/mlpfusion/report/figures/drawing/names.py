@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.letters import printable
 from mlpfusion.report.grid import middle_out
+from mlpfusion.storage.letters import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,10 +8,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import MlpfusionError, UsageError
-from mlpfusion.letters import escaped
 from mlpfusion.report.figures.drawing import pdf, style
 from mlpfusion.report.grid import csv_text
 from mlpfusion.spec import one_of
+from mlpfusion.storage.letters import escaped
 
 if TYPE_CHECKING:
     from types import ModuleType

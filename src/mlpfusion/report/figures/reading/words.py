@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.letters import printable
 from mlpfusion.report.figures.drawing.names import shown
 from mlpfusion.report.grid import middle_out
 from mlpfusion.storage import inputs
+from mlpfusion.storage.letters import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mlpfusion.letters import escaped
 from mlpfusion.report.grid import csv_text
+from mlpfusion.storage.letters import escaped
 
 if TYPE_CHECKING:
     from mlpfusion.report.table.model import Document, Line, Table, Value

@@ -7,9 +7,9 @@ import hashlib
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.letters import printable
 from mlpfusion.report.grid import middle_out
 from mlpfusion.report.table.formats.text import cells_of
+from mlpfusion.storage.letters import printable
 
 if TYPE_CHECKING:
     from mlpfusion.report.table.model import Cell, Column, Document, Table

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mlpfusion.letters import markdown, printable
 from mlpfusion.report.grid import fitted, middle_out, tabulated
 from mlpfusion.report.profile.legend import wrapped
 from mlpfusion.report.table.model import Cell
+from mlpfusion.storage.letters import markdown, printable
 
 if TYPE_CHECKING:
     from mlpfusion.report.table.model import Document, Group, Table

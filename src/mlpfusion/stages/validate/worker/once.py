@@ -23,8 +23,8 @@ def main() -> None:
     """Call it forward and, where it has gradients, backward."""
     target, activation, dtype, seed, path = sys.argv[1:6]
     sys.path += [entry for entry in path.split(os.pathsep) if entry and entry not in sys.path]
-    here = detect("cuda")
-    device = torch.device("cuda", here.index)
+    here = detect()
+    device = torch.device("cuda", here.index) if here.kind == "cuda" else torch.device("cpu")
     made = loader.load(target, activation, here)
     generator = torch.Generator().manual_seed(int(seed))
     shapes = {"gate": SHAPE, "up": SHAPE, "x": (ROWS, HIDDEN), "wd": (HIDDEN, INTERMEDIATE)}
@@ -38,7 +38,8 @@ def main() -> None:
     if y.requires_grad:
         torch.autograd.grad(y, bound.leaves, torch.ones_like(y), allow_unused=True)
         called.append("backward")
-    torch.cuda.synchronize()
+    if here.kind == "cuda":
+        torch.cuda.synchronize()
     sys.stdout.write(f"{CALLED}{' and '.join(called)}\n")
     sys.stdout.flush()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlpfusion.letters import code, escaped, markdown, printable
+from mlpfusion.storage.letters import code, escaped, markdown, printable
 
 STEERING = [
     "\x00",
