@@ -1,5 +1,6 @@
 # make profile   measure every backend on the GPU if there is one, else on the CPU; results go to a new folder in results/
 # make test      run the first ring of the CPU test suite, some minutes: each check and each case, not all combinations
+# make test-rest  run what that leaves out
 # make test-all  run all of it
 # make test-isa  run the test files that judge values as on a CPU without AVX-512: libraries compute others with it
 # make test-range  run the suite on the oldest and the newest torch of the range; hours, and some 5 GB of downloads each
@@ -37,7 +38,7 @@ BROWSER_READY := found-dev
 export PYTHONPATH := src:kernels/torch-ext$(if $(wildcard build/wheel),:build/wheel)$(if $(PYTHONPATH),:$(PYTHONPATH))
 endif
 
-.PHONY: profile test test-all test-isa gpu-test browser-test test-range latex-test lint docs wheel clean found found-dev found-docs
+.PHONY: profile test test-rest test-all test-isa gpu-test browser-test test-range latex-test lint docs wheel clean found found-dev found-docs
 
 # Each run has a folder of its own, named by the time in UTC: a second one keeps the first.
 RESULTS := results/$(shell date -u +%Y-%m-%d-%H%M%S)
@@ -46,7 +47,8 @@ profile: $(USER_READY)
 	$(PY) -m mlpfusion profile --out $(RESULTS) $(ARGS)
 
 test: RING := -m "not full"
-test test-all: $(DEV_READY)
+test-rest: RING := -m "full or sampled"
+test test-rest test-all: $(DEV_READY)
 	@$(PY) -c 'import sys; from importlib.util import find_spec as f; f("xdist") or sys.exit("make: $(PY) lacks pytest-xdist: install mlpfusion[dev] there")'
 	@# Tests start many processes: each would compile all sources again if none of them kept what it compiled.
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser $(RING) $(ARGS)

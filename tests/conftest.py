@@ -47,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in rings.beyond(items):
         item.add_marker(rings.FULL)
+    for item in filter(rings.is_sampled, items):
+        item.add_marker(rings.SAMPLED)
 
 
 def pytest_collection_finish() -> None:

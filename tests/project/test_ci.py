@@ -13,7 +13,7 @@ from support.paths import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-BEFORE, AFTER = ["lint", "docs"], ["test-isa", "test", "test-all"]
+BEFORE, AFTER = ["lint", "docs"], ["test-isa", "test", "test-rest"]
 BROWSER = ["browser-test", 'ARGS=-m "not full"']
 INSTALLS = 'printf "#!/bin/sh\\n" > "$BIN/chromium-headless-shell"; chmod +x "$BIN/chromium-headless-shell"'
 

@@ -15,6 +15,9 @@ from support.paths import TESTS
 
 SUITE = """
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import rings
 
 @pytest.fixture(params=["x", "y", "z"])
 def way(request):
@@ -38,6 +41,17 @@ def test_plain(): ...
 
 @pytest.mark.full
 def test_long(): ...
+
+@pytest.fixture
+def bench(): ...
+
+def test_targets(bench): ...
+
+@given(st.integers())
+def test_property(number): ...
+
+def test_damage():
+    rings.examples(25)
 """
 FIRST = [
     *("test_combinations[1-1-1]", "test_combinations[1-2-2]", "test_combinations[1-1-3]"),
@@ -45,6 +59,7 @@ FIRST = [
     *(f"test_one_list[{a}]" for a in range(5)),
     *("test_marked[b0-2]", "test_marked[b1-2]", "test_plain"),
 ]
+SAMPLED = ["test_targets", "test_property", "test_damage"]
 
 
 def collected(folder: Path, *arguments: str) -> set[str]:
@@ -59,12 +74,13 @@ def collected(folder: Path, *arguments: str) -> set[str]:
 def test_which_tests_are_in_the_first_ring(tmp_path: Path) -> None:
     (tmp_path / "test_them.py").write_text(SUITE)
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS}\nmarkers = full\n")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS}\nmarkers =\n  full\n  sampled\n")
     every = collected(tmp_path)
-    assert len(every) == 6 + 6 + 5 + 4 + 2
+    assert len(every) == 6 + 6 + 5 + 4 + 2 + 3
     first = collected(tmp_path, "-m", "not full")
-    assert first == set(FIRST)
+    assert first == {*FIRST, *SAMPLED}
     assert collected(tmp_path, "-m", "full") == every - first
+    assert collected(tmp_path, "-m", rings.REST) == every - set(FIRST)
 
 
 CASES = st.lists(st.frozensets(st.integers(0, 12), max_size=4), min_size=1, max_size=20)
@@ -91,7 +107,7 @@ def test_the_first_of_each_stays(values: list[int | None]) -> None:
 
 def test_the_marker_is_the_one_that_make_asks_for() -> None:
     recipe = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
-    assert f'test: RING := -m "not {rings.FULL.name}"\ntest test-all:' in recipe
+    assert f'test: RING := -m "{rings.FIRST}"\ntest-rest: RING := -m "{rings.REST}"\ntest test-rest test-all:' in recipe
 
 
 def test_every_number_of_examples_is_the_rings() -> None:

@@ -1,4 +1,4 @@
-"""The two rings of the suite: which tests `make test` leaves to `make test-all`.
+"""The two rings of the suite: which tests `make test` leaves to `make test-rest`, and both are `make test-all`.
 
 A test of the second ring has the marker `full`: what these rules leave out, and single tests that take some five
 seconds of a core or more and are not the only ones of what they test.
@@ -10,14 +10,17 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
 FULL = pytest.mark.full
-# How `make test` selects the first ring.
+# Of what these try the first ring tries a part: fewer examples, or fewer shapes and dtypes.
+SAMPLED = pytest.mark.sampled
+# How `make test` selects the first ring, and `make test-rest` what it leaves.
 FIRST = "not full"
+REST = "full or sampled"
 # How many of a property's hundred examples the first ring tries.
 PERCENT = 20
 # Parameters of a fixture that takes long: whatever uses it is the second ring's.
@@ -48,6 +51,16 @@ def is_first() -> bool:
 def examples(number: int) -> int:
     """How many examples of a property, or damaged files of one kind, this run tries where all rings try `number`."""
     return -(-number * settings().max_examples // 100)
+
+
+def is_sampled(item: pytest.Item) -> bool:
+    """Whether the first ring tries a part of what a test tries: a property, damaged files, or what judges targets."""
+    function: Any = getattr(item, "function", None)
+    return (
+        is_hypothesis_test(function)
+        or examples.__name__ in getattr(getattr(function, "__code__", None), "co_names", ())
+        or "bench" in getattr(item, "fixturenames", ())
+    )
 
 
 # Each takes another number of examples than that of the ring that runs.
