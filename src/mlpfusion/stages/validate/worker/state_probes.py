@@ -46,13 +46,14 @@ def state(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False) -> Callable[[], None]:
     """A call, with its backward where there is one, of which nothing is kept; each has operands of its own.
 
-    With `varied` the first call has as many rows as there are calls to come, of those that are given, fewer.
+    With `varied` each call has one row more than the last, and the last one row less than are given: calls without it
+    had all of them before.
     """
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, {}, grad=grad))
     fixed = dict(zip(names, bound.leaves, strict=True))
     dy = given["dy"].to(run.device)
-    left = itertools.count(WARM + 2 * HALF - 1, -1) if varied else itertools.repeat(0)
+    left = itertools.count(WARM + 2 * HALF, -1) if varied else itertools.repeat(0)
 
     def call() -> None:
         rows = slice(dy.shape[0] - next(left))

@@ -354,7 +354,10 @@ def reuse(exam: Exam, dtype: Dtype) -> Found:
         return failed("other operands give the earlier result again", exam.plain)
     for name, raised in almost.items():
         again = results.get(f"almost:{name}")
-        if again is not None and torch.equal(before, again.nan_to_num()) and _differs(exam, given, {name: raised}):
+        if again is None or not torch.equal(before, again.nan_to_num()) or not _differs(exam, given, {name: raised}):
+            continue
+        exam.forward(other)  # what it kept is of these now
+        if not torch.equal(before, exam.forward(given | {name: raised}).nan_to_num()):  # else it computes that wrongly
             return failed(
                 f"operands that differ in one element of {name} give the earlier result again: it is kept where it "
                 "should be computed",

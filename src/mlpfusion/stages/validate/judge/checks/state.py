@@ -46,7 +46,8 @@ def state(exam: Exam, dtype: Dtype) -> Found:
 def growth(exam: Exam, dtype: Dtype) -> Found:
     """Memory does not grow with the number of calls, and needs no collector to be freed."""
     given = exam.operands(dtype, GROWN[exam.kind], "growth")
-    # With shapes that differ a compiler may keep code for each: only tensors count.
+    # With rows that become more a compiler keeps code for each shape, and a buffer of the last call grows: how many
+    # tensors there are counts alone.
     modes = [(False, False), (False, True), *([(True, False)] if exam.lack(dtype) is None else [])]
     for grad, varied in modes:
         try:
@@ -62,7 +63,7 @@ def growth(exam: Exam, dtype: Dtype) -> Found:
         least = (calls, calls * LEAST_BYTES, calls * LEAST_BYTES)
         kept, freed = {}, {}
         for name, a, b, c, d, limit in zip(names, first, second, third, collected, least, strict=True):
-            if varied and name == names[-1]:
+            if varied and name != names[0]:
                 continue
             if b - a < limit or c - b < limit:  # what is made once grows in one half
                 continue
