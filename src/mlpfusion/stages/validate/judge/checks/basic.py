@@ -358,11 +358,8 @@ def reuse(exam: Exam, dtype: Dtype) -> Found:
             continue
         exam.forward(other)  # what it kept is of these now
         if not torch.equal(before, exam.forward(given | {name: raised}).nan_to_num()):  # else it computes that wrongly
-            return failed(
-                f"operands that differ in one element of {name} give the earlier result again: it is kept where it "
-                "should be computed",
-                exam.plain,
-            )
+            what = f"operands that differ in one element of {name} give the earlier result again"
+            return failed(f"{what}: it is kept where it should be computed", exam.plain)
     return passed("an earlier result is left alone by later calls")
 
 
