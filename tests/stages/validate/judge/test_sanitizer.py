@@ -141,7 +141,15 @@ def test_the_command_runs_the_target_once_under_the_tool() -> None:
         )
         assert made[:3] == ["/usr/local/cuda/bin/compute-sanitizer", "--tool", tool]
         at = made.index(sys.executable)
-        assert made[at + 1 : -1] == ["-m", "mlpfusion.stages.validate.worker.once", "mine.py:f", "silu", "float16", "7"]
+        assert made[at + 1 : -1] == [
+            "-m",
+            "mlpfusion.stages.validate.worker.once",
+            "mine.py:f",
+            "silu",
+            "float16",
+            "7",
+            "cuda",
+        ]
         assert all(
             option.startswith("--") or made[place - 1].startswith("--") for place, option in enumerate(made[1:at], 1)
         )

@@ -22,7 +22,7 @@ from mlpfusion.stages.validate.worker import once
 def test_it_says_what_it_called(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, target: str, called: str
 ) -> None:
-    arguments = [f"{self_test.folder()}/good.py:{target}", "gelu_tanh", "float32", "3", ""]
+    arguments = [f"{self_test.folder()}/good.py:{target}", "gelu_tanh", "float32", "3", "cpu", ""]
     monkeypatch.setattr(sys, "argv", ["once", *arguments])
     monkeypatch.setattr(sys, "path", list(sys.path))
     once.main()

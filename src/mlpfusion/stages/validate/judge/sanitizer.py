@@ -84,7 +84,7 @@ def command(program: Path, tool: str, target: str, *, activation: Activation, dt
     watched = [sys.executable, "-m", "mlpfusion.stages.validate.worker.once", target, activation, dtype, str(seed)]
     return [
         *(str(program), "--tool", tool, "--print-limit", str(MOST), "--show-backtrace", "no"),
-        *(*watched, os.pathsep.join(sys.path)),
+        *(*watched, "cuda", os.pathsep.join(sys.path)),
     ]
 
 

@@ -69,6 +69,7 @@ class _Served:
         launches.install()
         self.imports: dict[str, dict[str, str]] = {}  # what importing each file of targets left changed
         self.before = leftovers.Before()
+        self.counted: dict[str, object] = {}  # the settings that no call reads, as the target's import left them
 
     def answer(self, request: channel.Load | channel.Ask) -> channel.Answer:
         """Always returns an answer; the judge notices the end of the process."""
@@ -106,6 +107,7 @@ class _Served:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
         left = self.imports.setdefault(request.target.rpartition(":")[0] or request.target, settings.changed(state))
         settings.stir()
+        self.counted = settings.read(settings.COUNTED)
         pins = Pins(target.kernels)
         self.run = Run(target, self.device, pins)
         return channel.Loaded(
@@ -127,11 +129,12 @@ class _Served:
         # Tuning would take time, and what it picks differs from run to run.
         pins = self.run.pins
         pins.pin(request.options.get("configuration", 0))
-        names = settings.ALL if request.options.get("functions") else settings.EACH
-        state, given = settings.read(names), channel.unpack(request.tensors)
+        state, given = settings.read(settings.EACH), channel.unpack(request.tensors)
         with launches.counted() as launched:
             tensors, facts = probe(self.run, given, request.options)
         facts["left"], facts["launches"] = settings.changed(state), launched.count
+        if request.probe == "state":
+            facts["left"] |= settings.changed(self.counted)
         if request.options.get("functions"):
             facts["replaced"] = self.before.functions.replaced()
             facts["judging"] = functions.judging(facts["replaced"])

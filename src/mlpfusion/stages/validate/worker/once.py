@@ -1,4 +1,4 @@
-"""The process that runs a target once, for a tool that watches: `once TARGET ACTIVATION DTYPE SEED PATH`.
+"""The process that runs a target once, for a tool that watches: `once TARGET ACTIVATION DTYPE SEED DEVICE PATH`.
 
 PATH is where the judge imports from. It ends with a line that says what was called, or with the target's exception.
 """
@@ -21,9 +21,9 @@ ROWS, HIDDEN, INTERMEDIATE = 7, 64, 128
 
 def main() -> None:
     """Call it forward and, where it has gradients, backward."""
-    target, activation, dtype, seed, path = sys.argv[1:6]
+    target, activation, dtype, seed, kind, path = sys.argv[1:7]
     sys.path += [entry for entry in path.split(os.pathsep) if entry and entry not in sys.path]
-    here = detect()
+    here = detect(kind)
     device = torch.device("cuda", here.index) if here.kind == "cuda" else torch.device("cpu")
     made = loader.load(target, activation, here)
     generator = torch.Generator().manual_seed(int(seed))

@@ -63,6 +63,7 @@ def in_mode(bound: Bound, mode: str | None) -> Iterator[None]:
     """Calls that train nothing: under no_grad, or as `mode` says, "inference", "eval" or "gradients on"."""
     holder: Any = bound.module if bound.module is not None else bound.function
     is_in_eval = mode == "eval" and isinstance(holder, nn.Module)
+    was_training = is_in_eval and holder.training
     if is_in_eval:
         holder.eval()
     try:
@@ -70,7 +71,7 @@ def in_mode(bound: Bound, mode: str | None) -> Iterator[None]:
             yield
     finally:
         if is_in_eval:
-            holder.train()
+            holder.train(was_training)
 
 
 def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:

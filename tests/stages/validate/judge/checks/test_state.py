@@ -31,6 +31,17 @@ MORE = {
     "numpy": ("state", "import numpy; numpy.random.seed(3); return right(gate, up)", "numpy.random is seeded by each"),
     "warnings": ("state", "import warnings; warnings.simplefilter('ignore'); return right(gate, up)", "silenced"),
     "environment": ("state", "import os; os.environ['MINE'] = '1'; return right(gate, up)", "is changed: MINE"),
+    "freezes": (
+        "state",
+        """
+        import gc
+        if not kept:
+            (gc.unfreeze if gc.get_freeze_count() else gc.freeze)()
+            kept.append(None)
+        return right(gate, up)
+        """,
+        "frozen objects was",
+    ),
     "bytes": ("growth", "kept.append(bytes(30000)); return right(gate, up)", "bytes of memory by a call"),
     "graphs": ("growth", "y = right(gate, up); kept.append(y); return y", "tensors"),
 }
