@@ -72,9 +72,11 @@ def test_a_subnormal_product_may_be_rounded_before_the_slope_multiplies_it(
     _, up, dy = operands(dtype, 1.0, 0)
     smallest = bounds.TINY[dtype] ** 0.5  # of each factor: their product is a few of the smallest steps
     up, dy = up * smallest * 3, dy * smallest * 3
-    gate = torch.linspace(-60, 60, up.numel()).to(up.dtype).requires_grad_()
-    (dgate,) = torch.autograd.grad(EAGER[activation](gate) * up, gate, dy)
-    at = bounds.Point(gate.detach(), up, dy)
+    gate = torch.linspace(-60, 60, up.numel()).to(up.dtype)
+    at = bounds.Point(gate, up, dy)
+    # Not by PyTorch's operators: on CPUs with AVX512_BF16 its gelu of bfloat16 flushes subnormals to zero (torch 2.13).
+    slope, _ = bounds.gradients(bounds.Point(gate, torch.ones_like(up), torch.ones_like(dy)), activation)
+    dgate = ((up.double() * dy.double()).to(up.dtype).double() * slope).to(up.dtype)
     assert bounds.gate_scores(dgate, at, activation, dtype).max() <= bounds.LIMIT
     assert bounds.gate_scores(dgate * 2 + 4 * bounds.TINY[dtype], at, activation, dtype).max() > bounds.LIMIT
 
