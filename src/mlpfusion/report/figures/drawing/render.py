@@ -1,4 +1,4 @@
-"""Writes a figure as SVG, PDF, PNG or Vega-Lite's JSON, the same bytes for the same figure."""
+"""Writes a figure as SVG, PDF, PNG or Vega-Lite's JSON, the same bytes for the same figure and fonts."""
 
 from __future__ import annotations
 
