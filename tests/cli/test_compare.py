@@ -77,7 +77,11 @@ def test_a_file_against_itself(tmp_path: Path, capsys: Capture) -> None:
         (("--self", "a.json", "b.json"), "one file too many"),
         *(
             (("--self", "a.json", option), f"{option} is for two files")
-            for option in ("--exact", "--force", "--strict")
+            for option in ("--exact", "--force", "--strict", "--full")
+        ),
+        *(
+            (("a.json", "b.json", "--exact", option, value), f"{option} is for times, which --exact leaves out")
+            for option, value in (("--control", "triton"), ("--control", "none"), ("--threshold", "2%"))
         ),
         *(
             (("--", *sides), "are both stdin, which can be read once")

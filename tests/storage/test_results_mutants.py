@@ -66,6 +66,10 @@ def test_a_damaged_profile(tmp_path: Path, part: int) -> None:
     assert mutants.attack_profiles(tmp_path, count, part) >= count // 12  # of five files all may be refused
 
 
+def test_a_damaged_file_that_is_compared(tmp_path: Path) -> None:
+    assert mutants.attack_compared(tmp_path, rings.examples(60), 1) > 3
+
+
 def test_a_profile_in_several_processes_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     name, document = next(mutants.of_one_process())

@@ -126,11 +126,11 @@ def said(args: list[str]) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def check(args: list[str]) -> int:
+def check(args: list[str], answers: tuple[int, ...] = (0,)) -> int:
     """Run a command line that may only answer well or refuse in one line; returns the exit code."""
     code, out, err = said(args)
-    assert code in (0, 2), (args, code, err)
-    if code:
+    assert code in (*answers, 2), (args, code, err)
+    if code == 2:
         assert out == "", (args, out[:200])
         assert len(err.splitlines()) == 1, (args, err)
         assert err.startswith("mlpfusion: "), (args, err)
@@ -162,6 +162,23 @@ def read_profile(path: Path, whole: Path, names: list[str]) -> int:
     assert check(["read", str(path)]) == 2
     results.encode(results.load(path))
     return 1
+
+
+HOW_COMPARED: Final = (
+    (), (), ("--full",), ("--control", "none"), ("--exact",), ("--force",), ("--strict",), ("--threshold", "50%"),
+    ("--force", "--full", "--control", "none"), ("--exact", "--strict"),
+)  # fmt: skip
+
+
+def read_compared(path: Path, whole: Path, names: list[str]) -> int:
+    """`compare` of a damaged file with the whole one, of two of its rows, and with itself; 1 if any was taken."""
+    size = path.stat().st_size
+    fmt = ("text", "github", "json")[size % 3]
+    sides = [(str(path), str(whole)), (str(whole), str(path))][size % 2]
+    rows = [f"{path}:{names[place % len(names)]}" for place in (size, size + 1)] if names else list(sides)
+    options = (*HOW_COMPARED[size % len(HOW_COMPARED)], "--format", fmt)
+    given = [["compare", *sides, *options], ["compare", *rows, *options], ["compare", "--self", str(path)]]
+    return int(any(check(args, (0, 1)) != 2 for args in given))
 
 
 def _loads(path: Path) -> bool:
@@ -277,6 +294,26 @@ def attack_profiles(scratch: Path, count: int, seed: int) -> int:
         seed,
         scratch,
         lambda path, whole, document: read_profile(path, whole, [row["backend"] for row in document["rows"]]),
+    )
+
+
+def attack_compared(scratch: Path, count: int, seed: int) -> int:
+    """As `attack_profiles`, by `compare`, every kind of file that it takes."""
+    found = [*profiles(), *[(f"{name} in 5 processes", in_processes(each, 5)) for name, each in of_one_process()]]
+    found += [
+        (str(path.relative_to(RESULTS)), document)
+        for path in sorted(RESULTS.glob("**/*.json"))
+        if path.stat().st_size < 200_000
+        and (document := json.loads(path.read_text(encoding="utf-8")))["kind"] in ("choice", "proof")
+    ]
+    return _attack(
+        found,
+        count,
+        seed,
+        scratch,
+        lambda path, whole, document: read_compared(
+            path, whole, [row["backend"] for row in document.get("rows", ()) if "backend" in row]
+        ),
     )
 
 

@@ -50,7 +50,7 @@ def _compare(
             raise UsageError(
                 f"--self compares one file's processes with each other; {candidate!r} is one file too many"
             )
-        _check_self({"--exact": exact, "--force": force, "--strict": strict})
+        _check_self({"--exact": exact, "--force": force, "--strict": strict, "--full": full})
         from mlpfusion.stages.compare import self_test
 
         write_out(report.render_self(self_test.compare_self(baseline, control=control, threshold=least), fmt))
@@ -59,6 +59,8 @@ def _compare(
         raise UsageError(f"compare {baseline!r} with what? give a second file, or --self")
     from mlpfusion.stages.compare import run
 
+    if exact:
+        _check_exact({"--control": control != "eager", "--threshold": least != _share("--threshold", "1%")})
     found = run.compare(baseline, candidate, control=control, threshold=least, exact=exact, force=force)
     write_out(report.render(found, fmt, full=full))
     undecided = strict and (bool(found.only_baseline) or any(row.is_undecided for row in found.rows))
@@ -72,6 +74,13 @@ def _check_self(given: Mapping[str, bool]) -> None:
             raise UsageError(
                 f"{name} is for two files; --self goes with --control, --threshold and --format: leave {name} out"
             )
+
+
+def _check_exact(given: Mapping[str, bool]) -> None:
+    """Refuse what is of times where times are left out."""
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{name} is for times, which --exact leaves out; give one of the two")
 
 
 def _share(option: str, text: str) -> float:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlpfusion.errors import UsageError
+from mlpfusion.records.profile import Profile
 from mlpfusion.records.sweep.study import Study
-from mlpfusion.storage import inputs, results
+from mlpfusion.storage import contradictions, inputs, results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,9 @@ def gather(names: Sequence[str]) -> tuple[Gathered, ...]:
         found.append(Gathered(name, record, given))
         found += [Gathered(str(cell), results.load_any(cell), given) for cell in cells]
     seen: dict[str, str] = {}
-    for path, _, _ in found:
+    for path, record, _ in found:
+        if isinstance(record, Profile):
+            contradictions.check(record, path)
         real = path if inputs.is_stdin(path) else str(Path(path).resolve())
         if real in seen:
             raise UsageError(f"{path!r} is given twice" + ("" if seen[real] == path else f", also as {seen[real]!r}"))

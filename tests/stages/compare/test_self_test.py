@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from support.command import refused
+from support.command import refused, run
 from support.comparisons_made import raced, saved
 from support.paths import RESULTS
 
@@ -100,12 +100,31 @@ def test_what_a_file_says_of_itself_is_what_its_processes_say(
     with pytest.raises(UsageError) as raised:
         self_test.check(edited, "a.json")
     assert says in str(raised.value)
-    for verb in ("table", "report"):
-        options = ["-o", str(tmp_path / "r.html")] if verb == "report" else []
-        assert says in refused(capsys, verb, saved(tmp_path, "a.json", edited), *options)
+    path, other = saved(tmp_path, "a.json", edited), saved(tmp_path, "b.json", raced({"triton": 0.9}, seed=1))
+    for given in (
+        ("table", path), ("report", path, "-o", str(tmp_path / "r.html")), ("compare", path, other),
+        ("plot", path, "--figure", "ratios", "-o", str(tmp_path / "r.svg")),
+        ("compare", f"{other}:triton", f"{path}:triton"),
+    ):  # fmt: skip
+        assert says in refused(capsys, *given)
+    assert not list(tmp_path.glob("r.*"))
 
 
 def test_the_recorded_files_say_of_themselves_what_is_so() -> None:
     found = results.load(RESULTS / "h200-gemma-2b-1.json")
     assert found.itself
     self_test.check(found, "a.json")
+
+
+def test_a_damaged_file_of_a_folder_is_refused_where_it_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = raced({"triton": 0.9})
+    whole = msgspec.structs.replace(made, itself=self_test.of_profile(made))
+    edited = msgspec.structs.replace(whole, itself=(msgspec.structs.replace(whole.itself[0], alarms=9),))
+    (tmp_path / "folder").mkdir()
+    saved(tmp_path / "folder", "a.json", edited)
+    other = saved(tmp_path, "b.json", raced({"triton": 0.9}, seed=1))
+    assert "`$.itself[0].alarms`" in refused(capsys, "compare", str(tmp_path / "folder"), other)
+    saved(tmp_path / "folder", "a.json", whole)
+    assert run(capsys, "compare", str(tmp_path / "folder"), other)[0] == 0

@@ -45,8 +45,10 @@ def _plot(
 
     Prints the caption, then what the figure leaves out and why. A .json is the Vega-Lite specification.
     """
+    from mlpfusion.records.profile import Profile
     from mlpfusion.report.figures import registry
     from mlpfusion.report.figures.drawing import render
+    from mlpfusion.stages.compare import self_test
     from mlpfusion.storage import gathered
 
     if figure not in registry.NAMES:
@@ -57,6 +59,9 @@ def _plot(
     if numbers is not None and _one_file(drawing, numbers):
         raise UsageError(f"--out and --data are both {data!r}; name two files")
     found = gathered.gather(names)
+    for each in found:
+        if isinstance(each.record, Profile):
+            self_test.check(each.record, each.path)
     for option, path in (("--out", drawing), ("--data", numbers)):
         _check_no_input(option, path, found)
     made = registry.make(figure, found, options)

@@ -69,6 +69,7 @@ def _of_profile(found: Profile, file: str) -> Group:
         mode=work.mode,
         device=found.device.name,
         damage=contradictions.first(found, file),
+        itself=found.itself,
     )
 
 

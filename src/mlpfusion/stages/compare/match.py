@@ -13,7 +13,7 @@ from mlpfusion.spec import MLPSpec
 from mlpfusion.storage import files, inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterator
 
     from mlpfusion.stages.compare.subjects import Group, Source
 
@@ -43,11 +43,10 @@ def check_sides(a: Source, b: Source) -> None:
         )
 
 
-def check_whole(groups: Iterable[Group]) -> None:
-    """Raise a UsageError for the first group whose file contradicts itself."""
-    for group in groups:
-        if group.damage is not None:
-            raise UsageError(group.damage)
+def check_whole(group: Group) -> None:
+    """Raise a UsageError if a group's file contradicts itself."""
+    if group.damage is not None:
+        raise UsageError(group.damage)
 
 
 def _files(side: Source) -> set[str]:

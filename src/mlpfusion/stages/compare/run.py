@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from importlib import metadata
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from mlpfusion import limits
 from mlpfusion.errors import UsageError
 from mlpfusion.records.comparison import SCHEMA, Comparison, GroupChange, RowChange, SettingChange
-from mlpfusion.stages.compare import explain, facts, match, settings, sources, times
+from mlpfusion.stages.compare import explain, facts, match, self_test, settings, sources, times
 from mlpfusion.stages.compare.control import alone, judged
 from mlpfusion.stages.compare.difference import CONFIDENCE
 from mlpfusion.stages.compare.groups import CLOCKS
+from mlpfusion.stages.compare.subjects import CONTROL, NO_CONTROL
 from mlpfusion.stages.compare.verdict import THRESHOLD, holm
 
 if TYPE_CHECKING:
@@ -19,11 +21,8 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.comparison import ClockChange, Word
     from mlpfusion.stages.compare.match import Pair
-    from mlpfusion.stages.compare.subjects import Group, Source, Timed
+    from mlpfusion.stages.compare.subjects import Group, Source
     from mlpfusion.stages.compare.times import Outcome
-
-CONTROL: Final = "eager"
-NO_CONTROL: Final = "none"
 
 
 class _Compared(NamedTuple):
@@ -55,7 +54,9 @@ def compare(
     a, b = sources.read_both(baseline, candidate)
     match.check_sides(a, b)
     pairs = match.pairs(a, b)
-    match.check_whole(group for pair in pairs for group in (pair.baseline, pair.candidate))
+    for group in (each for pair in pairs for each in (pair.baseline, pair.candidate)):
+        match.check_whole(group)
+        self_test.check_group(group)
     only = match.left_over(a, b, pairs)
     _check_ran(a, pairs)
     if exact:
@@ -75,7 +76,7 @@ def compare(
     made = Comparison(
         schema=SCHEMA,
         kind="comparison",
-        mlpfusion=version(),
+        mlpfusion=metadata.version("mlpfusion-read"),
         baseline=baseline,
         candidate=candidate,
         threshold=threshold,
@@ -87,13 +88,6 @@ def compare(
         geometric_means=_geometric_means(groups),
     )
     return explain.explained(made, no_control=control == NO_CONTROL, exact=exact)
-
-
-def version() -> str:
-    """That of mlpfusion, as records keep it."""
-    from importlib.metadata import version
-
-    return version("mlpfusion-read")
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -118,7 +112,7 @@ def _check_control(control: str, pairs: Sequence[Pair]) -> None:
 
 
 def _refuse_control(control: str, pair: Pair) -> NoReturn:
-    lacking = next(group for group in (pair.baseline, pair.candidate) if not clocks_of(group, control))
+    lacking = next(group for group in (pair.baseline, pair.candidate) if not group.clocks_of(control))
     valid = [name for name, row in lacking.rows.items() if row.clocks]
     raise UsageError(
         f"control {control!r} has no times in {lacking.file!r}; valid for --control: {', '.join([*valid, NO_CONTROL])}"
@@ -126,7 +120,7 @@ def _refuse_control(control: str, pair: Pair) -> NoReturn:
 
 
 def _controls(pair: Pair, control: str) -> bool:
-    return all(clocks_of(group, control) for group in (pair.baseline, pair.candidate))
+    return all(group.clocks_of(control) for group in (pair.baseline, pair.candidate))
 
 
 def _settings(pairs: Iterable[Pair]) -> tuple[SettingChange, ...]:
@@ -148,16 +142,8 @@ def _untimed(group: Group) -> Group:
 # ---- what is compared ------------------------------------------------------------------------------------------------
 
 
-def clocks_of(group: Group, control: str) -> dict[str, Timed]:
-    """The clocks of a group's control; none where it has no such row."""
-    if group.controls is not None:
-        return dict(group.controls)
-    row = group.rows.get(control)
-    return {} if row is None else dict(row.clocks)
-
-
 def _compared(pair: Pair, control: str) -> list[_Compared]:
-    controls = [clocks_of(group, control) for group in (pair.baseline, pair.candidate)]
+    controls = [group.clocks_of(control) for group in (pair.baseline, pair.candidate)]
     found = []
     for names in pair.rows:
         rows = [group.rows[name] for group, name in zip((pair.baseline, pair.candidate), names, strict=True)]
@@ -199,7 +185,7 @@ def _group(
     control: str,
     threshold: float,
 ) -> GroupChange:
-    first, second = (clocks_of(group, control) for group in (pair.baseline, pair.candidate))
+    first, second = (group.clocks_of(control) for group in (pair.baseline, pair.candidate))
     own = [times.own_change(clock, first.get(clock), second.get(clock)) for clock in CLOCKS]
     shown = control != NO_CONTROL and not pair.together
     changes = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.errors import UsageError
@@ -12,7 +13,7 @@ from mlpfusion.records.comparison import SCHEMA, SelfComparison, SelfRow
 from mlpfusion.stages.compare import difference, groups, match, sources, times
 from mlpfusion.stages.compare.difference import CONFIDENCE, ENOUGH
 from mlpfusion.stages.compare.groups import CLOCKS
-from mlpfusion.stages.compare.run import CONTROL, NO_CONTROL, clocks_of, version
+from mlpfusion.stages.compare.subjects import CONTROL, NO_CONTROL
 from mlpfusion.stages.compare.verdict import THRESHOLD, holm, word
 from mlpfusion.storage import inputs
 
@@ -35,7 +36,9 @@ def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRE
         UsageError: there is no such file, or no workload in it has two processes with times of a row and its control.
     """
     found = sources.read(source)
-    match.check_whole(found.groups)
+    for group in found.groups:
+        match.check_whole(group)
+        check_group(group)
     rows: list[SelfRow] = []
     sampled = False
     for group in found.groups:
@@ -56,7 +59,7 @@ def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRE
     return SelfComparison(
         schema=SCHEMA,
         kind="self-comparison",
-        mlpfusion=version(),
+        mlpfusion=metadata.version("mlpfusion-read"),
         source=source,
         threshold=threshold,
         confidence=CONFIDENCE,
@@ -73,16 +76,21 @@ def of_profile(profile: Profile) -> tuple[SelfRow, ...]:
 
 def check(profile: Profile, file: str) -> None:
     """Raise a UsageError unless the comparison with itself that a file carries is that of its own processes."""
-    if not profile.itself:
-        return
-    found = {(row.backend, row.clock): row for row in of_profile(profile)}
-    for place, said in enumerate(profile.itself):
+    for group in groups.of_record(profile, file) if profile.itself else ():
+        check_group(group)
+
+
+def check_group(group: Group) -> None:
+    """The same of a group that is compared."""
+    rows = _rows(group, None, CONTROL, THRESHOLD)[0] if group.itself else ()
+    found = {(row.backend, row.clock): row for row in rows}
+    for place, said in enumerate(group.itself):
         is_so = found.get((said.backend, said.clock))
         for name in ("processes", "splits", "alarms", "spread", "largest"):
             was, now = getattr(said, name), None if is_so is None else getattr(is_so, name)
             if now is None or not math.isclose(was, now, rel_tol=_ALIKE, abs_tol=_ALIKE):
                 told = "no such row" if now is None else now
-                shown = "stdin" if inputs.is_stdin(file) else repr(file)
+                shown = "stdin" if inputs.is_stdin(group.file) else repr(group.file)
                 raise UsageError(
                     f"{shown} is a damaged profile: {was} where its processes give {told} - at "
                     f"`$.itself[{place}].{name}`"
@@ -103,7 +111,7 @@ def _rows(group: Group, row: str | None, control: str, threshold: float) -> tupl
 
 def _processes(group: Group, row: str | None, control: str) -> dict[tuple[str, str], tuple[Process, ...]]:
     """The processes of each row and clock, where there are two at least."""
-    controls = clocks_of(group, control)
+    controls = group.clocks_of(control)
     found = {}
     for name, subject in group.rows.items():
         if name == control or (row is not None and name != row):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
+    from mlpfusion.records.comparison import SelfRow
     from mlpfusion.spec import MLPSpec, Mode
     from mlpfusion.stages.compare.difference import Rounds
+
+CONTROL: Final = "eager"  # the row that times are relative to
+NO_CONTROL: Final = "none"
 
 
 class Timed(NamedTuple):
@@ -64,7 +68,7 @@ class Group(NamedTuple):
     """The rows of one workload of one file. `key` is what a group of another file must have to be comparable.
 
     Of several on one side with one key, that on the other's `device` is compared. `damage` says what in its file
-    contradicts another part of it.
+    contradicts another part of it, `itself` what a profile says of its processes.
     `controls` are clocks to which times are relative, of the original model of a proof; else a row is the control.
     """
 
@@ -79,6 +83,14 @@ class Group(NamedTuple):
     controls: Mapping[str, Timed] | None = None
     device: str | None = None
     damage: str | None = None
+    itself: tuple[SelfRow, ...] = ()
+
+    def clocks_of(self, control: str) -> Mapping[str, Timed]:
+        """The clocks of its control; none where it has no such row."""
+        if self.controls is not None:
+            return self.controls
+        row = self.rows.get(control)
+        return {} if row is None else row.clocks
 
 
 class Source(NamedTuple):
