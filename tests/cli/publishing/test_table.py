@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from support.command import refused, run
 from support.paths import RESULTS
 from support.races_made import failed, profile
+from support.studies_made import recorded
 
 from mlpfusion.records.profile import Row
 from mlpfusion.report.table.render import FORMATS
@@ -40,6 +41,16 @@ def test_one_file_and_two_in_every_format(capsys: pytest.CaptureFixture[str], tw
         assert (code, err) == (0, "")
         assert "liger" in out
         assert "no GPU" in out
+
+
+@pytest.mark.parametrize("args", [("--rows", "eager"), ("--long", "--format", "csv"), ("--format", "latex")])
+def test_the_file_of_a_study_gives_the_rows_of_its_cells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...]
+) -> None:
+    recorded(tmp_path / "study")
+    code, out, err = run(capsys, "table", str(tmp_path / "study" / "study.json"), *args)
+    assert (code, err) == (0, "")
+    assert out == run(capsys, "table", str(tmp_path / "study"), *args)[1]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.paths import RESULTS
 from support.races_made import profile
+from support.studies_made import recorded
 
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.tabulate.sources import read
@@ -37,6 +38,16 @@ def test_a_folder_gives_its_files_the_choice_first() -> None:
     found = read([str(CHOSEN)])
     assert next(each.name for each in found) == "choice.json"
     assert len(found) == 7
+
+
+def test_the_file_of_a_study_is_its_folder_where_rows_are_wanted(tmp_path: Path) -> None:
+    made = recorded(tmp_path / "study")
+    own = str(tmp_path / "study" / "study.json")
+    assert [each.result.kind for each in read([own])] == ["study"]
+    assert {each.path for each in read([own], cells=True)} == {each.path for each in read([str(tmp_path / "study")])}
+    assert len(read([own], cells=True)) == 1 + len(made.cells)
+    with pytest.raises(UsageError, match="given twice"):
+        read([own, str(tmp_path / "study" / "cells")], cells=True)
 
 
 def test_files_are_known_by_as_much_of_their_paths_as_tells_them_apart() -> None:

@@ -77,10 +77,11 @@ def _table(
     asked = [name for name, is_given in given.items() if is_given]
     _check(fmt, options, asked, full=full)
     target = None if output is None else _target(output, results)
-    found = sources.read(results)
+    alone = len(results) == 1 and not asked and fmt not in ("latex", "html")
+    found = sources.read(results, cells=not (alone or full))
     if long:
         text = render.long(found, options)
-    elif full or (len(found) == 1 and not asked and fmt not in ("latex", "html")):
+    elif full or (alone and len(found) == 1):
         text = render.pages(found, fmt, full=full)
     else:
         text = render.tables(found, fmt, options, asked)

@@ -26,8 +26,8 @@ class Source(NamedTuple):
     result: Result
 
 
-def read(names: Sequence[str]) -> tuple[Source, ...]:
-    """Every file that is named, and those of each folder; `-` is stdin.
+def read(names: Sequence[str], *, cells: bool = False) -> tuple[Source, ...]:
+    """Every file that is named, and those of each folder; `-` is stdin. With `cells` a study's file is its folder.
 
     Raises:
         UsageError: a file is missing, damaged or there twice, or a folder has none of ours.
@@ -37,7 +37,7 @@ def read(names: Sequence[str]) -> tuple[Source, ...]:
         if not name or "\0" in name:
             raise UsageError(f"RESULT needs a path, got {name!r}")
         folder = not inputs.is_stdin(name) and Path(name).is_dir()
-        paths += map(str, results.files_in(name)) if folder else [name]
+        paths += map(str, results.files_in(name)) if folder else [name, *(_cells(name) if cells else [])]
     found: dict[str, str] = {}
     made = []
     for path, shown in zip(paths, _ends(paths), strict=True):
@@ -51,6 +51,14 @@ def read(names: Sequence[str]) -> tuple[Source, ...]:
         found[digest] = path
         made.append(Source(shown, path, digest, result))
     return tuple(made)
+
+
+def _cells(name: str) -> list[str]:
+    """The result files of the study whose own file this is; none of any other."""
+    path = Path(name)
+    if inputs.is_stdin(name) or not path.is_file() or results.kind_of(path) != "study":
+        return []
+    return [str(each) for each in results.cells_of(path, results.load_study(path))]
 
 
 def _ends(paths: Sequence[str]) -> list[str]:
