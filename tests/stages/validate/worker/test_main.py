@@ -66,6 +66,13 @@ def test_an_exception_s_text_may_be_no_unicode(worker: Hired, tmp_path: Path) ->
         worker.ask("forward", GIVEN, time_limit_s=LIMIT_S)
 
 
+def test_what_an_import_changed_is_said_each_time_that_it_is_loaded(worker: Hired, tmp_path: Path) -> None:
+    path = written(tmp_path, f"torch.backends.cudnn.benchmark = True\n{GOOD}")
+    left = [worker.load(f"{path}:good", name, time_limit_s=LIMIT_S).left for name in ("gelu_tanh", "gelu", "gelu_tanh")]
+    assert list(left[0]) == ["cudnn.benchmark"]
+    assert left[1:] == left[:1] * 2
+
+
 def test_without_a_target_there_is_an_answer_too(worker: Hired) -> None:
     worker.retire()
     with pytest.raises(RaisedError, match="RuntimeError: nothing is loaded"):

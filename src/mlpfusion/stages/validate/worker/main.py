@@ -91,7 +91,9 @@ class _Served:
     def _load(self, request: channel.Load) -> channel.Answer:
         folders = loader.folders(request.target)
         # What a target did itself it may find again: one that is loaded twice is not worth seconds of imports.
-        changed = [] if request.target == self.target else self.before.changed(folders)
+        again = request.target == self.target
+        counted = again and self.run is not None
+        changed = [] if again else self.before.changed(folders)
         if changed:
             return channel.Stale(left=tuple(changed))
         self.before.serve(folders)
@@ -99,15 +101,18 @@ class _Served:
         if self.run is not None:
             self.run.pins.pin(None)  # the next target may have the same kernels
             self.run = None
+        source = request.target.rpartition(":")[0] or request.target
         settings.stir()
-        state = settings.read()
+        state = settings.read() if source not in self.imports else {}
         try:
             target = loader.load(request.target, request.activation, self.here)
         except loader.SeveralError as several:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
-        left = self.imports.setdefault(request.target.rpartition(":")[0] or request.target, settings.changed(state))
+        if source not in self.imports:  # what was imported before changes nothing now
+            self.imports[source] = settings.changed(state)
         settings.stir()
-        self.counted = settings.read(settings.COUNTED)
+        if not counted:
+            self.counted = settings.read(settings.COUNTED)
         pins = Pins(target.kernels)
         self.run = Run(target, self.device, pins)
         return channel.Loaded(
@@ -117,7 +122,7 @@ class _Served:
             kernels=len(target.kernels),
             interpreted=self.here.interpreted,
             unfit=None if self.emulation is None else self.emulation.unfit,
-            left=left,
+            left=self.imports[source],
         )
 
     def _ask(self, request: channel.Ask) -> channel.Answer:
