@@ -89,6 +89,8 @@ def world(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TMPDIR", str(short))  # where Ray notes the address, in a folder that need not be there
+        (short / "ray").mkdir()
         patch.setattr(census, "PATIENCE_S", 600.0)
         patch.setenv("RAY_health_check_failure_threshold", "60")  # a busy machine is not a dead node
         before = signal.getsignal(signal.SIGTERM)  # Ray sets one for each node that it starts
