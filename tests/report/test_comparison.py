@@ -159,3 +159,52 @@ def test_a_file_against_itself(fmt: str) -> None:
 def test_a_format_that_is_none(fmt: str) -> None:
     with pytest.raises(UsageError, match="valid: text, github, json"):
         render(comparison(row()), fmt)
+
+
+def test_what_no_ratio_is_on_the_page_for_is_not_explained() -> None:
+    absent = row("liger", time(None, ratio=None, low=None, high=None))
+    assert "ratio: baseline" not in render(comparison(absent))
+    one = comparison(row("liger", time()))
+    assert "control's change taken out" in render(one)
+    group = msgspec.structs.replace(one.groups[0], control=None, control_times=())
+    alone = render(msgspec.structs.replace(one, groups=(group,)))
+    assert "ratio: baseline" in alone
+    assert "control's change" not in alone
+
+
+def test_a_page_without_changes_says_so() -> None:
+    made = comparison(RowChange(baseline="liger", candidate="liger", word=None))
+    group = msgspec.structs.replace(made.groups[0], control=None, control_times=())
+    assert "nothing that is compared differs" in render(msgspec.structs.replace(made, groups=(group,)))
+
+
+def test_noise_beyond_a_thousand_needs_no_digits() -> None:
+    text = render(comparison(row("liger", time(ratio=71.57, low=1e-30, high=1e30))))
+    assert "71.6x [<0.001–>1000]" in text
+
+
+@pytest.mark.parametrize("name", ["li`ger", "``", "a_b*c", "x" * 200])
+def test_a_name_in_a_line_is_code(name: str) -> None:
+    made = msgspec.structs.replace(row(name, time("slower"), word="slower"), note="its kernels changed")
+    lines = render(comparison(made), "github").splitlines()
+    (noted,) = [line for line in lines if "its kernels changed" in line]
+    assert noted.startswith("- `")
+    assert noted.count("`") == 2
+    (bad,) = [line for line in lines if line.startswith("- regressions: ")]
+    assert bad.startswith("- regressions: `")
+    assert "\\`" not in bad + noted
+
+
+@pytest.mark.parametrize("fmt", ["text", "github"])
+def test_clocks_that_few_processes_do_not_judge_have_no_rate(fmt: str) -> None:
+    one = SelfRow(
+        group="8192 tokens", backend="triton", clock="wall_us", processes=5, spread=0.05, splits=0, alarms=0,
+        largest=0.1,
+    )  # fmt: skip
+    found = SelfComparison(
+        schema=1, kind="self-comparison", mlpfusion="0.1.0", source="a.json", threshold=0.01, confidence=0.99,
+        rows=(one,),
+    )  # fmt: skip
+    text = render_self(found, fmt)
+    assert "false alarms: not judged" in text
+    assert "0 of 0" not in text

@@ -119,7 +119,10 @@ class Comparison(Record, frozen=True, kw_only=True):
 
 
 class SelfRow(Record, frozen=True, kw_only=True):
-    """One clock of one row of a file against itself: `alarms` are splits of its processes that got a verdict."""
+    """One clock of one row of a file against itself: `alarms` are splits of its processes that got a verdict.
+
+    `splits` is 0 where the clock has the host in it and half of the processes are too few to judge it by.
+    """
 
     group: str
     backend: str

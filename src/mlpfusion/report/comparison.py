@@ -24,6 +24,8 @@ MOST_CHARACTERS: Final = 60_000  # of Markdown; GitHub takes comments of up to 6
 _DEVICE: Final = ("graph_us", "kernel_us")
 _MOST_ROWS: Final = 100  # of a page that would be too long otherwise
 _FACT_WIDTH: Final = 100
+_WIDEST: Final = 1000.0  # of the ends of an interval, and its inverse
+_MARK: Final = "\0"  # around what is Markdown already; printable text has none
 _WEIGHTS: Final = {"refused": "compared by --force", "question": "differs", "unrecorded": "not recorded in one"}
 
 
@@ -36,13 +38,20 @@ class _Page(NamedTuple):
     most: int | None = None
 
     def line(self, text: str) -> str:
-        """One line of a list."""
-        return f"- {markdown(text)}" if self.github else text
+        """One line of a list, in which what `named` gave stays as it is."""
+        if not self.github:
+            return text.replace(_MARK, "")
+        parts = text.split(_MARK)
+        return f"- {''.join(part if place % 2 else markdown(part) for place, part in enumerate(parts))}"
 
     def name(self, text: str, width: int = 64) -> str:
         """A name that a third party may have chosen: in Markdown as code, in which nothing has a meaning."""
-        short = middle_out(" ".join(text.split()), width)
+        short = middle_out(" ".join(text.replace(_MARK, " ").split()), width)
         return code(short) if self.github else short
+
+    def named(self, text: str, width: int = 64) -> str:
+        """The same inside of a line."""
+        return f"{_MARK}{self.name(text, width)}{_MARK}"
 
 
 def render(found: Comparison, fmt: str = "text", *, full: bool = False) -> str:
@@ -70,13 +79,9 @@ def _written(found: Comparison, page: _Page) -> str:
 def _blocks(found: Comparison, page: _Page) -> Iterator[str]:
     yield "\n".join(
         [
-            page.line(f"baseline: {page.name(found.baseline)}"),
-            page.line(f"candidate: {page.name(found.candidate)}"),
-            page.line(
-                f"ratio: baseline's time / candidate's, the control's change taken out, [interval of "
-                f"{found.confidence:.0%} confidence]; {speedup.DIRECTION}"
-            ),
-            page.line(f"threshold: {100 * found.threshold:g}%; a smaller change is none"),
+            page.line(f"baseline: {page.named(found.baseline)}"),
+            page.line(f"candidate: {page.named(found.candidate)}"),
+            *(page.line(line) for line in _meaning(found)),
             *(page.line(note) for note in found.notes),
         ]
     )
@@ -89,6 +94,16 @@ def _blocks(found: Comparison, page: _Page) -> Iterator[str]:
         if kept:
             yield titled(group.title, _group(group, kept, page), github=page.github)
     yield "\n".join(page.line(line) for line in _conclusion(found, page))
+
+
+def _meaning(found: Comparison) -> Iterator[str]:
+    """What the ratios of the page are, if there are any."""
+    if not any(change.ratio is not None for row in found.rows for change in row.times):
+        return
+    taken_out = ", the control's change taken out" if any(group.control for group in found.groups) else ""
+    interval = f"[interval of {found.confidence:.0%} confidence]"
+    yield f"ratio: baseline's time / candidate's{taken_out}, {interval}; {speedup.DIRECTION}"
+    yield f"threshold: {100 * found.threshold:g}%; a smaller change is none"
 
 
 def _settings(found: Comparison, page: _Page) -> str:
@@ -119,8 +134,8 @@ def _group(group: GroupChange, rows: Sequence[RowChange], page: _Page) -> str:
     ]
     if facts:
         blocks.append(tabulated(facts, ["row", "fact", "baseline", "candidate", ""], [False] * 5, github=page.github))
-    blocks.append("\n".join(page.line(f"{page.name(_named(row))}: {row.note}") for row in rows if row.note))
-    return "\n\n".join(block for block in blocks if block)
+    blocks.append("\n".join(page.line(f"{page.named(_named(row))}: {row.note}") for row in rows if row.note))
+    return "\n\n".join(block for block in blocks if block) or page.line("nothing that is compared differs")
 
 
 def _control(group: GroupChange, page: _Page) -> Iterator[str]:
@@ -129,7 +144,7 @@ def _control(group: GroupChange, page: _Page) -> Iterator[str]:
             f"{each.clock} {_us(each.baseline_us)} → {_us(each.candidate_us)} µs ({_percent(each)})"
             for each in group.control_times
         ]
-        yield f"control {page.name(group.control)}: {', '.join(parts)}"
+        yield f"control {page.named(group.control)}: {', '.join(parts)}"
     yield from group.notes
 
 
@@ -144,7 +159,7 @@ def _shown(row: RowChange, page: _Page) -> Iterator[tuple[bool, ClockChange]]:
 def _cells(row: RowChange, change: ClockChange, first: bool, page: _Page) -> list[str]:
     ratio = ABSENT
     if change.ratio is not None and change.low is not None and change.high is not None:
-        ratio = units.ratio(change.ratio, change.low, change.high)
+        ratio = _interval(change.ratio, change.low, change.high)
     return [
         page.name(_named(row)) if first else "",
         change.clock,
@@ -154,6 +169,15 @@ def _cells(row: RowChange, change: ClockChange, first: bool, page: _Page) -> lis
         ratio,
         _verdict(change),
     ]
+
+
+def _interval(ratio: float, low: float, high: float) -> str:
+    """A ratio with its interval; noise that tells nothing needs no thirty digits."""
+    if low >= 1 / _WIDEST and high <= _WIDEST:
+        return units.ratio(ratio, low, high)
+    ends = [f"<{1 / _WIDEST:g}" if end < 1 / _WIDEST else f">{_WIDEST:g}" if end > _WIDEST else units.plain(end)
+            for end in (low, high)]  # fmt: skip
+    return f"{units.times(min(max(ratio, 1 / _WIDEST), _WIDEST))} [{'–'.join(ends)}]"
 
 
 def _verdict(change: ClockChange) -> str:
@@ -201,7 +225,7 @@ def _conclusion(found: Comparison, page: _Page) -> Iterator[str]:
         of_all = f"; geometric mean of the ratios: {', '.join(means)}" if means else ""
         yield f"rows: {', '.join(f'{number} {word}' for word, number in sorted(counts.items()))}{of_all}"
     bad = [row for row in found.rows if row.is_regression]
-    listed = [f"{page.name(_named(row))} ({', '.join(_worse(row))})" for row in bad[:_MOST_ROWS]]
+    listed = [f"{page.named(_named(row))} ({', '.join(_worse(row))})" for row in bad[:_MOST_ROWS]]
     yield f"regressions: {', '.join(listed) if listed else 'none'}"
     if page.most is not None:
         yield "rows without a change are left out, and what is beyond the first rows: --format json has all"
@@ -238,18 +262,20 @@ def render_self(found: SelfComparison, fmt: str = "text") -> str:
             row.clock,
             str(row.processes),
             f"{100 * row.spread:.2f}%",
-            f"{row.alarms} of {row.splits}",
+            f"{row.alarms} of {row.splits}" if row.splits else "not judged",
             f"{100 * row.largest:.2f}%",
         ]
         for row in found.rows
     ]
     heads = ["workload", "row", "clock", "processes", "spread", "false alarms", "largest difference"]
     table = tabulated(cells, heads, [False] * 3 + [True] * 4, github=page.github)
-    rate = found.alarms / found.splits if found.splits else 0.0
+    said = (
+        f"{found.alarms} of {found.splits} splits, {found.alarms / found.splits:.2%}" if found.splits else "not judged"
+    )
     lines = [
-        page.line(f"source: {page.name(found.source)}"),
+        page.line(f"source: {page.named(found.source)}"),
         page.line("spread: standard deviation between processes of the time relative to the control's"),
         *(page.line(note) for note in found.notes),
     ]
-    end = page.line(f"false alarms: {found.alarms} of {found.splits} splits, {rate:.2%}")
+    end = page.line(f"false alarms: {said}")
     return printable("\n\n".join(["\n".join(lines), table, end]) + "\n")

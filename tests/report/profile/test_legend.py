@@ -46,4 +46,4 @@ def test_what_the_processes_say_of_each_other_is_told() -> None:
     made = raced({"triton": 0.9, "fused": 0.7})
     assert "A/A" not in render(made)
     text = " ".join(render(replace(made, itself=self_test.of_profile(made))).split())
-    assert "A/A half of the processes against the others: 0 of 20 splits get a verdict" in text
+    assert "half of them against the others by graph_us: 0 of 20 splits get a verdict" in text

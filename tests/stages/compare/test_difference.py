@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlpfusion.stages.compare import student
-from mlpfusion.stages.compare.difference import PRIOR, PRIOR_HOST, Process, apart, between, processes, within
+from mlpfusion.stages.compare.difference import PRIOR, PRIORS, Process, apart, between, processes, within
 
 
 def process(log: float, noise: float = 0.0, rounds: int = 60) -> Process:
@@ -94,7 +94,7 @@ def test_the_prior_stands_in_where_nothing_is_known() -> None:
     assert (found.spread, found.source, found.freedom) == (PRIOR, "assumed", math.inf)
     assert found.error == pytest.approx(PRIOR * math.sqrt(2))
     assert not found.enough
-    assert between(side(0.0), side(0.05), PRIOR_HOST).error == pytest.approx(PRIOR_HOST * math.sqrt(2))
+    assert between(side(0.0), side(0.05), PRIORS["kernel_us"]).error == pytest.approx(0.05 * math.sqrt(2))
 
 
 @pytest.mark.parametrize("swapped", [False, True])

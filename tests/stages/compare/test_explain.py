@@ -40,7 +40,7 @@ def test_all_rows() -> None:
 
 def test_the_control_moved() -> None:
     (said,) = notes(row("eager", None), row("triton"), own=0.9)
-    assert said == "eager itself changed: all rows moved together, by the machine or its settings"
+    assert said == "eager itself changed by graph_us, and 0 of 0 other rows with it"
     (said,) = notes(row("eager", None, OTHER_KERNELS), row("triton"), own=0.9)
     assert "so did its kernels" in said
 

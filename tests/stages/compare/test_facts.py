@@ -132,3 +132,23 @@ def test_names_of_any_kind_stay_short_and_on_one_line(name: str) -> None:
 
 def test_bytes_that_differ_below_what_is_shown_are_shown_whole() -> None:
     assert changed(memory=Memory(peak_bytes=151_000_001))["peak memory"][:2] == ("151000000", "151000001")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worse"), [(1.0, 1.9, False), (1.0, 3.0, True), (3.0, 50.0, True), (3.0, None, True),
+                                   (None, None, False), (50.0, 3.0, False), (None, 3.0, False), (3.0, 1.0, False)]
+)  # fmt: skip
+def test_an_error_beyond_its_limit_is_worse_the_larger_it_is(
+    before: float | None, after: float | None, worse: bool
+) -> None:
+    a, b = (subject(msgspec.structs.replace(EAGER, accuracy=accuracy(each))) for each in (before, after))
+    assert [each.worse for each in facts.changes(a, b) if each.name == "error"] == ([worse] if before != after else [])
+
+
+def test_long_names_that_differ_are_shown_where_they_do() -> None:
+    names = ["kernel_" + "x" * 300 + f"_{number}_" + "y" * 300 for number in (24, 645)]
+    a, b = (subject(msgspec.structs.replace(EAGER, kernels=(kernel(name, None, 1.0),))) for name in names)
+    (found,) = [each for each in facts.changes(a, b) if each.name == KERNELS]
+    assert "_24_" in found.baseline
+    assert "_645_" in found.candidate
+    assert max(len(found.baseline), len(found.candidate)) <= 100

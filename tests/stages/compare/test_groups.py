@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -10,10 +10,12 @@ from support.comparisons_made import raced
 from support.paths import RESULTS
 from support.profiles_made import profile
 
-from mlpfusion.records.clocks import Bound
 from mlpfusion.records.validation import Checked, Validation, Verdict
 from mlpfusion.stages.compare import facts, groups
 from mlpfusion.storage import results
+
+if TYPE_CHECKING:
+    from mlpfusion.device import DeviceKind
 
 OTHER = {"triton": ("another",)}
 
@@ -31,23 +33,16 @@ def validation(*verdicts: Verdict) -> Validation:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("bound", "by_host"),
-    [
-        (None, True),
-        (Bound(by="cpu", margin=2, host_us=2, device_us=1), True),
-        (Bound(by="gpu", margin=2, host_us=1, device_us=2), False),
-    ],
-)
-def test_a_row_of_a_profile(bound: Bound | None, by_host: bool) -> None:
-    made = raced(
-        {"triton": 0.9}, clocks=("graph_us", "event_us", "wall_us"), load=0.03, rows={"triton": {"bound": bound}}
-    )
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_a_row_of_a_profile(kind: DeviceKind) -> None:
+    made = raced({"triton": 0.9}, clocks=("graph_us", "kernel_us", "event_us", "wall_us"), load=0.03)
+    made = msgspec.structs.replace(made, device=msgspec.structs.replace(made.device, kind=kind))
     (group,) = groups.of_record(made, "a.json")
     row = group.rows["triton"]
-    assert {name: timed.by_host for name, timed in row.clocks.items()} == {
-        "graph_us": False,
-        "event_us": by_host,
+    assert {name: timed.has_host for name, timed in row.clocks.items()} == {
+        "graph_us": kind == "cpu",
+        "kernel_us": kind == "cpu",
+        "event_us": True,
         "wall_us": True,
     }
     assert {timed.load for timed in row.clocks.values()} == {0.03}

@@ -110,6 +110,18 @@ def test_what_a_file_says_of_itself_is_what_its_processes_say(
     assert not list(tmp_path.glob("r.*"))
 
 
+def test_alarms_that_another_version_raised_are_its_own(tmp_path: Path) -> None:
+    made = raced({"triton": 0.9})
+    rows = self_test.of_profile(made)
+    edited = msgspec.structs.replace(made, itself=(msgspec.structs.replace(rows[0], alarms=3),))
+    with pytest.raises(UsageError, match="alarms"):
+        self_test.check(edited, "a.json")
+    self_test.check(msgspec.structs.replace(edited, mlpfusion="0.0.1"), "a.json")
+    spread = msgspec.structs.replace(edited, itself=(msgspec.structs.replace(rows[0], spread=1.0),))
+    with pytest.raises(UsageError, match="spread"):
+        self_test.check(msgspec.structs.replace(spread, mlpfusion="0.0.1"), "a.json")
+
+
 def test_the_recorded_files_say_of_themselves_what_is_so() -> None:
     found = results.load(RESULTS / "h200-gemma-2b-1.json")
     assert found.itself
@@ -128,3 +140,12 @@ def test_a_damaged_file_of_a_folder_is_refused_where_it_is_compared(
     assert "`$.itself[0].alarms`" in refused(capsys, "compare", str(tmp_path / "folder"), other)
     saved(tmp_path / "folder", "a.json", whole)
     assert run(capsys, "compare", str(tmp_path / "folder"), other)[0] == 0
+
+
+@pytest.mark.parametrize(("processes", "judged"), [(5, False), (9, False), (10, True)])
+def test_a_host_s_clock_is_judged_by_halves_of_enough_processes(tmp_path: Path, processes: int, judged: bool) -> None:
+    made = raced({"triton": 0.9}, processes=processes, clocks=("graph_us", "event_us"))
+    rows = {row.clock: row for row in compare_self(saved(tmp_path, "a.json", made)).rows}
+    assert rows["graph_us"].splits > 0
+    assert (rows["event_us"].splits > 0) == judged
+    assert rows["event_us"].spread > 0

@@ -66,13 +66,29 @@ def test_what_a_result_records_is_all_there() -> None:
     assert len([name for name in found if name.lower() == "torch"]) == 1
 
 
-def test_the_cache_of_a_clock_is_what_its_rows_agree_on() -> None:
-    cold, warm, unknown = (Timed(1.0, (), l2=state) for state in ("cold", "warm", "unknown"))
-    (one,) = settings.of_clocks([{"graph_us": cold}, {"graph_us": cold}, {}])
-    assert one == Setting("L2 of graph_us", "cold", True)
-    assert settings.of_clocks([{"graph_us": unknown}])[0].value is None
-    (both,) = settings.of_clocks([{"graph_us": cold}, {"graph_us": warm}])
-    assert both == Setting("L2 of graph_us", "cold and warm", True)
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("cold", "cold", None),
+        ("cold", "warm", ("cold", "warm", "refused")),
+        ("unknown", "warm", ("not recorded", "warm", "unrecorded")),
+        ("unknown", "unknown", None),
+    ],
+)
+def test_the_cache_that_two_rows_were_timed_with(a: str, b: str, expected: tuple[str, str, str] | None) -> None:
+    before, after = ({"graph_us": Timed(1.0, (), l2=state)} for state in (a, b))
+    found = list(settings.of_caches({**before, "event_us": Timed(1.0, ())}, after))
+    made = [(each.name, each.baseline, each.candidate, each.weight) for each in found]
+    assert made == ([("L2 of graph_us", *expected)] if expected else [])
+
+
+@pytest.mark.parametrize("change", [{"multiprocessors": 114}, {"memory_bytes": 40 * 2**30}])
+def test_a_card_of_the_same_name_may_be_another(change: dict[str, int]) -> None:
+    other = msgspec.structs.replace(BASE.device, **change)
+    a, b = ({s.name: s for s in settings.of_result(d, BASE.environment, "0.1.0")} for d in (BASE.device, other))
+    assert [(name, a[name].refuses) for name in a if a[name] != b[name]] == [
+        ({"multiprocessors": "multiprocessors", "memory_bytes": "memory"}[next(iter(change))], True)
+    ]
 
 
 def test_a_refusal_names_every_setting_once() -> None:

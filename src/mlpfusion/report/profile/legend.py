@@ -106,11 +106,18 @@ def _terms(profile: Profile, clock: ClockName, shown: Collection[str], *, kernel
 def _itself(profile: Profile, clock: ClockName) -> str:
     """How far the file can be trusted: what comparing its processes with each other finds where nothing differs."""
     rows = [row for row in profile.itself if row.clock == clock] or profile.itself
-    alarms, splits = sum(row.alarms for row in rows), sum(row.splits for row in rows)
     spreads = [row.spread for row in rows]
+    vary = (
+        f"between processes {rows[0].clock} varies by {min(spreads):.2%} to {max(spreads):.2%} (standard deviation, "
+        "beside eager's)"
+    )
+    judged = [row for row in rows if row.splits] or [row for row in profile.itself if row.splits]
+    if not judged:
+        return vary
+    alarms, splits = sum(row.alarms for row in judged), sum(row.splits for row in judged)
+    clocks = " and ".join(dict.fromkeys(row.clock for row in judged))
     return (
-        f"half of the processes against the others: {alarms} of {splits} splits get a verdict, a false one; between "
-        f"processes times vary by {min(spreads):.2%} to {max(spreads):.2%} (standard deviation, beside eager's)"
+        f"{vary}; half of them against the others by {clocks}: {alarms} of {splits} splits get a verdict, a false one"
     )
 
 

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 CONFIDENCE: Final = 0.99
 LEVEL: Final = 1 - CONFIDENCE
 ENOUGH: Final = 5  # processes whose own spread is used: with five a side 3% is found, with three it is not
-PRIOR: Final = 0.007  # spread of processes where none was measured; 0.4-0.7% were seen on H200s
-PRIOR_HOST: Final = 0.03  # the same of a time that the host bounds
+PRIOR: Final = 0.007  # spread of processes where none was measured: of graph_us 0.05-0.4% were seen on H200s
+# The same of clocks that differ more: a trace is of twenty calls (0.5-4.7%), and a host does something else in each
+# process (event_us differs by 0.1-27%, wall_us by 0.3-9%), so that a clock with it decides by no assumed spread.
+PRIORS: Final = {"kernel_us": 0.05, "event_us": 0.1, "wall_us": 0.1}
 LEAST_ROUNDS: Final = QUANTILE_SAMPLES  # of a process, below which its median decides nothing
 _PARTS: Final = 5  # consecutive parts of a process's rounds, whose medians show its noise, autocorrelation included
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mlpfusion.stages.compare.control import alone
+from mlpfusion.stages.compare.control import others
 from mlpfusion.stages.compare.facts import OTHER_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mlpfusion.records.comparison import Comparison, GroupChange, RowChange
+    from mlpfusion.records.comparison import ClockChange, Comparison, GroupChange, RowChange
+    from mlpfusion.stages.compare.control import Others
     from mlpfusion.stages.compare.subjects import Subject
 
 _DEVICE: Final = ("graph_us", "kernel_us", "event_us", "wall_us")
@@ -52,21 +53,24 @@ def explained(found: Comparison, *, no_control: bool, exact: bool) -> Comparison
     return msgspec.structs.replace(found, groups=groups, notes=tuple(notes))
 
 
+def _of_control(group: GroupChange, own: ClockChange, went: Others) -> str:
+    control = next((row for row in group.rows if row.baseline == group.control == row.candidate), None)
+    if control is not None and any(fact.name in OTHER_WORK for fact in control.facts):
+        return f"{group.control} itself changed, and so did its kernels: every ratio is relative to other work"
+    said = f"{group.control} itself changed by {own.clock}, and {went.went} of {went.number} other rows with it"
+    if went.is_machine:
+        return f"{said}: the machine or its settings"
+    return f"{said}: a ratio to it says little; --control names another row" if went.is_control else said
+
+
 def _of_group(group: GroupChange, threshold: float) -> Iterator[str]:
     own = next((each for clock in _DEVICE for each in group.control_times if each.clock == clock), None)
     moved = own is not None and own.ratio is not None and abs(math.log(own.ratio)) > math.log1p(threshold)
-    control = next((row for row in group.rows if row.baseline == group.control == row.candidate), None)
-    if moved and control is not None and any(fact.name in OTHER_WORK for fact in control.facts):
-        yield f"{group.control} itself changed, and so did its kernels: every ratio is relative to other work"
-    elif (
-        moved
-        and own is not None
-        and own.clock
-        in alone(group.control_times, [row.times for row in group.rows if row.baseline == row.candidate], threshold)
-    ):
-        yield f"{group.control} alone changed by {own.clock}: a ratio to it says nothing; --control names another row"
-    elif moved:
-        yield f"{group.control} itself changed: all rows moved together, by the machine or its settings"
+    went = others(own, [row.times for row in group.rows if row.baseline == row.candidate]) if own and moved else None
+    if own is not None and went is not None:
+        yield _of_control(group, own, went)
+    if went is not None and not went.is_machine:
+        return  # what its change makes of the others is no finding
     decided = [row for row in group.rows if row.word is not None]
     changed = [row for row in decided if row.word in ("slower", "faster")]
     if len(changed) == 1 and len(decided) > 1 and all(row.word == "same" for row in decided if row not in changed):

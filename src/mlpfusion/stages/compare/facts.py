@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,8 @@ RACED: Final = "kernels of the races"  # those that were timed; told where those
 OTHER_WORK: Final = (KERNELS, LAUNCHED, RACED)
 _STATUS: Final = {"ok": 0, "unavailable": 1, "failed": 2}
 _LONGEST: Final = 160  # letters of a text that a message quotes
+_SHOWN: Final = 100  # letters of the kernels that one side has and the other has not
+_BEFORE: Final = 30  # letters before the first that differs
 
 
 def of_row(row: Row) -> tuple[Fact, ...]:
@@ -60,7 +63,9 @@ def _of_row(row: Row) -> Iterator[Fact]:
     if row.accuracy is not None:
         beyond = row.accuracy.is_broken or row.accuracy.ratio > row.accuracy.limit
         text = row.accuracy.times("eager")
-        yield Fact("error", f"{text}, beyond {row.accuracy.limit:g}" if beyond else text, float(beyond), text)
+        # Within the limit an error is as good as another; beyond it, the larger the worse.
+        rank = math.inf if row.accuracy.is_broken else row.accuracy.ratio if beyond else 0.0
+        yield Fact("error", f"{text}, beyond {row.accuracy.limit:g}" if beyond else text, rank, text)
 
 
 def count(name: str, number: int) -> Fact:
@@ -83,10 +88,10 @@ def names(kernels: Sequence[tuple[str, int]], what: str = KERNELS) -> Fact:
     )
 
 
-def clipped(text: str) -> str:
+def clipped(text: str, most: int = _LONGEST) -> str:
     """A text on one line of bounded length."""
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def changes(baseline: Subject, candidate: Subject) -> tuple[FactChange, ...]:
@@ -109,7 +114,7 @@ def _change(a: Fact, b: Fact) -> FactChange:
         before, after = _counted(a.value), _counted(b.value)
         gone, new = before - after, after - before
         spelled = str if a.name == LAUNCHED else shown
-        told = _listed(gone, spelled), _listed(new, spelled)
+        told = _apart(_listed(gone, spelled), _listed(new, spelled))
         first, second = told if gone or new else (a.text, "the same in another order")
     elif first == second:  # bytes that differ below what is shown
         first, second = str(a.value), str(b.value)
@@ -124,5 +129,14 @@ def _counted(kernels: Iterable[tuple[str, int]]) -> Counter[str]:
 
 
 def _listed(found: Counter[str], spelled: Callable[[str], str]) -> str:
-    parts = [clipped(spelled(name)) + (f" ×{number}" if number > 1 else "") for name, number in found.items()]
+    parts = [" ".join(spelled(name).split()) + (f" ×{number}" if number > 1 else "") for name, number in found.items()]
     return "; ".join(parts) or "none"
+
+
+def _apart(first: str, second: str) -> tuple[str, str]:
+    """Both clipped so that they still differ: of long names that start alike from shortly before they do not."""
+    differ = (place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    alike = next(differ, min(len(first), len(second)))
+    if max(len(first), len(second)) > _SHOWN and alike > _BEFORE:
+        first, second = f"…{first[alike - _BEFORE :]}", f"…{second[alike - _BEFORE :]}"
+    return clipped(first, _SHOWN), clipped(second, _SHOWN)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlpfusion.storage.results import Result
 
 CLOCKS: Final = ("graph_us", "kernel_us", "event_us", "wall_us")
+HOST_CLOCKS: Final = ("event_us", "wall_us")  # on a CPU all clocks are the host's
 COMPARED: Final = ("profile", "choice", "proof", "validation", "self-test")  # kinds of files
 _WORDS: Final = {"valid": 0, "valid with hazards": 1, "not decidable here": 2, "not valid": 3}
 # Of a backend at a point of a choice: it is right and was timed or not, or it cannot be used.
@@ -60,10 +61,7 @@ def _of_profile(found: Profile, file: str) -> Group:
         key=("profile", work.spec, work.tokens, work.mode),
         title=title(work.spec, work.tokens, work.mode),
         rows=rows,
-        settings=(
-            *settings.of_result(found.device, found.environment, found.mlpfusion),
-            *settings.of_clocks(row.clocks for row in rows.values()),
-        ),
+        settings=settings.of_result(found.device, found.environment, found.mlpfusion),
         spec=work.spec,
         tokens=work.tokens,
         mode=work.mode,
@@ -86,12 +84,11 @@ def _subject(profile: Profile, row: Row) -> Subject:
         loads.append(row.clocks.neighbours)
     known = [each for each in loads if each is not None]
     load = max(known) if known and len(known) == len(loads) else None
-    by_host = row.bound is None or row.bound.by == "cpu"
     clocks = {}
-    for name in CLOCKS if row.status == "ok" and row.clocks is not None else ():
+    for name in CLOCKS if row.status == "ok" and row.clocks is not None and not row.emulated else ():
         clock: Clock | None = getattr(row.clocks, name)
         if clock is not None:
-            clocks[name] = _timed(clock, load, by_host=name == "wall_us" or (name == "event_us" and by_host))
+            clocks[name] = _timed(clock, load, has_host=name in HOST_CLOCKS or profile.device.kind == "cpu")
     ran = tuple(kernel.name for kernel in row.kernels)
     raced = Counter(process.kernels.get(row.backend, ran) for process in profile.processes)
     most = max(raced, key=raced.__getitem__, default=ran)
@@ -108,8 +105,8 @@ def _subject(profile: Profile, row: Row) -> Subject:
     )
 
 
-def _timed(clock: Clock, load: float | None, *, by_host: bool) -> Timed:
-    return Timed(clock.median, clock.rounds, clock.is_paired, load, by_host, clock.l2)
+def _timed(clock: Clock, load: float | None, *, has_host: bool) -> Timed:
+    return Timed(clock.median, clock.rounds, clock.is_paired, load, has_host, clock.l2)
 
 
 # ---- the other kinds -------------------------------------------------------------------------------------------------
@@ -185,8 +182,8 @@ def _of_proof(found: Proof, file: str) -> Group:
     clocks: dict[str, Timed] = {}
     controls: dict[str, Timed] | None = None
     if found.speed is not None:
-        clocks = {found.speed.clock: _timed(found.speed.swapped, None, by_host=True)}
-        controls = {found.speed.clock: _timed(found.speed.original, None, by_host=True)}
+        clocks = {found.speed.clock: _timed(found.speed.swapped, None, has_host=True)}
+        controls = {found.speed.clock: _timed(found.speed.original, None, has_host=True)}
     return Group(
         file=file,
         # A set, in which no spec is taken for one of another dtype.

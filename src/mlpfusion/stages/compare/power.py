@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 POWER: Final = 0.97  # what is promised is 95%: Welch's degrees of freedom are fewer than those used here
 MOST: Final = 100  # processes a side; nobody runs more
 # A spread of few processes is itself uncertain: what is promised holds if the true one is up to this quantile of it.
-_ASSURANCE: Final = 0.8
+_ASSURANCE: Final = 0.85
 _CUTS: Final = 16  # equally likely values of the spread over which the probability is averaged
 _NORMAL: Final = NormalDist()
 _QUANTILES: Final = tuple(_NORMAL.inv_cdf((cut + 0.5) / _CUTS) for cut in range(_CUTS))
 
 
-def processes_needed(found: Difference, rows: int = 1, threshold: float = THRESHOLD) -> int | None:
+def processes_needed(found: Difference, outcomes: int = 1, threshold: float = THRESHOLD) -> int | None:
     """The least number of processes a side that decides with `POWER` if the difference is what was estimated.
 
-    `rows` are those that Holm's correction is for. None where more than `MOST` would be needed: a difference close to
-    the threshold is neither beyond it nor within it, however often it is measured.
+    `outcomes` is the number that Holm's correction is for. None where more than `MOST` would be needed: a difference
+    close to the threshold is neither beyond it nor within it, however often it is measured.
     """
     spread = found.spread / _relative(_NORMAL.inv_cdf(1 - _ASSURANCE), found.freedom)
-    level, limit = LEVEL / rows, math.log1p(threshold)
+    level, limit = LEVEL / outcomes, math.log1p(threshold)
 
     def decides(n: int) -> bool:
         return decided(n, found.log, spread, level=level, limit=limit, paired=found.paired) >= POWER

@@ -109,6 +109,13 @@ def _check_control(control: str, pairs: Sequence[Pair]) -> None:
     needed = [pair for pair in timed if not pair.together and pair.baseline.controls is None]
     for pair in needed if not any(_controls(each, control) for each in needed) else ():
         _refuse_control(control, pair)
+    has_others = all(len(group.rows) > 1 for pair in pairs for group in (pair.baseline, pair.candidate))
+    if needed and has_others and all(pair.rows == ((control, control),) for pair in pairs):
+        a, b = (sorted(group.rows) for group in (needed[0].baseline, needed[0].candidate))
+        raise UsageError(
+            f"no row but the control {control!r} is in both: {', '.join(a)}; {', '.join(b)}; --control names another "
+            "row or none, and --exact compares facts alone"
+        )
 
 
 def _refuse_control(control: str, pair: Pair) -> NoReturn:
@@ -120,7 +127,10 @@ def _refuse_control(control: str, pair: Pair) -> NoReturn:
 
 
 def _controls(pair: Pair, control: str) -> bool:
-    return all(group.clocks_of(control) for group in (pair.baseline, pair.candidate))
+    """Whether both sides have it, and one of them its times: where it failed, that is told as a fact."""
+    sides = (pair.baseline, pair.candidate)
+    are_there = all(group.controls is not None or control in group.rows for group in sides)
+    return are_there and any(group.clocks_of(control) for group in sides)
 
 
 def _settings(pairs: Iterable[Pair]) -> tuple[SettingChange, ...]:
@@ -131,6 +141,9 @@ def _settings(pairs: Iterable[Pair]) -> tuple[SettingChange, ...]:
             found[SettingChange(name="dtype", baseline=first, candidate=second, weight="refused")] = None
         if not pair.together:
             found |= dict.fromkeys(settings.changes(pair.baseline, pair.candidate))
+        for of_a, of_b in pair.rows:
+            a, b = pair.baseline.rows[of_a], pair.candidate.rows[of_b]
+            found |= dict.fromkeys(settings.of_caches(a.clocks, b.clocks))
     return tuple(found)
 
 
@@ -163,19 +176,16 @@ def _compared(pair: Pair, control: str) -> list[_Compared]:
 
 
 def _adjusted(compared: Iterable[Iterable[_Compared]]) -> dict[int, tuple[float, int]]:
-    """By the identity of each outcome that decides: its probability among all rows of its clock, and their number."""
-    found: dict[int, tuple[float, int]] = {}
-    for clock in CLOCKS:
-        each = [
-            (id(one), one.found.p)
-            for rows in compared
-            for row in rows
-            for one in row.outcomes
-            if one.clock == clock and one.decides and one.found is not None
-        ]
-        for (key, _), p in zip(each, holm([p for _, p in each]), strict=True):
-            found[key] = p, len(each)
-    return found
+    """By the identity of each outcome that decides: its probability among all rows and clocks, and their number."""
+    each = [
+        (id(one), one.found.p)
+        for rows in compared
+        for row in rows
+        for one in row.outcomes
+        if one.decides and one.found is not None
+    ]
+    adjusted = holm([p for _, p in each])
+    return {key: (p, len(each)) for (key, _), p in zip(each, adjusted, strict=True)}
 
 
 def _group(
@@ -193,7 +203,7 @@ def _group(
         for row in compared
     ]
     kept = [found for row, found in zip(compared, changes, strict=True) if row.names[0] == row.names[1]]
-    without = alone(own, kept, threshold) if shown else frozenset()
+    without = alone(own, kept) if shown else frozenset()
     rows = []
     for row, found in zip(compared, changes, strict=True):
         changed = tuple(judged(each, without, threshold) for each in found)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.profile import Profile
     from mlpfusion.stages.compare.difference import Process
-    from mlpfusion.stages.compare.subjects import Group, Timed
+    from mlpfusion.stages.compare.subjects import Group
 
 MOST_SPLITS: Final = 1000  # of one workload; of more, that many are drawn
 _SEED: Final = 0
@@ -51,9 +51,12 @@ def compare_self(source: str, *, control: str = CONTROL, threshold: float = THRE
             f"{control!r}; `mlpfusion profile --processes 5` records some"
         )
     few = min(row.processes for row in rows)
-    notes = (
-        [f"a half of {few} processes is fewer than {ENOUGH}: a spread is assumed for it"] if few < 2 * ENOUGH else []
-    )
+    notes = []
+    if few < 2 * ENOUGH:
+        notes.append(
+            f"a half of {few} processes is fewer than {ENOUGH}: a spread is assumed for it, and clocks with the host "
+            "in them do not judge it"
+        )
     if sampled:
         notes.append(f"{MOST_SPLITS} splits were drawn of all that there are")
     return SelfComparison(
@@ -81,12 +84,14 @@ def check(profile: Profile, file: str) -> None:
 
 
 def check_group(group: Group) -> None:
-    """The same of a group that is compared."""
+    """The same of a group that is compared; what another version took for an alarm is not this one's affair."""
+    by_us = {each.value for each in group.settings if each.name == "mlpfusion"} == {metadata.version("mlpfusion-read")}
+    names = ("processes", "spread", "largest", *(("splits", "alarms") if by_us else ()))
     rows = _rows(group, None, CONTROL, THRESHOLD)[0] if group.itself else ()
     found = {(row.backend, row.clock): row for row in rows}
     for place, said in enumerate(group.itself):
         is_so = found.get((said.backend, said.clock))
-        for name in ("processes", "splits", "alarms", "spread", "largest"):
+        for name in names:
             was, now = getattr(said, name), None if is_so is None else getattr(is_so, name)
             if now is None or not math.isclose(was, now, rel_tol=_ALIKE, abs_tol=_ALIKE):
                 told = "no such row" if now is None else now
@@ -147,13 +152,14 @@ def _of_group(
 ) -> Iterator[SelfRow]:
     alarms = dict.fromkeys(made, 0)
     largest = dict.fromkeys(made, 0.0)
+    half = min((len(split) for split in splits), default=0)  # the smaller one
+    judged = [key for key in made if half >= difference.ENOUGH or not group.rows[key[0]].clocks[key[1]].has_host]
     for split in splits:
-        for clock in CLOCKS:
-            keys = [key for key in made if key[1] == clock]
-            each = [_half_against_half(made[key], split, group.rows[key[0]].clocks[clock]) for key in keys]
-            for key, one, p in zip(keys, each, holm([one.p for one in each]), strict=True):
-                alarms[key] += word(one, p, threshold) in ("slower", "faster")
-                largest[key] = max(largest[key], abs(math.expm1(one.log)))
+        each = {key: _half_against_half(found, split, key[1]) for key, found in made.items()}
+        for key, one in each.items():
+            largest[key] = max(largest[key], abs(math.expm1(one.log)))
+        for key, p in zip(judged, holm([each[key].p for key in judged]), strict=True):
+            alarms[key] += word(each[key], p, threshold) in ("slower", "faster")
     for (name, clock), found in made.items():
         yield SelfRow(
             group=group.title,
@@ -161,13 +167,13 @@ def _of_group(
             clock=clock,
             processes=len(found),
             spread=difference.deviation([each.log for each in found]),
-            splits=len(splits),
+            splits=len(splits) if (name, clock) in judged else 0,
             alarms=alarms[name, clock],
             largest=largest[name, clock],
         )
 
 
-def _half_against_half(found: Sequence[Process], split: frozenset[int], timed: Timed) -> difference.Difference:
+def _half_against_half(found: Sequence[Process], split: frozenset[int], clock: str) -> difference.Difference:
     first = [each for place, each in enumerate(found) if place in split]
     second = [each for place, each in enumerate(found) if place not in split]
-    return difference.between(first, second, difference.PRIOR_HOST if timed.by_host else difference.PRIOR)
+    return difference.between(first, second, difference.PRIORS.get(clock, difference.PRIOR))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from mlpfusion.device import Device
+    from mlpfusion.records.comparison import Weight
     from mlpfusion.records.environment import Environment
     from mlpfusion.stages.compare.subjects import Group, Timed
 
@@ -29,6 +30,10 @@ def _of_result(device: Device, found: Environment, mlpfusion: str) -> Iterator[S
     yield Setting("device", "Triton's interpreter" if device.interpreted else device.runtime, True)
     arch = "" if device.capability is None else f" (sm_{device.capability[0]}{device.capability[1]})"
     yield Setting("GPU" if device.kind == "cuda" else "CPU", f"{device.name}{arch}", True)
+    units = "multiprocessors" if device.kind == "cuda" else "cores"
+    yield Setting(units, None if device.multiprocessors is None else str(device.multiprocessors), True)
+    memory = None if device.memory_bytes is None else f"{device.memory_bytes / 2**30:.0f} GiB"
+    yield Setting("memory", memory, device.kind == "cuda")
     yield Setting("driver", found.driver, True)
     yield Setting("torch", found.torch, True)
     yield Setting("Triton", found.triton or "not installed", True)
@@ -55,16 +60,14 @@ def _of_result(device: Device, found: Environment, mlpfusion: str) -> Iterator[S
             yield Setting(name, version or "not installed", False)
 
 
-def of_clocks(clocks: Iterable[Mapping[str, Timed]]) -> tuple[Setting, ...]:
-    """Whether the last-level cache was cold, by clock; "cold and warm" where rows differ."""
-    states: dict[str, set[str]] = {}
-    for each in clocks:
-        for name, timed in each.items():
-            states.setdefault(name, set()).add(timed.l2)
-    return tuple(
-        Setting(f"L2 of {name}", None if "unknown" in found else " and ".join(sorted(found)), True)
-        for name, found in states.items()
-    )
+def of_caches(baseline: Mapping[str, Timed], candidate: Mapping[str, Timed]) -> Iterator[SettingChange]:
+    """The clocks that two rows were timed by with other states of the last-level cache."""
+    for name, a in baseline.items():
+        b = candidate.get(name)
+        if b is not None and a.l2 != b.l2:
+            first, second = (NOT_RECORDED if each.l2 == "unknown" else each.l2 for each in (a, b))
+            weight: Weight = "unrecorded" if NOT_RECORDED in (first, second) else "refused"
+            yield SettingChange(name=f"L2 of {name}", baseline=first, candidate=second, weight=weight)
 
 
 def changes(baseline: Group, candidate: Group) -> Iterator[SettingChange]:
@@ -74,7 +77,7 @@ def changes(baseline: Group, candidate: Group) -> Iterator[SettingChange]:
     for name in [*before, *(name for name in after if name not in before)]:
         a, b = before.get(name), after.get(name)
         first, second = _text(a, name), _text(b, name)
-        if first == second or (name.startswith("L2 ") and (a is None or b is None)):
+        if first == second:
             continue
         known = NOT_RECORDED not in (first, second)
         refuses = any(each is not None and each.refuses for each in (a, b))

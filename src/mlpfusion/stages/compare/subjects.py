@@ -19,14 +19,14 @@ class Timed(NamedTuple):
     """One clock of a row: its median in µs, and a time per process and round, None where a round was dropped.
 
     `paired` says that its rounds are those of the control's, `load` the background load, a share of the host's CPU time
-    or None where it was not recorded, and `by_host` that the host bounds the row.
+    or None where it was not recorded, and `has_host` that what the host does is in it.
     """
 
     median: float
     rounds: Rounds
     paired: bool = True
     load: float | None = None
-    by_host: bool = False
+    has_host: bool = False
     l2: str = "unknown"
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mlpfusion.stages.compare.difference import Difference, Process
     from mlpfusion.stages.compare.subjects import Timed
 
-HOST_CLOCKS: Final = ("event_us", "wall_us")  # what the host does is in them
 _MOST: Final = math.log(1e30)  # what a ratio in a file may be
 TRACED: Final = "kernel_us"  # of a trace of each row by itself, in no rounds with the control
 
@@ -48,8 +47,7 @@ def outcome(clock: str, a: Side, b: Side, *, with_control: bool, together: bool)
     reason = _absent(clock, a, b, with_control=with_control and not together)
     if reason is not None or a.timed is None or b.timed is None:
         return Outcome(clock, a.timed, b.timed, None, reason)
-    by_host = a.timed.by_host or b.timed.by_host
-    prior = difference.PRIOR_HOST if by_host else difference.PRIOR
+    prior = difference.PRIORS.get(clock, difference.PRIOR)
     if together:
         both = processes_of(clock, b.timed, a.timed)
         found = difference.within(both, prior) if both else None
@@ -62,7 +60,7 @@ def outcome(clock: str, a: Side, b: Side, *, with_control: bool, together: bool)
         return Outcome(
             clock, a.timed, b.timed, None, f"fewer than {difference.LEAST_ROUNDS} rounds with a time of both"
         )
-    return Outcome(clock, a.timed, b.timed, found, _indecisive(clock, a, b))
+    return Outcome(clock, a.timed, b.timed, found, _indecisive(clock, a, b) or _of_few(found, a, b))
 
 
 def _absent(clock: str, a: Side, b: Side, *, with_control: bool) -> str | None:
@@ -92,17 +90,25 @@ def _indecisive(clock: str, a: Side, b: Side) -> str | None:
     for side, who in ((a, "baseline"), (b, "candidate")):
         if side.timed is None:
             continue
-        if clock in HOST_CLOCKS and side.timed.load is None:
+        if side.timed.has_host and side.timed.load is None:
             return f"the host: background load not recorded in the {who}"
-        if clock in HOST_CLOCKS and side.timed.load is not None and side.timed.load >= DISTURBING:
+        if side.timed.has_host and side.timed.load is not None and side.timed.load >= DISTURBING:
             return f"the host: background load {side.timed.load:.0%} in the {who}"
         if clock != TRACED and not side.timed.paired:
             return f"rounds were dropped in the {who} and cannot be paired"
     return None
 
 
-def change(found: Outcome, p: float, rows: int, threshold: float) -> ClockChange:
-    """The record of an outcome; `p` is adjusted for the `rows` of its clock."""
+def _of_few(found: Difference, a: Side, b: Side) -> str | None:
+    """Why a clock decides nothing: what the host did in a few processes says nothing of what it does in others."""
+    has_host = any(side.timed is not None and side.timed.has_host for side in (a, b))
+    if not has_host or found.enough:
+        return None
+    return f"the host: fewer than {difference.ENOUGH} processes in one of the two"
+
+
+def change(found: Outcome, p: float, outcomes: int, threshold: float) -> ClockChange:
+    """The record of an outcome; `p` is adjusted for the number of `outcomes` that decide."""
     medians = ClockChange(
         clock=found.clock,
         baseline_us=None if found.baseline is None else found.baseline.median,
@@ -114,7 +120,7 @@ def change(found: Outcome, p: float, rows: int, threshold: float) -> ClockChange
     one = found.found
     half = one.half_width()
     word = verdict.word(one, p, threshold) if found.decides else None
-    needed = power.processes_needed(one, rows, threshold) if word == "inconclusive" else None
+    needed = power.processes_needed(one, outcomes, threshold) if word == "inconclusive" else None
     least = min(one.processes)
     few = None if one.enough else "one process" if least == 1 else f"{least} processes"
     return msgspec.structs.replace(
