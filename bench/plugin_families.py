@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 ROWS: Final = Path(__file__).resolve().parents[1] / "build" / "plugin-families.jsonl"
 FAMILIES: Final = (
     "llama", "gemma", "gemma2", "gemma3_text", "qwen2", "qwen3", "mistral", "phi3", "glm4", "olmo2", "smollm3",
-    "granite", "cohere", "stablelm", "helium", "seed_oss", "exaone4", "ministral3", "modernbert", "step3p5",
-    "qwen2_moe", "arcee",
+    "granite", "cohere", "stablelm", "helium", "seed_oss", "exaone4", "ministral3", "modernbert", "qwen2_moe",
+    "olmo", "olmo3", "glm", "ernie4_5",
 )  # fmt: skip
 TOKENS: Final = (2, 7)
 
