@@ -166,7 +166,7 @@ def reports() -> Iterator[tuple[str, Callable[[], str]]]:
     proven = ROOT / RESULTS / "h200-prove-gemma-2b-fused-training.json"
     for fmt in FORMATS:
         yield f"choose-{fmt}", lambda fmt=fmt: choice_report.render(results.load_choice(chosen), fmt)
-    for fmt in proof_report.FORMATS:
+    for fmt in FORMATS:
         yield (
             f"prove-{fmt}",
             lambda fmt=fmt: proof_report.render(results.load_any(proven), fmt),

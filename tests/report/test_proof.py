@@ -1,4 +1,4 @@
-"""A proof as text, Markdown and JSON: verdict, errors by part, time with the MLPs' share, kernels."""
+"""A proof as text, Markdown, CSV and JSON: verdict, errors by part, time with the MLPs' share, kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from support.paths import RESULTS
 
 from mlpfusion.errors import UsageError
 from mlpfusion.records.proof import LeftAlone, Proof
-from mlpfusion.report.proof import FORMATS, render
+from mlpfusion.report.grid import FORMATS
+from mlpfusion.report.proof import render
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,5 +84,5 @@ def test_what_was_left_as_it_was_is_listed(proof: Proof) -> None:
 
 
 def test_a_format_that_is_none(proof: Proof) -> None:
-    with pytest.raises(UsageError, match=f"unknown format 'csv'; valid: {', '.join(FORMATS)}"):
-        render(proof, "csv")
+    with pytest.raises(UsageError, match=f"unknown format 'html'; valid: {', '.join(FORMATS)}"):
+        render(proof, "html")

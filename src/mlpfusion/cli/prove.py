@@ -9,7 +9,7 @@ import typer
 
 from mlpfusion import limits
 from mlpfusion.cli.streams import write_out
-from mlpfusion.cli.text import DTYPES, FAILED, OK, Text, path_in, say, size
+from mlpfusion.cli.text import DTYPES, FAILED, OK, Format, Text, path_in, say, size
 from mlpfusion.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _prove(
     where: Annotated[Text, typer.Option(metavar="PATTERN", help="Swap only modules whose names match.")] = None,
     device: Annotated[Text, typer.Option(metavar="cuda|cpu", help="Where to run; the GPU if there is one.")] = None,
     json: Annotated[Text, typer.Option(metavar="FILE", help="Result file.")] = None,
-    fmt: Annotated[str, typer.Option("--format", metavar="text|github|json", help="What stdout gets.")] = "text",
+    fmt: Format = "text",
 ) -> int:
     """Swap a backend into a model and compare.
 
@@ -53,10 +53,11 @@ def _prove(
     from mlpfusion import device as devices
     from mlpfusion import spec
     from mlpfusion.records import proof as records
+    from mlpfusion.report import grid
     from mlpfusion.report import proof as report
     from mlpfusion.storage import files, results
 
-    spec.one_of("format", fmt, report.FORMATS)
+    spec.one_of("format", fmt, grid.FORMATS)
     registry.check_name(backend)
     asked: Dtype | None = None if dtype is None else spec.parse_dtype(dtype)
     asked_how = spec.one_of("how", how, records.HOW)

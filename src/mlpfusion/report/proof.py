@@ -1,33 +1,41 @@
-"""Renders a proof as text, Markdown or JSON: verdict, errors by part, time with the MLPs' share, kernels."""
+"""Renders a proof as text, Markdown, CSV or JSON: verdict, errors by part, time with the MLPs' share, kernels."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mlpfusion import units
 from mlpfusion.report import speedup
-from mlpfusion.report.grid import Grid, shorten, tabulated, titled
+from mlpfusion.report.grid import FORMATS, Grid, csv_text, shorten, tabulated, titled
 from mlpfusion.spec import one_of
 from mlpfusion.storage.letters import escaped, markdown, printable
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mlpfusion.records.clocks import Clock
     from mlpfusion.records.profile import Accuracy
     from mlpfusion.records.proof import Deviation, How, Proof, Speed
 
-FORMATS: Final = ("text", "github", "json")
 _SHOWN: Final = 4  # parts that the verdict names
 # What the model is called without the backend and with it.
 _WORDS: Final[dict[How, tuple[str, str]]] = {"swap": ("unswapped", "swapped"), "inductor": ("without", "with the pass")}
 
+# What a row of the CSV may say beside whose it is: `value` with the backend, `value_without` as the model was.
+_FIGURES: Final = (
+    "elements", "max_error", "max_error_without", "rms_error", "rms_error_without", "ratio", "limit", "value",
+    "value_without", "value_fp64", "clock", "us", "us_p20", "us_p80", "n", "speedup_vs_without",
+    "speedup_vs_without_low", "speedup_vs_without_high",
+)  # fmt: skip
+
 
 def render(proof: Proof, fmt: str = "text") -> str:
-    """A proof in one of FORMATS; ends with a newline.
+    """A proof in one of `grid.FORMATS`; ends with a newline.
 
     Raises:
         UsageError: no such format.
@@ -35,6 +43,8 @@ def render(proof: Proof, fmt: str = "text") -> str:
     one_of("format", fmt, FORMATS)
     if fmt == "json":
         return escaped(json.dumps(msgspec.to_builtins(proof), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
+    if fmt == "csv":
+        return csv_text(_rows(proof))
     github = fmt == "github"
     blocks = [_pairs(_header(proof), github), _verdict(proof, github)]
     found = errors(proof)
@@ -220,3 +230,105 @@ def _time(clock: Clock) -> str:
     if clock.p20 is None or clock.p80 is None:
         return ABSENT
     return units.with_spread(clock.median, clock.p20, clock.p80)
+
+
+# ---- CSV -------------------------------------------------------------------------------------------------------------
+
+
+def _rows(proof: Proof) -> list[dict[str, object]]:
+    """All rows with the same keys, None where a row has no such figure.
+
+    `what` is error (against fp64), difference (to the model as it was), value, time (µs), or kernel (how often it ran).
+    """
+    shared = {
+        "model": proof.model,
+        "device": proof.device.name,
+        "torch": proof.environment.torch,
+        "triton": proof.environment.triton,
+        "created": proof.created,
+        "backend": proof.backend,
+        "how": proof.how,
+        "mode": proof.mode,
+        "holds": proof.holds,
+    }
+    kinds = (_csv_errors, _csv_differences, _csv_values, _csv_times, _csv_kernels)
+    empty = dict.fromkeys(("what", "part", *_FIGURES))
+    return [{**shared, **empty, **part} for kind in kinds for part in kind(proof)]
+
+
+def _csv_errors(proof: Proof) -> Iterator[dict[str, Any]]:
+    judged = [("logits", proof.logits.accuracy)]
+    judged += [("gradients", proof.gradients.accuracy)] if proof.gradients is not None else []
+    judged += [(each.name, each.accuracy) for each in proof.layers]
+    for name, accuracy in judged:
+        if accuracy is not None:
+            yield {"what": "error", "part": name, **_csv_accuracy(accuracy)}
+
+
+def _csv_accuracy(accuracy: Accuracy) -> dict[str, object]:
+    return {
+        "elements": accuracy.elements,
+        "max_error": accuracy.max_error,
+        "max_error_without": accuracy.eager_max_error,
+        "rms_error": accuracy.rms_error,
+        "rms_error_without": accuracy.eager_rms_error,
+        "ratio": accuracy.ratio,
+        "limit": accuracy.limit,
+    }
+
+
+def _csv_differences(proof: Proof) -> Iterator[dict[str, Any]]:
+    logits, gradients = proof.logits, proof.gradients
+    yield {"what": "difference", "part": "logits", **_csv_deviation(logits.difference)}
+    if gradients is not None:
+        yield {"what": "difference", "part": "gradients", **_csv_deviation(gradients.difference)}
+        yield {"what": "difference", "part": gradients.worst, **_csv_deviation(gradients.worst_difference)}
+
+
+def _csv_deviation(found: Deviation) -> dict[str, object]:
+    return {"max_error": found.max_error, "rms_error": found.rms_error}
+
+
+def _csv_values(proof: Proof) -> Iterator[dict[str, Any]]:
+    logits, loss, memory = proof.logits, proof.loss, proof.memory
+    yield {"what": "value", "part": "top1", "value": logits.top1}
+    if logits.top1_fp64 is not None:
+        fp64 = {"value": logits.top1_fp64, "value_without": logits.top1_fp64_original}
+        yield {"what": "value", "part": "top1_fp64", **fp64}
+    yield {"what": "value", "part": "kl_mean", "value": logits.kl_mean}
+    yield {"what": "value", "part": "kl_max", "value": logits.kl_max}
+    if loss is not None:
+        both = {"value": loss.swapped, "value_without": loss.original}
+        yield {"what": "value", "part": "loss", **both, "value_fp64": loss.fp64}
+    if memory is not None:
+        yield {
+            "what": "value",
+            "part": "peak_bytes",
+            "value": memory.swapped,
+            "value_without": memory.original,
+        }
+
+
+def _csv_times(proof: Proof) -> Iterator[dict[str, Any]]:
+    speed = proof.speed
+    if speed is None:
+        return
+    clocks = {"original": speed.original, "swapped": speed.swapped, "MLPs that do nothing": speed.without}
+    for name, clock in clocks.items():
+        yield {"what": "time", "part": name, "clock": speed.clock, **_csv_clock(clock)}
+
+
+def _csv_clock(clock: Clock) -> dict[str, object]:
+    return {
+        "us": clock.median,
+        "us_p20": clock.p20,
+        "us_p80": clock.p80,
+        "n": clock.n,
+        **speedup.fields("speedup_vs_without", clock.ratio_to_eager),
+    }
+
+
+def _csv_kernels(proof: Proof) -> Iterator[dict[str, Any]]:
+    for each in proof.kernels:
+        if each.original != each.swapped:
+            yield {"what": "kernel", "part": each.name, "value": each.swapped, "value_without": each.original}

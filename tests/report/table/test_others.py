@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from support.paths import RESULTS
 from support.races_made import SPEC
 
+from mlpfusion.records.proof import Proof
 from mlpfusion.records.sweep.cells import Cell, Settings, Use, Work
 from mlpfusion.records.sweep.study import Kept, Outcome, OverEager, Study
+from mlpfusion.report.proof import render
 from mlpfusion.report.table.others import tables
 from mlpfusion.spec import Workload
 from mlpfusion.stages.tabulate.sources import read
@@ -35,6 +38,15 @@ def test_each_kind_has_its_tables(name: str, titles: list[str]) -> None:
     assert list(dict.fromkeys(table.title.split(":")[0] for table in found)) == titles
     for table in found:
         assert all(len(line.cells) == len(table.columns) for line in table.lines)
+
+
+def test_a_proof_of_the_pass_says_so(tmp_path: Path) -> None:
+    found = results.load_any(RESULTS / "h200-prove-gemma-2b-fused.json")
+    assert isinstance(found, Proof)
+    (tmp_path / "proof.json").write_text(render(replace(found, how="inductor"), "json"), encoding="utf-8")
+    *_, times = tables(*read([str(tmp_path / "proof.json")]), alone=True)
+    lines = [line.cells[0].text for group in times.groups for line in group.lines]
+    assert lines == ["without", "with the pass", "MLPs that do nothing"]
 
 
 def test_a_study_has_its_winners_and_means(tmp_path: Path) -> None:

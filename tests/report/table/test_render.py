@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
+from support.command import run
 from support.paths import RESULTS
 
 from mlpfusion.errors import UsageError
 from mlpfusion.report.table import render
 from mlpfusion.report.table.document import Options
 from mlpfusion.stages.tabulate.sources import read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = sorted(RESULTS.rglob("*.json"))
 
 KINDS = {
     "profile": "h200-profile.json",
@@ -33,6 +40,15 @@ def test_every_kind_has_a_table_in_every_format(kind: str, fmt: str) -> None:
         assert json.loads(text)["tables"]
     if fmt == "latex":
         assert text.count(r"\begin{table}") == text.count(r"\bottomrule")
+
+
+@pytest.mark.full  # all files; the first ring has one of each kind
+@pytest.mark.parametrize("fmt", render.FORMATS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RESULTS)))
+def test_no_recorded_file_is_refused_in_any_format(path: Path, fmt: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "table", str(path), "--format", fmt)
+    assert (code, err) == (0, "")
+    assert out.strip()
 
 
 def test_files_of_different_kinds_are_one_document() -> None:

@@ -72,8 +72,8 @@ def test_it_is_json_both_ways_and_text_in_two_forms(proof: Proof) -> None:
         assert part in text
         assert part in markdown
     assert "**policy**" in markdown
-    with pytest.raises(UsageError, match="valid: text, github, json"):
-        render(proof, "csv")
+    with pytest.raises(UsageError, match="valid: text, github, csv, json"):
+        render(proof, "html")
 
 
 def test_the_same_bits_have_no_difference() -> None:
@@ -231,7 +231,7 @@ def test_layers_and_a_config_alone_build_a_random_model(saved: Path, capsys: Any
         (["{saved}", "--backend", "nope"], "unknown backend 'nope'", 2),
         (["{saved}", "--backend", "eager", "--layers", "9"], "--layers is 9, and the model has 2", 2),
         (["{saved}", "--backend", "eager", "--seq", "0"], "--seq must be an integer from 1 to 2147483647", 2),
-        (["{saved}", "--backend", "eager", "--format", "csv"], "valid: text, github, json", 2),
+        (["{saved}", "--backend", "eager", "--format", "html"], "valid: text, github, csv, json", 2),
         (["{saved}", "--backend", "eager", "--where", "x"], "nothing was swapped", 1),
         (["{saved}", "--backend", "eager", "--json", "{saved}/config.json"], "holds no 'proof'", 2),
     ],

@@ -38,7 +38,7 @@ def tables(source: Source, *, alone: bool) -> list[Table]:
     elif isinstance(found, Tuning):
         grids = [tuning.answers(found)]
     elif isinstance(found, Proof):
-        grids = [proof.errors(found), *([] if found.speed is None else [proof.times(found.speed)])]
+        grids = [proof.errors(found), *([] if found.speed is None else [proof.times(found.speed, found.how)])]
         notes = [f"fails: {failure}" for failure in found.failures] or ["holds: no part is beyond its limit"]
     elif isinstance(found, Bench):
         grids, notes = bench.grids(found)
