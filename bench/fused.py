@@ -24,11 +24,11 @@ import torch
 
 from mlpfusion import backend, device, reference
 from mlpfusion.environment import machine, provenance
-from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError, first_line, without_paths
+from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError, first_line
 from mlpfusion.measure.clocks import Contender, capture, race
 from mlpfusion.measure.memory import saved_bytes
 from mlpfusion.stats import QUANTILE_SAMPLES
-from mlpfusion.storage import files
+from mlpfusion.storage import files, private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -171,7 +171,7 @@ def _with_samples(peer: rows.Peer, samples: list[Samples]) -> rows.Peer:
 def _reason(error: BaseException) -> str:
     text = error.reason if isinstance(error, BackendUnavailableError) else first_line(error)
     own = isinstance(error, (BackendUnavailableError, UnknownBackendError, ArithmeticError))
-    return without_paths(text if own else f"{type(error).__name__}: {text}")
+    return private.text(text if own else f"{type(error).__name__}: {text}")
 
 
 # ---- all rows --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
-from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError, first_line, without_paths
+from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError, first_line
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +178,7 @@ def load(name: str) -> Backend:
     try:
         made: object = _load_loose(name)() if _is_loose(name) else points(name)[0].load()()
     except (Exception, SystemExit) as error:  # a third-party plugin may raise anything; its row has the reason
-        reason = f"cannot be loaded: {type(error).__name__}: {without_paths(first_line(error))}"
+        reason = f"cannot be loaded: {type(error).__name__}: {private.text(first_line(error))}"
         raise BackendUnavailableError(name, reason) from error
     if not isinstance(made, Backend):
         missing = [part for part in ("name", "unsupported", "bind") if not hasattr(made, part)]

@@ -15,7 +15,6 @@ KeyboardInterrupt
 from __future__ import annotations
 
 import difflib
-import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -83,11 +82,3 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's text that is not empty, for a one-line reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-def without_paths(text: str) -> str:
-    """The text with every absolute path cut to its last part: a reason is published, a home directory is not.
-
-    An address such as `https://…` stays whole.
-    """
-    return re.sub(r"(?<![\w.])(?<!:/)(?:/[^\s/:'\",;()]+)+/([^\s/:'\",;()]+)", r"\1", text)

@@ -17,7 +17,6 @@ from mlpfusion.errors import (
     NothingSwappedError,
     UsageError,
     first_line,
-    without_paths,
 )
 from mlpfusion.models import layers as paths
 from mlpfusion.models.find import Examined, Found, Refused, examine
@@ -34,6 +33,7 @@ from mlpfusion.models.swapped import (
     swapped_class,
 )
 from mlpfusion.module import GatedMLP, PackedGatedMLP, check_backend
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -325,7 +325,7 @@ def _view(module: nn.Module, examined: Any, backend: str | registry.Backend, cal
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # a third party's backend may raise anything
-        said = f"{type(error).__name__}: {without_paths(first_line(error))}"
+        said = f"{type(error).__name__}: {private.text(first_line(error))}"
         raise _RefusalError(f"backend {called!r} failed: {said}") from error
 
 

@@ -11,9 +11,10 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from mlpfusion import backend as registry
 from mlpfusion.backends import bypass
-from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError, first_line, without_paths
+from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError, first_line
 from mlpfusion.models import layers, signature
 from mlpfusion.models.find import Examined, Found, examine
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,7 @@ class Swapped(nn.Module):
         except Exception as error:
             if isinstance(view._backend, str) and registry.is_built_in(view._backend):
                 raise
-            said = f"{type(error).__name__}: {without_paths(first_line(error))}"
+            said = f"{type(error).__name__}: {private.text(first_line(error))}"
             raise MlpfusionError(f"backend {view.backend!r} failed in {self._mlpfusion_where()}: {said}") from error
 
     def _mlpfusion_bypass(self, *given: Any, **named: Any) -> Any:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from mlpfusion.errors import without_paths
-from mlpfusion.storage import files
+from mlpfusion.storage import files, private
 from mlpfusion.workers import forking, lifetime, tasks
 
 if TYPE_CHECKING:
@@ -129,5 +128,5 @@ def death(code: int, log: Path) -> str:
         lines.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         text = lines.read()
     printed = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
-    last = without_paths(printed[-1]) if printed else files.refusal(log.parent) or ""
+    last = private.text(printed[-1]) if printed else files.refusal(log.parent) or ""
     return f"the worker {how}" + (f": {last[:LINE_LENGTH]}{'…' * (len(last) > LINE_LENGTH)}" if last else "")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from mlpfusion import backend as registry
-from mlpfusion.errors import BackendUnavailableError, first_line, without_paths
+from mlpfusion.errors import BackendUnavailableError, first_line
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
@@ -64,4 +65,4 @@ def refusal(name: str, spec: MLPSpec, here: Device) -> str | None:
     except BackendUnavailableError as error:
         return error.reason
     except Exception as error:  # third-party code may raise anything
-        return f"its check failed: {type(error).__name__}: {without_paths(first_line(error))}"
+        return f"its check failed: {type(error).__name__}: {private.text(first_line(error))}"

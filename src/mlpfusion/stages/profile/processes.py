@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from mlpfusion.environment import machine
-from mlpfusion.errors import MlpfusionError, without_paths
+from mlpfusion.errors import MlpfusionError
 from mlpfusion.measure import turns
 from mlpfusion.records.clocks import Samples
 from mlpfusion.records.environment import Process
 from mlpfusion.stages.profile import race
+from mlpfusion.storage import private
 from mlpfusion.trace.analysis.kernels import analyse_work
 from mlpfusion.trace.names.same import compared
 from mlpfusion.trace.read import kineto, launch_configs
@@ -160,7 +161,7 @@ def _read(attempt: _Attempt, rows: Sequence[Row], field: Field) -> tuple[tasks.R
             if analysis.faults:
                 raise MlpfusionError("; ".join(analysis.faults))
         except MlpfusionError as error:
-            reasons[f"kernels of {row.backend}"] = without_paths(str(error))
+            reasons[f"kernels of {row.backend}"] = private.text(str(error))
             continue
         finally:
             trace.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import limits
 from mlpfusion.environment import card, machine, provenance
-from mlpfusion.errors import MlpfusionError, UsageError, without_paths
+from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.clocks import Clocks
 from mlpfusion.records.profile import SCHEMA, Profile, Row
 from mlpfusion.spec import MLPSpec, Workload
@@ -24,7 +24,7 @@ from mlpfusion.stages.profile.plan import EMULATED_TOKENS, emulation, planned, r
 from mlpfusion.stages.profile.processes import Field, Finished, race_all
 from mlpfusion.stages.profile.published import published
 from mlpfusion.stages.profile.settings import ROUNDS
-from mlpfusion.storage import results
+from mlpfusion.storage import private, results
 from mlpfusion.storage.files import alone, scratch
 from mlpfusion.trace.analysis.kernels import analyse_work
 from mlpfusion.trace.read import kineto, launch_configs
@@ -246,7 +246,7 @@ class _Run(NamedTuple):
                 file_name = f"{_file_name(name)}{results.TRACE_SUFFIX}"
                 kineto.scrub(trace, self.out / file_name)
         except MlpfusionError as error:
-            reason = wrong or f"its trace cannot be used: {without_paths(str(error))}"
+            reason = wrong or f"its trace cannot be used: {private.text(str(error))}"
             return msgspec.structs.replace(row, status="failed", reason=reason)
         finally:
             trace.unlink(missing_ok=True)

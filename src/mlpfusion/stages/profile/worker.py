@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from mlpfusion import backend as registry
 from mlpfusion.environment import provenance
-from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError, first_line, without_paths
+from mlpfusion.errors import BackendUnavailableError, MeasurementError, MlpfusionError, first_line
 from mlpfusion.records.profile import Setup
+from mlpfusion.storage import private
 from mlpfusion.workers import lifetime, tasks
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _answer(task: tasks.Task) -> tasks.Answer:
         import traceback
 
         traceback.print_exc()
-        return tasks.Broken(kind="failed", reason=f"{type(error).__name__}: {without_paths(first_line(error))}")
+        return tasks.Broken(kind="failed", reason=f"{type(error).__name__}: {private.text(first_line(error))}")
 
 
 def qualify(task: tasks.Qualify) -> tasks.Qualified:
@@ -330,7 +331,7 @@ def _ledger(
         import traceback
 
         traceback.print_exc()
-        return None, f"its launches could not be watched: {type(error).__name__}: {without_paths(first_line(error))}"
+        return None, f"its launches could not be watched: {type(error).__name__}: {private.text(first_line(error))}"
 
 
 def _holds_a_graph() -> bool:

@@ -18,11 +18,11 @@ import msgspec
 
 from mlpfusion import units
 from mlpfusion.environment import machine
-from mlpfusion.errors import MlpfusionError, UsageError, without_paths
+from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.measure import turns
 from mlpfusion.records.sweep.study import Attempt
 from mlpfusion.stages.sweep import cells, measure, plan, worker
-from mlpfusion.storage import results
+from mlpfusion.storage import private, results
 from mlpfusion.workers import lifetime, supervise
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class _Driver:
             try:
                 found = results.load(one.answer)
             except UsageError as error:
-                reason = f"its answer cannot be read: {without_paths(str(error))}"
+                reason = f"its answer cannot be read: {private.text(str(error))}"
         task, attempt = self._over(one, reason)
         title = cells.title(task.kept.cell)
         if found is not None:

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from mlpfusion import device as devices
 from mlpfusion.device import Device
 from mlpfusion.environment import nvml
-from mlpfusion.errors import MeasurementError, MlpfusionError, without_paths
+from mlpfusion.errors import MeasurementError, MlpfusionError
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,7 +135,7 @@ def main() -> int:
     try:
         here = replace(devices.detect("cuda"), interpreted=False)
     except (MlpfusionError, RuntimeError) as error:
-        sys.stderr.write(f"{without_paths(str(error))}\n")
+        sys.stderr.write(f"{private.text(str(error))}\n")
         return 1
     sys.stdout.write(msgspec.json.encode(here).decode() + "\n")
     return 0

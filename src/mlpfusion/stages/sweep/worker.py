@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from mlpfusion import device as devices
-from mlpfusion.errors import MlpfusionError, first_line, without_paths
+from mlpfusion.errors import MlpfusionError, first_line
 from mlpfusion.measure import turns
 from mlpfusion.stages.sweep.measure import Order, measure
-from mlpfusion.storage import results
+from mlpfusion.storage import private, results
 from mlpfusion.workers import forking, interrupts, lifetime
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def _done(order: Order, answer: Path, say: _Say) -> tuple[str, str]:
     try:
         results.save(measure(order, heard), answer)
     except MlpfusionError as error:
-        return "failed", without_paths(str(error))
+        return "failed", private.text(str(error))
     except Exception as error:  # a driver that lost its card raises anything; the cell has the reason
         import traceback
 
         traceback.print_exc()
-        return "failed", f"{type(error).__name__}: {without_paths(first_line(error))}"
+        return "failed", f"{type(error).__name__}: {private.text(first_line(error))}"
     return "done", ""
 
 

@@ -11,12 +11,12 @@ import msgspec
 
 from mlpfusion import units
 from mlpfusion.environment import machine
-from mlpfusion.errors import MlpfusionError, UsageError, without_paths
+from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.sweep.study import Attempt
 from mlpfusion.stages.sweep import cells, measure, plan
 from mlpfusion.stages.sweep.cluster import census
 from mlpfusion.stages.sweep.cluster.pool import LostError, UnplacedError
-from mlpfusion.storage import results
+from mlpfusion.storage import private, results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,4 +208,4 @@ def _read(reason: str | None, data: bytes) -> tuple[str | None, Profile | None]:
         try:
             return None, results.load(path)
         except UsageError as error:
-            return f"its answer cannot be read: {without_paths(str(error))}", None
+            return f"its answer cannot be read: {private.text(str(error))}", None

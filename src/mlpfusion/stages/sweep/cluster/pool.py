@@ -9,8 +9,9 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from mlpfusion.errors import MlpfusionError, UsageError, first_line, without_paths
+from mlpfusion.errors import MlpfusionError, UsageError, first_line
 from mlpfusion.stages.sweep.cluster import errand
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -78,7 +79,7 @@ def connected(address: str) -> Iterator[Pool]:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises anything here, from ConnectionError to AssertionError
-            said = f"{type(error).__name__}: {without_paths(first_line(error))}"
+            said = f"{type(error).__name__}: {private.text(first_line(error))}"
             raise UsageError(f"--ray {address!r}: no Ray cluster can be used there: {said}") from None
         try:
             yield _Cluster(ray)
@@ -133,7 +134,7 @@ class _Cluster:
             raise UnplacedError from None
         except exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None) or error
-            raise MlpfusionError(f"{type(cause).__name__}: {without_paths(first_line(cause))}") from None
+            raise MlpfusionError(f"{type(cause).__name__}: {private.text(first_line(cause))}") from None
         except exceptions.OutOfMemoryError:
             raise MlpfusionError("its machine ran out of memory, and Ray killed its worker") from None
         except (

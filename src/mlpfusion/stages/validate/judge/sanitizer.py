@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mlpfusion.errors import UsageError, without_paths
+from mlpfusion.errors import UsageError
 from mlpfusion.stages.validate.channel import CALLED
 from mlpfusion.stages.validate.judge.exam import Found, failed, passed, reported, undecided
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,7 +165,7 @@ def judged(tool: str, text: str) -> Found:
     called = next((line.removeprefix(CALLED) for line in text.splitlines() if line.startswith(CALLED)), None)
     if called is None:
         said = [line for line in text.splitlines() if line.strip() and not line.startswith("=========")]
-        why = without_paths(said[-1].strip()) if said else "nothing was printed"
+        why = private.text(said[-1].strip()) if said else "nothing was printed"
         return undecided(f"{tool}: the target was not called to the end: {why}")
     if seen:
         return reported(f"{tool}: {seen[0].what} in {seen[0].where}, a kernel without a line of Python")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from mlpfusion.device import detect
-from mlpfusion.errors import UsageError, first_line, without_paths
+from mlpfusion.errors import UsageError, first_line
 from mlpfusion.stages.validate import channel
 from mlpfusion.stages.validate.worker import emulation, functions, guard, launches, leftovers, settings, update_probes
 from mlpfusion.stages.validate.worker.author_probes import AUTHOR_PROBES
@@ -26,6 +26,7 @@ from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
 from mlpfusion.stages.validate.worker.state_probes import STATE_PROBES
 from mlpfusion.stages.validate.worker.targets import loader
 from mlpfusion.stages.validate.worker.targets.autotuners import Pins, on_launch
+from mlpfusion.storage import private
 from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:
@@ -84,9 +85,7 @@ class _Served:
             return self._load(request) if isinstance(request, channel.Load) else self._ask(request)
         except (Exception, SystemExit) as error:  # third-party code may raise anything
             traceback.print_exc()
-            return channel.Raised(
-                why=_why(error), exception=type(error).__name__, text=without_paths(first_line(error))
-            )
+            return channel.Raised(why=_why(error), exception=type(error).__name__, text=private.text(first_line(error)))
 
     def _load(self, request: channel.Load) -> channel.Answer:
         folders = loader.folders(request.target)

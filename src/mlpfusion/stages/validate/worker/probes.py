@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mlpfusion.errors import first_line, without_paths
+from mlpfusion.errors import first_line
 from mlpfusion.stages.validate.layouts import LAYOUTS, halves
 from mlpfusion.stages.validate.worker import emulation, guard
 from mlpfusion.stages.validate.worker.results import named, plain, same_bits
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,7 +129,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
             # These say something of the machine, whichever pass they come from.
             if "CUDA error" in str(error) or isinstance(error, MEMORY) or emulation.is_limit(error):
                 raise
-            raised = [type(error).__name__, without_paths(first_line(error))]
+            raised = [type(error).__name__, private.text(first_line(error))]
             return {"y": y}, {"raised": raised, "changed": changed, **watched.overwritten()}
         run.synchronize()
     names = OPERANDS[run.target.kind]
