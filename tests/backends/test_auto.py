@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 from msgspec.structs import replace
-from support.choices_made import SPEC, a_choice, part
+from support.choices_made import HERE, SPEC, a_choice, part
 
 from mlpfusion import GatedMLP, Workload, profile
 from mlpfusion import backend as registry
@@ -29,6 +29,26 @@ def test_a_choice_comes_back_from_its_file(tmp_path):
     results.save(made, tmp_path / "choice.json")
     assert results.load_choice(tmp_path / "choice.json") == made
     assert results.encode(made) == results.encode(results.load_choice(tmp_path / "choice.json"))
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_loose_backend_is_found_below_the_choice_or_the_working_folder(tmp_path, monkeypatch, beside):
+    here, kept = tmp_path / "here", tmp_path / "kept"
+    place = (kept if beside else here) / "deep"
+    for folder in (here, kept, place):
+        folder.mkdir(exist_ok=True)
+    (place / "mine.py").write_text("from mlpfusion.backends.eager import Eager as Mine\n")
+    monkeypatch.chdir(here)
+    name = f"{place}/mine.py:Mine"
+    made = a_choice(part(name), backends=("eager", name))
+    results.save(made, kept / "choice.json")
+    assert "deep" not in (kept / "choice.json").read_text()
+    found = Auto(kept / "choice.json")
+    assert found.backends == (name if beside else "deep/mine.py:Mine",)
+    assert found.unsupported(SPEC, HERE) is None
+    (place / "mine.py").unlink()
+    with pytest.raises(UsageError, match=r"backend 'mine.py:Mine': no file 'mine.py' of it is in this folder or below"):
+        Auto(kept / "choice.json")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

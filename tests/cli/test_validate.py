@@ -23,6 +23,7 @@ from mlpfusion.limits import SHAPE
 from mlpfusion.records.validation import Control, Judged, Verdict
 from mlpfusion.stages.validate.judge import examine, self_test
 from mlpfusion.stages.validate.run import validate
+from mlpfusion.storage import private
 from mlpfusion.testing import assert_valid, name_of
 
 if TYPE_CHECKING:
@@ -197,7 +198,8 @@ def test_beside_others_what_is_no_target_is_a_verdict_of_its_own(
     assert main(["validate", *bad[:4], f"{mine}:good", *bad[4:], *asked]) == 1
     assert capsys.readouterr().out.count("NOT VALID: loads: it is no target: ") == len(bad)
     found = json.loads(result.read_text(encoding="utf-8"))["verdicts"]
-    assert [each["target"] for each in found] == [*bad[:4], f"{mine}:good", *bad[4:]]
+    named = [*bad[:4], f"{mine}:good", *bad[4:]]
+    assert [each["target"] for each in found] == list(private.last_parts(named).values())
     assert [each["word"] for each in found] == ["not valid"] * 4 + ["valid"] + ["not valid"] * (len(bad) - 4)
 
 
@@ -267,7 +269,7 @@ def test_an_interrupt_keeps_the_verdicts_that_were_reached(
     assert f"interrupted; {finished} of 3 judged and in {str(result)!r}; not judged: {left}" in said.err
     assert f"NOT JUDGED, since it was interrupted: {left}" in said.out
     saved = json.loads(result.read_text(encoding="utf-8"))
-    assert [each["target"] for each in saved["verdicts"]] == targets[:finished]
+    assert [each["target"] for each in saved["verdicts"]] == ["mine.py:good", "nope"][:finished]
     assert saved["not_judged"] == targets[finished:]
 
 

@@ -213,6 +213,7 @@ def test_twice_is_as_once(text: str) -> None:
         (["/home/planted/mine.py:Mine", "~/deep/mine.py:Other"], ["mine.py:Mine", "mine.py:Other"]),
         (["../planted/mine.py:Mine", "./../../planted/mine.py:Mine"], ["mine.py:Mine", "mine.py:Mine (2)"]),
         (["a/mine.py:Mine", "b/mine.py:Mine", "a/mine.py:Mine"], ["mine.py:Mine", "mine.py:Mine (2)"]),
+        (["a/mine.py:Mine", "mine.py:Mine"], ["mine.py:Mine (2)", "mine.py:Mine"]),
         (["auto:choices/a/choice.json", "auto:/x/choice.json"], ["auto:choice.json", "auto:choice.json (2)"]),
         (["hub/folder/"], ["folder"]),
     ],

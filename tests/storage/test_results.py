@@ -37,6 +37,7 @@ from mlpfusion.records.profile import (
 from mlpfusion.records.traffic import Ceilings, CopyRate, Intermediate, ProductRate, Role, Step
 from mlpfusion.spec import ACTIVATIONS, DTYPES, MODES, MLPSpec, Workload
 from mlpfusion.storage import results
+from mlpfusion.storage.redacted import redacted
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)  # no lone surrogates: JSON has no place for them
 TIMES = st.floats(1e-9, 1e12)
@@ -277,7 +278,7 @@ def test_a_profile_comes_back_as_it_was(tmp_path: Path, profile: Profile) -> Non
     path = tmp_path / "result.json"
     for named in (path, str(path)):
         results.save(profile, named)
-        assert results.load(named) == profile
+        assert results.load(named) == redacted(profile)  # a drawn word may be a path
         assert results.encode(results.load(path)) == path.read_text(encoding="utf-8")
         assert os.listdir(tmp_path) == ["result.json"]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch
+from msgspec.structs import replace
 
 from mlpfusion import backend as registry
-from mlpfusion.environment import conditions, provenance
+from mlpfusion.environment import again, conditions, provenance
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.records.choice import Choice
 from mlpfusion.spec import MODES
@@ -36,9 +38,9 @@ class Auto:
         """A choice, or the file that holds one.
 
         Raises:
-            UsageError: no such file, or none with a choice in it.
+            UsageError: no such file, or none with a choice in it; or the file of a backend that it names is not found.
         """
-        self.choice = choice if isinstance(choice, Choice) else results.load_choice(choice)
+        self.choice = choice if isinstance(choice, Choice) else _found_again(results.load_choice(choice), Path(choice))
         self._made: dict[str, registry.Backend] = {}
 
     @property
@@ -113,6 +115,20 @@ class Auto:
             raise _unmeasured(self.choice.ranges, tokens, "training" if trains else "inference")
 
         return forward
+
+
+def _found_again(choice: Choice, path: Path) -> Choice:
+    """The choice with the paths of its loose backends, below the working folder or the choice's own."""
+    versions = choice.holds.versions
+    folders = [Path.cwd(), path.resolve().parent]
+    paths = {each.backend: again.found(each.backend, versions.get(each.backend), folders) for each in choice.ranges}
+    if all(name == there for name, there in paths.items()):
+        return choice
+    return replace(
+        choice,
+        ranges=tuple(replace(each, backend=paths[each.backend]) for each in choice.ranges),
+        holds=replace(choice.holds, versions={paths.get(name, name): there for name, there in versions.items()}),
+    )
 
 
 def _trains(module: nn.Module) -> bool:

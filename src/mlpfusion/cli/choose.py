@@ -130,6 +130,7 @@ def _of_study(study: str, given: dict[str, Any]) -> int:
     from mlpfusion.stages.choose import run
     from mlpfusion.stages.sweep import choices
     from mlpfusion.storage import results
+    from mlpfusion.storage.redacted import redacted
 
     for name, parameter in inspect.signature(_choose).parameters.items():
         if given[name] != parameter.default and name not in ("study", "model", "clock", "out", "fmt"):
@@ -146,7 +147,7 @@ def _of_study(study: str, given: dict[str, Any]) -> int:
         results.check_file(place / "choice.json", kind="choice", what=results.CHOICE)
         results.save(each, place / "choice.json")
         say(f"saved in {place / 'choice.json'}", sys.stderr)
-    shown = [(each.model.name, report.render(each, fmt)) for each in made]
+    shown = [(each.model.name, report.render(redacted(each), fmt)) for each in made]
     write_out("\n".join(text for _, text in shown) if fmt != "json" or len(shown) == 1 else _listed(shown))
     return OK if any(each.ranges for each in made) else FAILED
 
@@ -182,6 +183,7 @@ def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How, *, away:
     from mlpfusion import spec
     from mlpfusion.report import choice as report
     from mlpfusion.stages.choose import run
+    from mlpfusion.storage.redacted import redacted
 
     by = None if clock is None else spec.one_of("clock", clock, run.CLOCKS)
     cards = run.card_away(device)
@@ -194,7 +196,7 @@ def _made(asked: Model, device: Text, clock: Text, fmt: str, how: _How, *, away:
             raise UsageError(f"{option} is for a card that is not here: give it with --device CARD")
     made = run.choose(asked, device=device, clock=by, **how)
     say(f"saved in {how['out'] / 'choice.json'}", sys.stderr)
-    write_out(report.render(made, fmt))
+    write_out(report.render(redacted(made), fmt))
     return OK if made.ranges else FAILED
 
 
@@ -202,11 +204,12 @@ def _foresee(asked: Model, cards: Sequence[str], fmt: str, how: _How, away: _Awa
     """Predict for the first of the cards that are meant, and say so."""
     from mlpfusion.report.predict import foresight
     from mlpfusion.stages.choose import foresee
+    from mlpfusion.storage.redacted import redacted
 
     found = foresee.foresee(asked, cards[0], table=away.table, **how)
     also = f"; the name also fits {' and '.join(cards[1:])}" if cards[1:] else ""
     say(f"no choice.json is written: a choice is for the card it was measured on, not for {cards[0]}{also}", sys.stderr)
-    write_out(foresight.render(found, fmt, explain=away.explain))
+    write_out(foresight.render(redacted(found), fmt, explain=away.explain))
     return OK
 
 

@@ -46,13 +46,14 @@ def _predict(
     from mlpfusion.report.predict import prediction
     from mlpfusion.stages.predict import foreseen, run
     from mlpfusion.storage import results
+    from mlpfusion.storage.redacted import redacted
 
     spec.one_of("format", fmt, ("text", "github", "json"))
     there = run.card(run.REFERENCE_CARD if card is None else card, table)
     profile = results.load(result)
     made = run.predict(profile, there)
     if fmt == "json":
-        streams.write_out(results.encode(foreseen.foresight(profile, made, there)))
+        streams.write_out(results.encode(redacted(foreseen.foresight(profile, made, there))))
         return OK
     streams.write_out(prediction.render(made, fmt, there.notes, explain=explain))
     return OK

@@ -136,9 +136,9 @@ def _profile(
         raise InterruptedRunError(_what_was_saved(saved, before)) from None
     if saved:
         say(f"saved in {_joined(saved)}", sys.stderr)
-    from mlpfusion.stages.profile.published import published
+    from mlpfusion.storage.redacted import redacted
 
-    streams.write_out(table.render(published(result), fmt, full=full, source=str(saved[0]) if saved else None))
+    streams.write_out(table.render(redacted(result), fmt, full=full, source=str(saved[0]) if saved else None))
     return _judge(result)
 
 
@@ -182,14 +182,14 @@ def _backends(
 
 def _typed(verb: Callable[..., int], given: dict[str, Any]) -> tuple[str, ...]:
     """The command line that says what was given, with file names in the place of paths."""
-    from mlpfusion.stages.profile.published import file_name
+    from mlpfusion.storage.private import last_part
 
     found = ["mlpfusion", verb.__name__.lstrip("_")]
     for name, parameter in inspect.signature(verb).parameters.items():
         value = given[name]
         if value not in (None, False, parameter.default):
             option = f"--{'format' if name == 'fmt' else name.replace('_', '-')}"
-            found += [option] if value is True else [option, file_name(str(value))]
+            found += [option] if value is True else [option, last_part(str(value))]
     return tuple(found)
 
 

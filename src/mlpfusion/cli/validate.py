@@ -100,7 +100,7 @@ def _validate(
     before = _earlier(since, targets or [], activation, fmt)
 
     def show(found: Validation) -> None:
-        write_out(validation.render(found, fmt, everything=everything, since=_since(before, found)))
+        write_out(validation.render(_to_show(found, fmt), fmt, everything=everything, since=_since(before, found)))
 
     with _shown_anyway(show) as tell:
         found = validate(
@@ -146,6 +146,13 @@ def _earlier(file: str | None, targets: list[str], activation: str | None, fmt: 
     return earlier(path, [target for target in targets if target not in found], activation or DEFAULT)
 
 
+def _to_show(found: Validation, fmt: str) -> Validation:
+    """What may be published is as in the result file; the text has paths as typed, so that its commands run again."""
+    from mlpfusion.storage.redacted import redacted
+
+    return found if fmt == "text" else redacted(found)
+
+
 def _since(before: Validation | None, found: Validation) -> Since | None:
     from mlpfusion.stages.validate.since import since
 
@@ -165,9 +172,10 @@ def _asks_nothing_else(targets: list[str], options: list[str]) -> None:
 def _self_test(device: str | None, json: Path | None, seed: int | None, fmt: str) -> int:
     from mlpfusion.report import self_test as self_test_report
     from mlpfusion.stages.validate.run import self_test
+    from mlpfusion.storage.redacted import redacted
 
     def show(found: SelfTest) -> None:
-        write_out(self_test_report.render(found, fmt))
+        write_out(self_test_report.render(redacted(found), fmt))
 
     with _shown_anyway(show) as tell:
         found = self_test(device=device, seed=seed, json=json, on_event=tell)

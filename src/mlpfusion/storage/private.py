@@ -1,7 +1,7 @@
 """Takes out of a text what is its maker's own: folders, home, names of user and host, passwords and tokens.
 
-Texts of exceptions, and what workers print, pass `text` before they become reasons. What is taken out leaves a word
-that says what was there: `<home>`, `<user>`, `<host>`, `<secret>`, `<token>`, `<login>`.
+Every text of third parties that goes into a result file passes `text`, by `redacted` of the whole record. What is taken
+out leaves a word that says what was there: `<home>`, `<user>`, `<host>`, `<secret>`, `<token>`, `<login>`.
 """
 
 from __future__ import annotations
@@ -81,15 +81,16 @@ def last_parts(names: Iterable[str]) -> dict[str, str]:
     `auto:choice.json` keeps what stands before the path, and what names no folder, as `./mine.py:Mine`, stays as it is.
     A folder that told two apart would say as much of its maker as any other folder.
     """
+    given = list(dict.fromkeys(names))
     found: dict[str, str] = {}
-    for name in dict.fromkeys(names):
+    for name in sorted(given, key=lambda each: _last_part(each) != each):  # what stays first
         short = base = _last_part(name)
         number = 1
         while short in found.values():
             number += 1
             short = f"{base} ({number})"
         found[name] = short
-    return found
+    return {name: found[name] for name in given}
 
 
 def last_part(value: str) -> str:

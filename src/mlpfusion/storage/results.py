@@ -24,6 +24,7 @@ from mlpfusion.records.tuning import Tuning
 from mlpfusion.records.validation import SelfTest, Validation
 from mlpfusion.storage import files, inputs, invariants, schema_1
 from mlpfusion.storage.letters import escaped
+from mlpfusion.storage.redacted import redacted
 
 if TYPE_CHECKING:
     import os
@@ -73,16 +74,17 @@ _KINDS: Final = {
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def save(result: Profile | Choice | Plan | Study, path: str | os.PathLike[str]) -> None:
-    """Write a result to `path`: a reader sees the old file or the new one, never half of either.
+def save(result: Profile | Choice | Plan | Study | Validation | SelfTest, path: str | os.PathLike[str]) -> None:
+    """Write a result to `path`, `redacted`: a reader sees the old file or the new one, never half of either.
 
     Raises:
         UsageError: `path` cannot be a result file (a directory, a device, a missing folder).
         MeasurementError: a number in it is NaN or infinite, which is no result and no JSON.
         MlpfusionError: the disk refused.
     """
-    named: dict[type, str] = {Profile: RESULT, Choice: CHOICE, Plan: PLAN, Study: STUDY}
-    files.write_whole(named[type(result)], Path(path), encode(result).encode("utf-8", "backslashreplace"))
+    named: dict[type, str] = {Choice: CHOICE, Plan: PLAN, Study: STUDY}
+    data = encode(redacted(result)).encode("utf-8", "backslashreplace")
+    files.write_whole(named.get(type(result), RESULT), Path(path), data)
 
 
 def load(path: str | os.PathLike[str]) -> Profile:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.choices_made import SPEC, Bench
+from msgspec.structs import replace
+from support.choices_made import SPEC, Bench, profile, row
 
 from mlpfusion import device as devices
+from mlpfusion.environment import provenance
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.stages.choose import rows
 from mlpfusion.stages.choose import run as choose_run
 from mlpfusion.storage import results
+from mlpfusion.storage.redacted import redacted
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the choice without a GPU")
 
@@ -151,3 +154,25 @@ def test_a_folder_with_other_files_keeps_them(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="is not a result file of mlpfusion"):
         choose_run.choose(SPEC, **ASKED, out=tmp_path, fresh=True)
     assert (tmp_path / "inference-9.json").exists()
+
+
+# ---- names of loose backends -----------------------------------------------------------------------------------------
+
+
+def test_rows_get_the_names_that_were_typed_where_the_contents_are_the_same(tmp_path):
+    names = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(f"# {folder}")
+        names.append(f"{tmp_path}/{folder}/mine.py:Mine")
+    measured = [row(name, (1.0, 2.0), distributions=provenance.installed(name)) for name in names]
+    made = profile(row("eager", (1.0, 2.0)), *measured)
+    behind = {name: there for each in measured for name, there in each.distributions.items()}
+    made = replace(made, environment=replace(made.environment, distributions=behind))
+    kept = redacted(made)
+    assert [each.backend for each in kept.rows] == ["eager", "mine.py:Mine", "mine.py:Mine (2)"]
+    assert rows.as_typed(kept, ["eager", *names]) == made
+    assert rows.as_typed(kept, ["eager", *reversed(names)]).rows == kept.rows  # others have these names now
+    assert rows.as_typed(None, names) is None
+    refused = replace(kept, rows=(replace(kept.rows[1], status="unavailable", distributions={}),))
+    assert rows.as_typed(refused, names).rows[0].backend == names[0]

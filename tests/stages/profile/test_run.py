@@ -15,8 +15,8 @@ from mlpfusion.device import detect
 from mlpfusion.errors import UnknownBackendError, UsageError
 from mlpfusion.spec import MLPSpec, Workload
 from mlpfusion.stages.profile import run as profile_run
-from mlpfusion.stages.profile.published import published
 from mlpfusion.storage import results
+from mlpfusion.storage.redacted import redacted
 from mlpfusion.traffic.recording import generated_code
 from mlpfusion.workers import supervise, tasks
 
@@ -212,7 +212,7 @@ def test_the_race_went_on_without_the_one_that_crashed(result):
 def test_the_files_hold_the_result_and_loadable_traces(result):
     profile, out, _ = result
     assert profile.complete
-    assert results.load(out / "copy.json") == results.load(out / results.RESULT_NAME) == published(profile)
+    assert results.load(out / "copy.json") == results.load(out / results.RESULT_NAME) == redacted(profile)
     assert str(out.parent) not in (out / "copy.json").read_text(encoding="utf-8")
     for one in profile.rows:
         if one.trace_file:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
 from msgspec.structs import replace
 from support.paths import RESULTS
 from support.profiles_made import LIGER, profile, timed
 
+from mlpfusion.environment import provenance
 from mlpfusion.records.environment import Process
 from mlpfusion.stages.profile import settings
 from mlpfusion.storage import results
+from mlpfusion.storage.redacted import redacted
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_recorded_profile() -> None:
@@ -32,3 +40,17 @@ def test_several_processes() -> None:
 def test_what_was_never_raced_has_the_usual_settings() -> None:
     asked = settings.of(profile(LIGER, processes=()))
     assert (asked.rounds, asked.processes) == (settings.ROUNDS, 1)
+
+
+@pytest.mark.parametrize("typed", [("a/mine.py:Mine", "b/mine.py:Mine"), ("b/mine.py:Mine", "a/mine.py:Mine")])
+def test_loose_backends_are_those_that_were_measured(
+    typed: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(f"# {folder}", encoding="utf-8")
+    rows = [replace(timed(name, 100), distributions=provenance.installed(name)) for name in typed]
+    found = redacted(profile(timed("eager", 100), *rows))
+    assert [row.backend for row in found.rows] == ["eager", "mine.py:Mine", "mine.py:Mine (2)"]
+    assert settings.of(found).backends == ("eager", *typed)

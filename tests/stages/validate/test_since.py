@@ -110,3 +110,12 @@ def test_another_kind_of_file_is_refused_before_anything_is_judged(
 def test_it_is_said_in_words_alone(capsys: pytest.CaptureFixture[str], fmt: str) -> None:
     assert main(["validate", "eager", "--since", "x.json", "--format", fmt]) == 2
     assert f"not {fmt}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("was", ["planted/t.py:f", "t.py:f"])
+def test_a_target_is_found_by_the_name_that_the_file_has(was: str, tmp_path: Path) -> None:
+    results.save(validation(verdict(PASS, target=was)), tmp_path / "then.json")
+    then = earlier(tmp_path / "then.json", ["planted/t.py:f"], "silu")
+    assert then.verdicts[0].target == "t.py:f"
+    (changed,) = since(then, validation(verdict(FAIL, target="planted/t.py:f"))).targets
+    assert (changed.target, changed.new) == ("t.py:f", (FAIL,))

@@ -115,7 +115,7 @@ def _whole(folder: Path | None, work: Sequence[Workload], names: Sequence[str] |
     """The rows in a folder of these backends, or of those that are there; None if any of them is missing."""
     found = []
     for each in work:
-        profile = rows.earlier(folder, each)
+        profile = rows.as_typed(rows.earlier(folder, each), names or ())
         if profile is None or not profile.complete:
             return None
         by_name = {row.backend: row for row in profile.rows}

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from mlpfusion import spec
-from mlpfusion.environment import conditions
+from mlpfusion.environment import conditions, provenance
 from mlpfusion.errors import UsageError
-from mlpfusion.storage import files, results
+from mlpfusion.storage import files, private, results
+from mlpfusion.storage.redacted import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,6 +81,23 @@ def earlier(folder: Path | None, work: Workload) -> Profile | None:
     if found.workload != work:
         raise UsageError(f"{str(path)!r} holds another workload; {_WAY_OUT}")
     return found
+
+
+def as_typed(found: Profile | None, names: Sequence[str]) -> Profile | None:
+    """The rows with the names that were typed in the place of those in the file, which have no folders.
+
+    A row of a file with other contents keeps its name, as it is none of these backends.
+    """
+    if found is None:
+        return None
+    typed = {short: name for name, short in private.last_parts(names).items() if short != name}
+    behind = {name: version for short in typed for name, version in provenance.installed(typed[short]).items()}
+    same = {
+        row.backend: typed[row.backend]
+        for row in found.rows
+        if row.backend in typed and row.distributions.get(row.backend) in (None, behind.get(typed[row.backend]))
+    }
+    return renamed(found, same)
 
 
 def check_kept(found: Profile | None, names: Sequence[str], path: Path | None) -> None:

@@ -20,6 +20,7 @@ from mlpfusion.stages.choose.eta import TimeLeft
 from mlpfusion.stages.profile import run
 from mlpfusion.storage import results
 from mlpfusion.storage.files import alone
+from mlpfusion.storage.redacted import redacted
 from mlpfusion.workers import forking, interrupts
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def measure(
     for each in work:
         run.check_memory(each, here, len(names))
     with rows.planned(folder, _plan(work[0].spec, rounds, names, here), fresh=fresh):
-        before = {each: rows.earlier(folder, each) for each in work}
+        before = {each: rows.as_typed(rows.earlier(folder, each), names) for each in work}
         for each, found in before.items():
             rows.check_kept(found, names, rows.path_of(folder, each))
         missing = {
@@ -127,7 +128,7 @@ def measure(
 
 def _plan(made: MLPSpec, rounds: int, names: Sequence[str], here: Device) -> Plan:
     holds = conditions.conditions(here, names)
-    return Plan(schema=SCHEMA, kind="choice plan", spec=made, rounds=rounds, holds=holds)
+    return redacted(Plan(schema=SCHEMA, kind="choice plan", spec=made, rounds=rounds, holds=holds))
 
 
 def _held(profiles: Sequence[Profile], here: Device) -> Callable[[Sequence[str]], Conditions]:

@@ -22,7 +22,6 @@ from mlpfusion.stages.compare import self_test
 from mlpfusion.stages.profile import race
 from mlpfusion.stages.profile.plan import EMULATED_TOKENS, emulation, planned, refusal
 from mlpfusion.stages.profile.processes import Field, Finished, race_all
-from mlpfusion.stages.profile.published import published
 from mlpfusion.stages.profile.settings import ROUNDS
 from mlpfusion.storage import private, results
 from mlpfusion.storage.files import alone, scratch
@@ -335,7 +334,7 @@ class _Run(NamedTuple):
         if self.out is not None:
             self.out.mkdir(parents=True, exist_ok=True)
         for path in self.files:
-            results.save(published(result), path)
+            results.save(result, path)
         return result
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mlpfusion.environment import again
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
@@ -25,7 +28,11 @@ class Settings(NamedTuple):
 
 
 def of(profile: Profile) -> Settings:
-    """The settings of a profile that is there; the usual number of rounds where nothing in it was raced."""
+    """The settings of a profile that is there; the usual number of rounds where nothing in it was raced.
+
+    Raises:
+        UsageError: the file of a loose backend is not in the working folder or below, or may be one of several.
+    """
     raced = [
         clock.rounds
         for row in profile.rows
@@ -36,7 +43,9 @@ def of(profile: Profile) -> Settings:
     return Settings(
         workload=profile.workload,
         device=profile.device.kind,
-        backends=tuple(row.backend for row in profile.rows),
+        backends=tuple(
+            again.found(row.backend, row.distributions.get(row.backend), [Path.cwd()]) for row in profile.rows
+        ),
         rounds=max((len(rounds[0]) for rounds in raced), default=ROUNDS),
         processes=max(len(profile.processes), 1),
     )

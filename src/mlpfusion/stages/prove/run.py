@@ -34,6 +34,7 @@ from mlpfusion.records.proof import (
 from mlpfusion.spec import MODES, one_of
 from mlpfusion.stages.prove import compare, cost
 from mlpfusion.stages.prove.change import Compiling
+from mlpfusion.storage.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +101,7 @@ def prove(
     handle.model.eval()
     try:
         with made.started():
-            return made.prove(rounds, fp64=fp64, trace=trace)
+            return redacted(made.prove(rounds, fp64=fp64, trace=trace))
     except torch.OutOfMemoryError as error:
         raise MlpfusionError(f"too little memory for the proof: {first_line(error)}") from error
     finally:

@@ -13,6 +13,7 @@ from mlpfusion.records.sweep.study import SCHEMA, Attempt, Kept, Study
 from mlpfusion.stages.sweep import cells, folder, plan
 from mlpfusion.stages.sweep.outcome import outcome
 from mlpfusion.storage import results
+from mlpfusion.storage.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -86,7 +87,7 @@ class Ledger:
             attempt.node for each in self._kept.values() for attempt in each.attempts
         }
         nodes = {name: holds for name, holds in self._nodes.items() if name in used or name == self.node}
-        return replace(self._whole, cells=self.cells, nodes=nodes)
+        return redacted(replace(self._whole, cells=self.cells, nodes=nodes))
 
     def waiting(self) -> list[Kept]:
         """What is still to be measured here, longest first."""

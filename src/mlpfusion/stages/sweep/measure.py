@@ -11,7 +11,7 @@ from mlpfusion.records.base import Record
 from mlpfusion.records.profile import HostClocks
 from mlpfusion.spec import Workload
 from mlpfusion.stages.profile import run
-from mlpfusion.stages.profile.published import published
+from mlpfusion.storage.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def measure(asked: Order, tell: Callable[[run.Progress], None]) -> Profile:
         counters=asked.counters,
         on_event=tell,
     )
-    return published(replace(found, host_clocks=asked.host_clocks))
+    return redacted(replace(found, host_clocks=asked.host_clocks))
 
 
 def limit_s(asked: Order) -> float:

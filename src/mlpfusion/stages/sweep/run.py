@@ -10,6 +10,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.stages.sweep import folder, local, plan
 from mlpfusion.stages.sweep.ledger import Ledger
 from mlpfusion.storage import results
+from mlpfusion.storage.redacted import redacted
 from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def sweep(
     if not places.devices:
         raise UsageError("no device is here to measure on")
     before = None if fresh else _there(out)
-    holds = places.holds(study.settings.backends, [] if before is None else list(before.nodes.values()))
+    holds = redacted(places.holds(study.settings.backends, [] if before is None else list(before.nodes.values())))
     planned = plan.plan(study, places.devices)
     with interrupts.stoppable(), folder.held(out):
         ledger = Ledger(study, planned, holds, out=out, shard=shard, fresh=fresh, host_clocks=host_clocks, tell=tell)
@@ -99,7 +100,7 @@ def folder_of(study: Definition, out: Path | None, shard: Shard | None) -> Path:
 def earlier(study: Definition, out: Path) -> tuple[Kept, ...]:
     """The cells that an earlier run left in a folder, if it asked the same of each; nothing is changed there."""
     found = _there(out)
-    return found.cells if found is not None and found.settings == study.settings else ()
+    return found.cells if found is not None and found.settings == redacted(study.settings) else ()
 
 
 def _there(out: Path) -> Study | None:

@@ -15,6 +15,7 @@ from mlpfusion.errors import MlpfusionError, UsageError, first_line
 from mlpfusion.records.tuning import SCHEMA, Answer, LeftOut, Question, Tuning
 from mlpfusion.stats import summarise
 from mlpfusion.storage import files
+from mlpfusion.storage.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -376,7 +377,7 @@ def _provenance(told: Answer) -> dict[str, Any]:
 
 def record(answers: Iterable[Answer], device: Device, path: Path) -> Tuning:
     """The answers with where and when they were found."""
-    return Tuning(
+    made = Tuning(
         schema=SCHEMA,
         kind="tuning",
         created=machine.now(),
@@ -385,3 +386,4 @@ def record(answers: Iterable[Answer], device: Device, path: Path) -> Tuning:
         file=str(path),
         answers=tuple(answers),
     )
+    return redacted(made)

@@ -25,7 +25,7 @@ from mlpfusion.stages.validate.judge.checks import mlp, registry, values
 from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError
 from mlpfusion.stages.validate.progress import Step, silent
-from mlpfusion.storage import files, results
+from mlpfusion.storage import files, private, results
 from mlpfusion.workers import interrupts
 
 if TYPE_CHECKING:
@@ -255,8 +255,8 @@ def _save(found: Validation | SelfTest, path: Path | None, sources: Mapping[Path
     new = [each for each in sources if not each.exists()]
     try:
         for each, text in sources.items():
-            files.write_whole("source file", each, text.encode())
-        files.write_whole("result file", path, results.encode(found).encode())
+            files.write_whole("source file", each, private.text(text).encode())  # it names where it was kept
+        results.save(found, path)
     except MlpfusionError as error:
         for each in new:
             each.unlink(missing_ok=True)

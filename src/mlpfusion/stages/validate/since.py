@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from mlpfusion.errors import UsageError
 from mlpfusion.records.validation import Changed, Since, Validation
 from mlpfusion.spec import parse_activation
-from mlpfusion.storage import results
+from mlpfusion.storage import private, results
+from mlpfusion.storage.redacted import redacted
 
 if TYPE_CHECKING:
     import os
@@ -27,7 +28,8 @@ def earlier(path: str | os.PathLike[str], targets: Sequence[str], activation: st
     found = results.load_any(path)
     if not isinstance(found, Validation):
         raise UsageError(f"--since needs a file of `validate --json`; {str(path)!r} is a {found.kind}")
-    for target in targets:
+    found = redacted(found)
+    for target in private.last_parts(targets).values():
         own = [each for each in found.verdicts if each.target == target or each.target.startswith(f"{target}:")]
         if not own:
             known = ", ".join(each.target for each in found.verdicts) or "none"
@@ -40,6 +42,7 @@ def earlier(path: str | os.PathLike[str], targets: Sequence[str], activation: st
 
 def since(then: Validation, now: Validation) -> Since:
     """What changed between two validations, of the targets that both have judged as the same function."""
+    then, now = redacted(then), redacted(now)  # the file names no folders, and one of earlier versions may
     before = {(each.target, each.activation): each for each in then.verdicts}
     keys = {(each.target, each.activation): each for each in now.verdicts}
     changed = tuple(_changed(before[key], verdict) for key, verdict in keys.items() if key in before)
