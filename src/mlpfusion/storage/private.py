@@ -66,13 +66,15 @@ class Own(NamedTuple):
     hosts: tuple[str, ...]
 
 
-def text(said: str) -> str:
+def text(said: str, *, names: bool = True) -> str:
     """A text without what is its maker's own. Twice gives the same as once.
 
     Absolute paths and file:// addresses are cut to their last part, a web address stays but for a login and tokens in
-    it. A name is taken out as a whole word of three letters or more that is not one of COMMON, in any case of letters.
+    it. A name is taken out as a whole word of three letters or more that is not one of COMMON, in any case of letters;
+    without `names` it stays, as in what names a kernel: `max` is a function as well as a user.
     """
-    return _cleaned(said, _own())
+    own = _own()
+    return _cleaned(said, own if names else own._replace(users=(), hosts=()))
 
 
 def last_parts(names: Iterable[str]) -> dict[str, str]:
@@ -174,4 +176,4 @@ def _cut(said: str, home: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _word(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
+    return re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])", re.IGNORECASE)

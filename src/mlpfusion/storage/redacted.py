@@ -35,6 +35,8 @@ _FILES: Final = frozenset({"file", "trace_file"})
 _NAMES: Final = frozenset(
     {"backend", "backends", "chosen", "winner", "runner_up", "tied", "target", "not_judged", "baseline"}
 )
+# Fields of what names kernels and functions, in which a word is none of a user's or host's, whatever they are called.
+_KERNELS: Final = frozenset({"name", "op", "launched_by", "kernels", "runtime_launches"})
 
 
 def redacted(record: Kept) -> Kept:
@@ -50,20 +52,20 @@ def redacted(record: Kept) -> Kept:
             names.setdefault(path, new.rpartition(":")[0])
     longest = sorted(names, key=len, reverse=True)  # one name may be a part of another
 
-    def cleaned(said: str) -> str:
+    def cleaned(said: str, field: str) -> str:
         if said in names:
             return private.text(names[said])
         for name in longest:
             said = said.replace(name, names[name])
-        return private.text(said)
+        return private.text(said, names=field not in _KERNELS)
 
-    found: Kept = _changed(record, cleaned)
+    found: Kept = _changed(record, cleaned, "")
     return found
 
 
 def renamed(record: Kept, names: Mapping[str, str]) -> Kept:
     """The record with other names for what is called so, wherever they stand alone."""
-    found: Kept = _changed(record, lambda said: names.get(said, said))
+    found: Kept = _changed(record, lambda said, _: names.get(said, said), "")
     return found
 
 
@@ -86,22 +88,22 @@ def _named(value: Any, field: str) -> Iterator[str]:
             yield from _named(item, field)
 
 
-def _changed(value: Any, cleaned: Callable[[str], str]) -> Any:
+def _changed(value: Any, cleaned: Callable[[str, str], str], field: str) -> Any:
     """The value with all its texts cleaned; itself if nothing is to be changed."""
     if isinstance(value, str):
-        return cleaned(value)
+        return cleaned(value, field)
     if isinstance(value, Record):
         given = {name: getattr(value, name) for name in _texts(type(value))}
-        made = {name: item if _is_beside(name, item) else _changed(item, cleaned) for name, item in given.items()}
+        made = {name: item if _is_beside(name, item) else _changed(item, cleaned, name) for name, item in given.items()}
         changed = {name: item for name, item in made.items() if item is not given[name] and item != given[name]}
         return msgspec.structs.replace(value, **changed) if changed else value
     if isinstance(value, dict):
         found: dict[str, Any] = {}
         for key, item in value.items():
-            found[_free(cleaned(key), found)] = _changed(item, cleaned)
+            found[_free(cleaned(key, field), found)] = _changed(item, cleaned, field)
         return found
     if isinstance(value, tuple | list):
-        return type(value)(_changed(item, cleaned) for item in value)
+        return type(value)(_changed(item, cleaned, field) for item in value)
     return value
 
 
