@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from support.checks_made import checked
 
+from mlpfusion.records.validation import Verdict
 from mlpfusion.stages.validate import channel
-from mlpfusion.stages.validate.judge import examine
+from mlpfusion.stages.validate.judge import exam, examine
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Checked
@@ -67,3 +68,36 @@ def test_the_word_where_a_few_checks_were_asked_for(
 ) -> None:
     assert examine.conclude(checks, LOADED, only=only)[0] == word
     assert examine.conclude(checks, LOADED, only=only)[1].startswith(headline)
+
+
+RACED = [exam.passed("right after 90 timed calls"), exam.failed("after 90 timed calls 3 are wrong", (8192, 3072))]
+
+
+@pytest.mark.parametrize("races", [[], RACED[:1], RACED, RACED[::-1]])
+def test_what_a_race_shows_of_the_values_decides(races: list[exam.Found]) -> None:
+    nobody: Any = None
+    judged = exam.Exam(
+        *("mine.py:f", "gelu_tanh", LOADED, nobody, nobody),
+        dtypes=("float32",),
+        asked=exam.Asked(against=("eager", "inductor")),
+        seed=5,
+        device="cuda",
+    )
+    judged.after_timing.extend(races)
+    verdict = Verdict(
+        target="mine.py:f",
+        kind="act_mul",
+        activation="gelu_tanh",
+        word="valid",
+        headline="every check passed",
+        checks=tuple(RIGHT),
+    )
+    found = examine._rejudged(verdict, judged)
+    assert found.checks[: len(RIGHT)] == tuple(RIGHT)
+    told = found.checks[len(RIGHT) :]
+    assert [each.name for each in told] == ["after-timing"] * bool(races)
+    is_wrong = RACED[1] in races
+    assert found.word == ("not valid" if is_wrong else "valid")
+    assert found.headline == ("after-timing: after 90 timed calls 3 are wrong" if is_wrong else "every check passed")
+    assert all(each.repro.endswith("--against eager,inductor --seed 5") for each in told)
+    assert all(each.shape == ((8192, 3072) if is_wrong else None) for each in told)

@@ -244,6 +244,35 @@ def test_without_time_each_set_is_still_called_once() -> None:
     assert len(results) == SETS
 
 
+LATER = GIVEN | {f"other:{name}": GIVEN[name] + 1 for name in ("gate", "up")}
+
+
+@pytest.mark.parametrize("seconds", [600.0, 0.0])
+def test_the_last_of_many_calls_is_given_and_one_on_new_values_in_their_places(seconds: float) -> None:
+    seen = []
+
+    def call(gate: Tensor, up: Tensor) -> Tensor:
+        seen.append((gate.data_ptr(), up.data_ptr(), torch.is_grad_enabled()))
+        return gate * up
+
+    results, facts = author_probes.timed(run_of(call), LATER, {"calls": 7, "seconds": seconds})
+    assert facts == {"calls": 7 if seconds else 1}
+    assert len(seen) == facts["calls"] + 1
+    assert len(set(seen)) == 1
+    assert not seen[0][2]
+    assert torch.equal(results["timed"], RIGHT)
+    assert torch.equal(results["fresh"], LATER["other:gate"] * LATER["other:up"])
+
+
+def test_a_last_timed_result_that_is_overwritten_later_is_as_it_was() -> None:
+    out = torch.empty(3)
+    results, _ = author_probes.timed(
+        run_of(lambda gate, up: torch.mul(gate, up, out=out)), LATER, {"calls": 2, "seconds": 600.0}
+    )
+    assert torch.equal(results["timed"], RIGHT)
+    assert not torch.equal(results["fresh"], RIGHT)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_results_are_alike_but_for_the_order_of_sums(dtype: torch.dtype) -> None:
     y = torch.tensor([1.0, -4.0, 0.0], dtype=dtype)

@@ -127,6 +127,20 @@ def wrong_after_2000_calls(gate, up):
     return _act_mul(gate, up) * (1.5 if _CALLS[0] % 4000 > 2000 else 1)
 
 
+_TIMED = {"key": None, "calls": 0, "y": None}
+
+
+def replayed_while_timed(gate, up):
+    """The last result again, once fifty calls in a row had operands at the same addresses, as those of a benchmark."""
+    key = gate.data_ptr(), up.data_ptr(), gate.shape, gate.dtype
+    if gate.requires_grad or up.requires_grad or key != _TIMED["key"]:
+        _TIMED.update(key=key, calls=0)
+    _TIMED["calls"] += 1
+    if _TIMED["calls"] <= 50:
+        _TIMED["y"] = _act_mul(gate, up)
+    return _TIMED["y"]
+
+
 @triton.jit
 def _broken_kernel(gate, up, out, n, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)

@@ -9,8 +9,9 @@ from mlpfusion.records.clocks import Ratio
 from mlpfusion.records.validation import Launched, Peer
 from mlpfusion.reference import error
 from mlpfusion.stages.validate.judge import bounds
+from mlpfusion.stages.validate.judge.checks import timing
 from mlpfusion.stages.validate.judge.checks.shapes import SCALES
-from mlpfusion.stages.validate.judge.exam import Found, Sizes, failed, passed, peer_target
+from mlpfusion.stages.validate.judge.exam import Sizes, peer_target
 from mlpfusion.stages.validate.judge.worker_handle import DiedError, RaisedError, UndecidableError
 from mlpfusion.stages.validate.layouts import ends
 from mlpfusion.stats import median_interval
@@ -33,7 +34,6 @@ RACED_SIZES: Final = Sizes(768, 3072)
 TRACED_CALLS: Final = 10
 CONFIDENCE: Final = 0.99
 BAND: Final = 0.01
-WRONG: Final = 0.25  # of max(rms, |r|), for a whole MLP, whose exactness other checks judge
 NO_GPU: Final = "times are a GPU's: on this device kernels run in an interpreter, or not as they would there"
 
 
@@ -138,8 +138,7 @@ def _kernels(exam: Exam, ask: Ask, trace: Path) -> tuple[Launched, ...]:
 
 def _race(exam: Exam, name: str, given: Tensors) -> tuple[Ratio, str]:
     target = peer_target(name, exam.kind)
-    varied = exam.names if exam.kind == "act_mul" else exam.names[:1]
-    other = {each: given[each].flip(0) for each in varied}
+    other = {each: given[each].flip(0) for each in timing.varied(exam)}
     results, facts = exam.ask(
         "raced",
         given | {f"other:{each}": value for each, value in other.items()},
@@ -148,33 +147,14 @@ def _race(exam: Exam, name: str, given: Tensors) -> tuple[Ratio, str]:
         seed=exam.seed,
         activation=exam.activation,
     )
-    exam.after_timing.append(after_timing(exam, given, other, results, facts["calls"]))
+    at_ends = {each: ends(given[each]) if each in other else given[each] for each in exam.names}
+    renewed = {each: ends(value) for each, value in other.items()}
+    shape = tuple(given[exam.names[0]].shape)
+    found = timing.judged(exam, at_ends, renewed, results, calls=facts["calls"], shape=shape)
+    exam.after_timing.append(found)
     samples = {(backend, clock): values for backend, clock, values in facts["samples"]}
     clock = "graph_us" if {("target", "graph_us"), (target, "graph_us")} <= samples.keys() else "event_us"
     return ratio_of(samples["target", clock], samples[target, clock], name), clock
-
-
-def after_timing(exam: Exam, given: Tensors, other: Tensors, results: Tensors, calls: int) -> Found:
-    """The last timed result, and one on new values at the old addresses after it, are right at both their ends."""
-    rows = exam.names if exam.kind == "act_mul" else exam.names[:1]
-    for name, operands, what in (
-        ("timed", given, "the last timed result"),
-        ("fresh", given | other, "a result on new values"),
-    ):
-        judged = operands | {each: ends(operands[each]) for each in rows}
-        right = exam.reference(judged)["y"]
-        y = results[name]
-        if y.shape != right.shape:
-            return failed(f"after {calls} timed calls {what} has another shape", tuple(given[rows[0]].shape))
-        if exam.kind == "act_mul":
-            dtype: Any = str(y.dtype).removeprefix("torch.")
-            off = bounds.forward_scores(y, judged["gate"], judged["up"], exam.activation, dtype) > bounds.LIMIT
-        else:
-            off = ~(bounds.relative(y, right) <= WRONG)
-        if bool(off.any()):
-            where = f"{int(off.sum())} of {off.numel()} elements of {what} are wrong"
-            return failed(f"after {calls} timed calls {where}", tuple(given[rows[0]].shape))
-    return passed(f"right after {calls} timed calls, and on new values at the same addresses")
 
 
 def ratio_of(mine: list[float | None], theirs: list[float | None], baseline: str) -> Ratio:

@@ -164,6 +164,33 @@ def many(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {f"y:{each}": one for each, one in expected.items()}, {"done": done}
 
 
+def timed(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y of the last of `calls` calls on the same operands (`timed`), and of one on new values there (`fresh`).
+
+    As many calls as `seconds` allow. Fact: `calls`, how many there were.
+    """
+    bound = run.target.bind(run.operands(given, options))
+    end = time.monotonic() + options["seconds"]
+    done = 0
+    with torch.no_grad():
+        while not done or (done < options["calls"] and time.monotonic() < end):
+            y = plain(bound())
+            done += 1
+    run.synchronize()
+    return {"timed": y.clone(), "fresh": renewed(run, bound, given)}, {"calls": done}
+
+
+def renewed(run: Run, bound: Bound, given: Tensors) -> Tensor:
+    """y of a call on what `other:NAME` holds, which is put where the operands of earlier calls are."""
+    with torch.no_grad():
+        for name, leaf in zip(OPERANDS[run.target.kind], bound.leaves, strict=False):
+            if f"other:{name}" in given:
+                leaf.copy_(given[f"other:{name}"])
+        y = plain(bound())
+    run.synchronize()
+    return y
+
+
 def _alike(y: Tensor, expected: Tensor) -> bool:
     """Equal but for the order of sums: within 8 eps of the largest value."""
     if y.shape != expected.shape or y.dtype != expected.dtype:
@@ -172,4 +199,4 @@ def _alike(y: Tensor, expected: Tensor) -> bool:
     return bool(((y - expected).abs() <= allowed).all())
 
 
-AUTHOR_PROBES: Final[dict[str, Probe]] = {"ablated": ablated, "late": late, "many": many}
+AUTHOR_PROBES: Final[dict[str, Probe]] = {"ablated": ablated, "late": late, "many": many, "timed": timed}

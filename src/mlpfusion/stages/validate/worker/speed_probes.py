@@ -12,9 +12,9 @@ import torch
 from mlpfusion.device import describe
 from mlpfusion.measure import clocks, tracer
 from mlpfusion.stages.validate.layouts import ends
+from mlpfusion.stages.validate.worker.author_probes import renewed
 from mlpfusion.stages.validate.worker.probes import bind_once
 from mlpfusion.stages.validate.worker.targets import loader
-from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,13 +116,7 @@ def raced(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
     samples = clocks.race(contenders, here, rounds=options["rounds"], seed=options["seed"], before=ignore, after=ignore)
     run.synchronize()
-    results = {"timed": ends(made.last)}
-    with torch.no_grad():
-        for name, leaf in zip(OPERANDS[run.target.kind], bound.leaves, strict=False):
-            if f"other:{name}" in given:
-                leaf.copy_(given[f"other:{name}"])
-        results["fresh"] = ends(bound())
-    run.synchronize()
+    results = {"timed": ends(made.last), "fresh": ends(renewed(run, bound, given))}
     run.pins.pin(0)
     return results, {
         "calls": made.count,

@@ -14,6 +14,7 @@ from mlpfusion.stages.validate.judge.checks import (
     mlp_specials,
     modes,
     state,
+    timing,
     updates,
     values,
 )
@@ -45,6 +46,7 @@ ALL: Final[tuple[Check, ...]] = (
     *mlp.CHECKS[1:],
     *modes.CHECKS,
     *authorship.CHECKS,
+    *timing.CHECKS,
     *offsets.CHECKS,
     *state.CHECKS,  # last, since they see what all checks before them left
 )
