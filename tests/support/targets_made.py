@@ -45,8 +45,10 @@ def bench() -> Iterator[examine.Bench]:
         yield made
 
 
-def verdict_of(bench: examine.Bench, target: str, activation: str | None = "gelu_tanh", **asked: Any) -> Verdict:
-    """The verdict on a target for which `asked`, the fields of `exam.Asked`, is asked.
+def verdict_of(
+    bench: examine.Bench, target: str, activation: str | None = "gelu_tanh", *, seed: int | None = None, **asked: Any
+) -> Verdict:
+    """The verdict on a target for which `asked`, the fields of `exam.Asked`, is asked; operands of any seed.
 
     The first ring judges one shape of each kind unless `quick` is given.
     """
@@ -55,7 +57,7 @@ def verdict_of(bench: examine.Bench, target: str, activation: str | None = "gelu
         bench,
         examine.Order(target, activation),  # type: ignore[arg-type]
         Asked(**asked),
-        seed=examine.new_seed(),
+        seed=examine.new_seed() if seed is None else seed,
         sources=lambda name, text: None,
         tell=silent,
     )

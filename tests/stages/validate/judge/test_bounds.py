@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support import rings
 
 from mlpfusion.backends.eager import FUNCTIONS as EAGER
+from mlpfusion.reference import activate
 from mlpfusion.spec import ACTIVATIONS, DTYPES
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.checks import values
@@ -205,3 +206,17 @@ def test_distances_are_in_steps_of_the_dtype_and_nan_is_infinitely_far() -> None
     assert bounds.ulps_off(y, gate, up, "relu", "bfloat16").tolist() == [0.0, 0.5, 1.0, math.inf]
     beyond = torch.tensor([torch.finfo(torch.bfloat16).max], dtype=torch.bfloat16)
     assert bounds.ulps_off(beyond, beyond, 2 * torch.ones_like(beyond), "relu", "bfloat16").numel() == 0
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3)])
+def test_gradients_for_a_dy_are_to_the_bit_those_of_autograd(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    gate, up, dy = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
+    for special in (None, math.inf, -math.inf, math.nan, -0.0, 2.0**-1074):
+        if special is not None and dy.numel():
+            dy.view(-1)[0] = special
+        leaves = tuple(each.clone().requires_grad_() for each in (gate, up))
+        y = activate(leaves[0], "gelu_tanh") * leaves[1]
+        right = torch.autograd.grad(y, leaves, dy, retain_graph=True)
+        for mine, theirs in zip(bounds.grads_for(y, leaves, dy), right, strict=True):
+            assert torch.equal(mine.view(torch.int64), theirs.view(torch.int64))

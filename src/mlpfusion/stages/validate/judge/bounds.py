@@ -65,8 +65,16 @@ class Biases(NamedTuple):
 def gradients(at: Point, activation: Activation) -> tuple[Tensor, Tensor]:
     """The gradients of act(gate)·up for gate and up, in fp64."""
     g, u = at.gate.double().requires_grad_(), at.up.double().requires_grad_()
-    dgate, dup = torch.autograd.grad(activate(g, activation) * u, (g, u), at.dy.double())
+    dgate, dup = grads_for(activate(g, activation) * u, (g, u), at.dy.double())
     return dgate, dup
+
+
+def grads_for(y: Tensor, operands: tuple[Tensor, ...], dy: Tensor) -> tuple[Tensor, ...]:
+    """The gradients of operands where dy [of y's shape] arrives, to the bit those of `autograd.grad(y, operands, dy)`.
+
+    For a dy PyTorch imports its symbolic shapes, which takes half a second; dy times 1 is dy.
+    """
+    return torch.autograd.grad((y * dy).sum(), operands)
 
 
 def forward_scores(y: Tensor, gate: Tensor, up: Tensor, activation: Activation, dtype: Dtype) -> Tensor:

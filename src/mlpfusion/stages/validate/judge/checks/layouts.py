@@ -10,7 +10,7 @@ from torch import Tensor
 from mlpfusion.stages.validate.judge import bounds
 from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
 from mlpfusion.stages.validate.judge.exam import Found, failed, grad_name, is_refusal, passed
-from mlpfusion.stages.validate.judge.scores import is_worse
+from mlpfusion.stages.validate.judge.scores import is_worse, score
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 from mlpfusion.stages.validate.layouts import DIMENSIONS, LAYOUTS, PACKED
 
@@ -141,11 +141,14 @@ def _as_right(exam: Exam, given: Tensors, name: str, found: Tensor, dense: Tenso
         return False
     if bool((found.isfinite() != dense.isfinite()).any()):  # an infinite error allows no other
         return False
+    if not bool(bounds.is_same(found, dense)[~dense.isfinite()].all()):
+        return False
+    # Of eight gates that are all negative every value is small, and the error of a sum that cancels is not.
+    if exam.kind == "act_mul" and bool((score(exam, given, name, dtype)(found) <= bounds.LIMIT).all()):
+        return True
     exact = exam.reference(given, grad=name != "y")[name]
     mine, theirs = ((each.double() - exact).abs()[dense.isfinite()] for each in (found, dense))
-    return bool(bounds.is_same(found, dense)[~dense.isfinite()].all()) and bool(
-        mine.numel() == 0 or mine.max() <= 2 * theirs.max()
-    )
+    return bool(mine.numel() == 0 or mine.max() <= 2 * theirs.max())
 
 
 CHECKS: Final = (
