@@ -10,12 +10,14 @@ import msgspec
 
 from mlpfusion.records.clocks import Clock, Clocks
 from mlpfusion.records.environment import Process
+from mlpfusion.stages.compare import run
 from mlpfusion.storage import results
 from support.profiles_made import EAGER, profile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mlpfusion.records.comparison import ClockChange, Comparison, RowChange
     from mlpfusion.records.profile import Profile, Row
 
 EAGER_US = 240.0
@@ -68,6 +70,21 @@ def saved(folder: Path, name: str, found: Profile) -> str:
     path = folder / name
     results.save(found, path)
     return str(path)
+
+
+def compared(folder: Path, a: Profile, b: Profile, **options: Any) -> Comparison:
+    """The comparison of two profiles by their files."""
+    return run.compare(saved(folder, "a.json", a), saved(folder, "b.json", b), **options)
+
+
+def row(found: Comparison, name: str = "triton") -> RowChange:
+    """The row of a comparison with this name."""
+    return next(each for each in found.rows if each.baseline == name)
+
+
+def time(found: Comparison, name: str = "triton", clock: str = "graph_us") -> ClockChange:
+    """A clock of the row with this name."""
+    return next(each for each in row(found, name).times if each.clock == clock)
 
 
 def with_spec(found: Profile, **changes: Any) -> Profile:

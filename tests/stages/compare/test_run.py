@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from support.comparisons_made import EAGER_US, clock, raced, saved, with_environment, with_spec
+from support.comparisons_made import EAGER_US, clock, compared, raced, row, saved, time, with_environment, with_spec
 from support.paths import RESULTS
 from support.profiles_made import EAGER
 
@@ -20,20 +20,7 @@ from mlpfusion.stages.compare import run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlpfusion.records.comparison import ClockChange, Comparison, RowChange
     from mlpfusion.records.profile import Profile
-
-
-def compared(folder: Path, a: Profile, b: Profile, **options: Any) -> Comparison:
-    return run.compare(saved(folder, "a.json", a), saved(folder, "b.json", b), **options)
-
-
-def row(found: Comparison, name: str = "triton") -> RowChange:
-    return next(each for each in found.rows if each.baseline == name)
-
-
-def time(found: Comparison, name: str = "triton", clock: str = "graph_us") -> ClockChange:
-    return next(each for each in row(found, name).times if each.clock == clock)
 
 
 # ---- times -----------------------------------------------------------------------------------------------------------

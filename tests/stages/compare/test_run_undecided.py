@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from support.comparisons_made import clock, raced, saved
+from support.comparisons_made import clock, compared, raced, row, saved, time
 from support.paths import RESULTS
 
 from mlpfusion.errors import UsageError
@@ -19,20 +19,7 @@ from mlpfusion.storage import results
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mlpfusion.records.comparison import ClockChange, Comparison, RowChange
     from mlpfusion.records.profile import Profile
-
-
-def compared(folder: Path, a: Profile, b: Profile, **options: Any) -> Comparison:
-    return run.compare(saved(folder, "a.json", a), saved(folder, "b.json", b), **options)
-
-
-def row(found: Comparison, name: str = "triton") -> RowChange:
-    return next(each for each in found.rows if each.baseline == name)
-
-
-def time(found: Comparison, name: str = "triton", clock: str = "graph_us") -> ClockChange:
-    return next(each for each in row(found, name).times if each.clock == clock)
 
 
 def only(found: Profile, place: int) -> Profile:
