@@ -79,6 +79,8 @@ def test_files_that_share_the_control_alone_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no row but the control 'eager' is in both: eager, triton; eager, fused"):
         compared(tmp_path, a, b)
     assert [each.baseline for each in compared(tmp_path, a, b, exact=True).rows] == ["eager"]
+    with pytest.raises(UsageError, match="'eager' is the control, to which the times of other rows are relative"):
+        run.compare(f"{tmp_path}/a.json:eager", f"{tmp_path}/b.json:eager")
     assert row(compared(tmp_path, a, b, control="none"), "eager").word == "same"
     assert [each.word for each in compared(tmp_path, raced({}), raced({}, seed=1)).rows] == [None]
 

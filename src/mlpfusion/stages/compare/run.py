@@ -69,7 +69,7 @@ def compare(
         settings.check(
             (each for each in changed if timed or each.name in settings.FACTS_DEPEND_ON), baseline, candidate
         )
-    _check_control(control, pairs)
+    _check_control(control, pairs, is_named=a.row is not None or b.row is not None)
     compared = [_compared(pair, control) for pair in pairs]
     adjusted = _adjusted(compared)
     groups = tuple(_group(pair, rows, adjusted, control, threshold) for pair, rows in zip(pairs, compared, strict=True))
@@ -100,7 +100,7 @@ def _check_ran(a: Source, pairs: Sequence[Pair]) -> None:
         raise UsageError(f"no row of {a.name!r} ran, so that there is nothing to compare with: {rows[0].name} {status}")
 
 
-def _check_control(control: str, pairs: Sequence[Pair]) -> None:
+def _check_control(control: str, pairs: Sequence[Pair], *, is_named: bool) -> None:
     if control == NO_CONTROL:
         return
     timed = [pair for pair in pairs if any(pair.baseline.rows[name].clocks for name, _ in pair.rows)]
@@ -112,10 +112,10 @@ def _check_control(control: str, pairs: Sequence[Pair]) -> None:
     has_others = all(len(group.rows) > 1 for pair in pairs for group in (pair.baseline, pair.candidate))
     if needed and has_others and all(pair.rows == ((control, control),) for pair in pairs):
         a, b = (sorted(group.rows) for group in (needed[0].baseline, needed[0].candidate))
-        raise UsageError(
-            f"no row but the control {control!r} is in both: {', '.join(a)}; {', '.join(b)}; --control names another "
-            "row or none, and --exact compares facts alone"
-        )
+        what = f"no row but the control {control!r} is in both: {', '.join(a)}; {', '.join(b)}"
+        if is_named:
+            what = f"{control!r} is the control, to which the times of other rows are relative"
+        raise UsageError(f"{what}; --control names another row or none, and --exact compares facts alone")
 
 
 def _refuse_control(control: str, pair: Pair) -> NoReturn:
