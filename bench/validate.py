@@ -4,6 +4,9 @@ python bench/validate.py --out bench/results    writes <card>-validate.json and 
 
 With --seconds it starts nothing new after that time; run it again and it goes on where the file ends. What other
 versions of the validator, the kernels or the controls have judged is judged again, and stays in the file until then.
+
+python bench/validate.py --out part-1 --shard 1/8 &     every eighth of all, on a machine with more cores than one
+python bench/validate.py --out bench/results --join part-1 part-2    puts what the parts judged into one file
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ ROOT: Final = Path(__file__).parents[1]
 # Where every new shape costs up to a minute of compiling or tuning, what the shapes would tell is left to the other
 # backends. The slowest comes last, so that it takes the time of none.
 SLOW: Final = ("fused-graph", "quack", "compile-cudagraphs", "compile-max-autotune")
+PARTS: Final = ("judged", "verdicts")
 BRIEF: Final = ("inputs-kept", "results-kept", "function", "constants", "mlp-values", "mlp-gradients")
 
 
@@ -136,6 +140,18 @@ class Set:
         parts += [verdict_report.page(verdict, github=True, everything=True) for verdict in verdicts]
         return "\n\n".join(parts) + "\n"
 
+    def join(self, other: Path) -> None:
+        """Take over what the file of a part holds that this code has judged."""
+        document = json.loads(other.read_text(encoding="utf-8"))
+        for part in PARTS:
+            for name, found in document[part].items():
+                if document["by"][part].get(name) == self.code:
+                    self.document[part][name] = found
+                    self.by[part][name] = self.code
+        versions = self.document.get("environment", {}).get("distributions", {})
+        self.document |= {fact: document[fact] for fact in ("seed", "device", "environment")}
+        self.document["environment"]["distributions"] |= versions
+
     def in_order(self, part: str) -> list[Any]:
         """What the file holds, as a run from the start would judge it."""
         kept = self.document[part]
@@ -160,13 +176,25 @@ def _names(part: str) -> list[str]:
     return [each.name for each in (self_test.controls() if part == "judged" else targets())]
 
 
-def judge_controls(bench: examine.Bench, kept: Set, deadline: float) -> None:
-    """Every control that the file does not hold yet."""
-    for control in self_test.controls():
+def judge_controls(bench: examine.Bench, kept: Set, deadline: float, asked_for: Sequence[Control]) -> None:
+    """Every requested control that the file does not hold yet."""
+    for control in asked_for:
         if kept.lacks("judged", control.name) and time.monotonic() < deadline:
             one = self_test.judge(bench, control, seed=kept.seed, tell=silent)
             kept.keep("judged", control.name, one)
             print(f"{control.name}: {said(control, one)}", flush=True)
+
+
+def share(text: str) -> slice:
+    """What `I/N` takes of a list: each Nth, from the Ith.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    part, _, parts = text.partition("/")
+    if not 1 <= int(part) <= int(parts):
+        raise ValueError(text)
+    return slice(int(part) - 1, None, int(parts))
 
 
 def said(control: Control, one: Judged) -> str:
@@ -211,6 +239,8 @@ def main() -> None:
     parser.add_argument("--skip-controls", action="store_true")
     known = {target.name: target for target in targets()}
     parser.add_argument("--targets", nargs="*", metavar="TARGET", help=f"only these: {', '.join(known)}")
+    parser.add_argument("--shard", type=share, default=slice(None), metavar="I/N", help="the part I of N of all")
+    parser.add_argument("--join", type=Path, nargs="+", metavar="DIR", help="folders of parts; judges nothing")
     args = parser.parse_args()
     names = [*known] if args.targets is None else args.targets
     for each in names:
@@ -221,11 +251,17 @@ def main() -> None:
     card = re.search(r"\b([A-Z]+\d+)", here.name) if here.kind == "cuda" else None
     name = card.group(1).lower() if card else here.kind
     kept = Set(args.out / f"{name}-validate.json", here, seed=examine.new_seed())
-    deadline = time.monotonic() + args.seconds
-    with examine.Bench(here.kind) as bench:
-        if not args.skip_controls:
-            judge_controls(bench, kept, deadline)
-        judge_targets(bench, kept, deadline, rounds=args.rounds, asked_for=[known[each] for each in names])
+    if args.join is not None:
+        for each in args.join:
+            kept.join(each / f"{name}-validate.json")
+        kept.save()
+    else:
+        deadline = time.monotonic() + args.seconds
+        with examine.Bench(here.kind) as bench:
+            if not args.skip_controls:
+                judge_controls(bench, kept, deadline, self_test.controls()[args.shard])
+            asked_for = [known[each] for each in names[args.shard]]
+            judge_targets(bench, kept, deadline, rounds=args.rounds, asked_for=asked_for)
     print("\n".join([*kept.standing(), f"in {kept.path} and {kept.path.with_suffix('.md')}"]))
 
 

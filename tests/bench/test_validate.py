@@ -63,3 +63,28 @@ def test_the_recorded_tables_are_those_of_the_recorded_file(kept):
     """But for what is said of other versions: this one may be another."""
     recorded = RECORDED.with_suffix(".md").read_text(encoding="utf-8")
     assert kept.tables().partition("## Controls")[2] == recorded.partition("## Controls")[2]
+
+
+def test_the_parts_of_all_controls_are_joined_to_the_whole(kept, tmp_path):
+    names = list(kept.document["judged"])[:10]
+    whole = validate.Set(tmp_path / "whole" / kept.path.name, kept.here, seed=1)
+    for part in range(1, 4):
+        one = validate.Set(tmp_path / f"{part}" / kept.path.name, kept.here, seed=part)
+        one.document |= {fact: kept.document[fact] for fact in ("seed", "device", "environment")}
+        one.document["environment"] |= {"distributions": {f"lib{part}": f"{part}.0"}}
+        for name in names[validate.share(f"{part}/3")]:
+            one.document["judged"][name] = kept.document["judged"][name]
+            one.by["judged"][name] = one.code
+        one.document["judged"]["old"], one.by["judged"]["old"] = {}, "another"
+        one.save()
+        whole.join(one.path)
+    whole.save()
+    again = validate.Set(whole.path, kept.here, seed=9).document
+    assert sorted(again["judged"]) == sorted(names)
+    assert again["environment"]["distributions"] == {"lib1": "1.0", "lib2": "2.0", "lib3": "3.0"}
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/0"])
+def test_a_part_that_is_none_is_refused(text):
+    with pytest.raises(ValueError, match=text if "/" in text and text[0].isdigit() else "invalid literal"):
+        validate.share(text)
