@@ -3,8 +3,9 @@
 python bench/training_step.py [--backend fused] [--layers 6] [--batch 4] [--seq 2048] [--json FILE] [--traces FOLDER]
 
 A causal language model of gemma-2b's shape is trained, eager and compiled. The trace of a step gives the share of its
-gated MLPs; a profile of one MLP in training says how many times as fast the backend is; together they foretell the gain
-of a swap (`MLPShare.gain`). The step with and without the swap, interleaved, says what it is.
+gated MLPs, and how many times as fast the backend is comes from a profile of one MLP in training, and once more from
+the traces of both steps; share and speedup foretell the gain of a swap (`MLPShare.gain`). The step with and without the
+swap, interleaved, says what it is.
 """
 
 from __future__ import annotations
@@ -48,25 +49,45 @@ AGREES_WITHIN: Final = 0.01  # of the step: a percentage point
 
 
 class Step(Record, frozen=True, kw_only=True):
-    """One way to run the step: the share read from its trace, and the gain of the swap, foretold and measured.
+    """One way to run the step: the shares read from its traces, and the gain of the swap, foretold and measured.
 
     `mlp_speedup` is the time of one MLP's forward and backward without the swap over that with it, by the kernels'
-    clock. Gains are fractions of the step's speed. `reason` says why a figure is None.
+    clock, alone; `speedup_in_step` that of all of them, by the traces of the step. Gains are fractions of the step's
+    speed, foretold by each of the two. `reason` says why a figure is None.
     """
 
     mode: Mode
     plain: Clock
     swapped: Clock
     share: MLPShare | None
+    swapped_share: MLPShare | None
     mlp_speedup: float | None
-    foretold: float | None
     measured: float
     reason: str | None = None
 
     @property
-    def agrees(self) -> bool | None:
-        """Whether the two gains are within a percentage point; None where none was foretold."""
-        return None if self.foretold is None else abs(self.foretold - self.measured) <= AGREES_WITHIN
+    def speedup_in_step(self) -> float | None:
+        """How many times as fast the MLPs are in the swapped step."""
+        if self.share is None or self.swapped_share is None:
+            return None
+        if self.share.backward_layers != self.swapped_share.backward_layers:
+            return None
+        return _mlp_us(self.share) / _mlp_us(self.swapped_share)
+
+    @property
+    def foretold(self) -> float | None:
+        """The gain that the share and one MLP's speedup foretell."""
+        return None if self.share is None or self.mlp_speedup is None else self.share.gain(self.mlp_speedup)
+
+    @property
+    def foretold_in_step(self) -> float | None:
+        """The gain that the share and the MLPs' speedup in the step foretell."""
+        speedup = self.speedup_in_step
+        return None if self.share is None or speedup is None else self.share.gain(speedup)
+
+    def agrees(self, gain: float | None) -> bool | None:
+        """Whether this gain is within a percentage point of the measured one; None where none was foretold."""
+        return None if gain is None else abs(gain - self.measured) <= AGREES_WITHIN
 
 
 class Recording(Record, frozen=True, kw_only=True):
@@ -81,6 +102,7 @@ class Recording(Record, frozen=True, kw_only=True):
     workload: Workload
     backend: str
     clock: str
+    rounds: int
     steps: tuple[Step, ...]
 
 
@@ -145,34 +167,22 @@ def measured(
     )
     clock = clock_of(found)
     series = {each.backend: each for each in samples if each.clock == clock}
-    share, reason = _share(runs["plain"], mode, traces)
     times = {name: stats.summarise(series[name], series["plain"]) for name in runs}
+    ratio = times["swapped"].ratio_to_eager
+    if ratio is None:
+        raise MlpfusionError(f"{rounds} rounds are too few for a ratio")
+    share, reason = _share(runs["plain"], f"{mode}", traces)
+    swapped_share, swapped_reason = _share(runs["swapped"], f"{mode}-swapped", traces)
     speedup, why = mlp_speedup(profile, mode, backend)
-    return step(mode, times["plain"], times["swapped"], share, speedup, reason=reason or why)
-
-
-def step(
-    mode: Mode,
-    plain: Clock,
-    swapped: Clock,
-    share: MLPShare | None,
-    speedup: float | None,
-    *,
-    reason: str | None,
-) -> Step:
-    """The record, with the gain that the share and the MLP's speedup foretell, and the one between paired rounds."""
-    ratio = swapped.ratio_to_eager
-    assert ratio is not None, "the swapped step was raced beside the plain one"
-    foretold = None if share is None or speedup is None else share.gain(speedup)
     return Step(
         mode=mode,
-        plain=plain,
-        swapped=swapped,
+        plain=times["plain"],
+        swapped=times["swapped"],
         share=share,
+        swapped_share=swapped_share,
         mlp_speedup=speedup,
-        foretold=foretold,
         measured=1 / ratio.median - 1,
-        reason=reason,
+        reason=reason or swapped_reason or why or _unlike(share, swapped_share),
     )
 
 
@@ -181,13 +191,24 @@ def clock_of(device: devices.Device) -> str:
     return "event_us" if device.kind == "cuda" else "wall_us"
 
 
-def _share(run: Callable[[], object], mode: Mode, traces: Path | None) -> tuple[MLPShare | None, str | None]:
+def _unlike(one: MLPShare | None, other: MLPShare | None) -> str | None:
+    if one is None or other is None or one.backward_layers == other.backward_layers:
+        return None
+    return f"the backward is told for {one.backward_layers} MLPs without the swap and {other.backward_layers} with it"
+
+
+def _mlp_us(share: MLPShare) -> float:
+    """µs of all MLPs of a step, forward and backward."""
+    return share.forward_us + (share.backward_us or 0.0)
+
+
+def _share(run: Callable[[], object], name: str, traces: Path | None) -> tuple[MLPShare | None, str | None]:
     with files.scratch() as folder:
-        path = (traces or folder) / f"training-step-{mode}.json"
+        path = (traces or folder) / f"training-step-{name}.json"
         tracer.record_scheduled(run, path, calls=TRACED, warmups=1)
         breakdown = mlpfusion.read(path, call=tracer.CALL).breakdown
     if breakdown is None or breakdown.mlp is None:
-        return None, "the trace of the step shows no gated MLP"
+        return None, f"the trace of the step ({name}) shows no gated MLP"
     return breakdown.mlp, None
 
 
@@ -208,13 +229,17 @@ def render(found: Recording) -> str:
     lines = [f"{found.device.name}, {found.layers} layers, {found.workload}, {found.backend}, {found.clock}"]
     for each in found.steps:
         share = "?" if each.share is None else f"{each.share.call_share:.1%}"
-        told = "nothing foretold" if each.foretold is None else f"{each.foretold:+.1%} foretold"
-        word = {True: "agrees", False: "DIFFERS", None: each.reason}[each.agrees]
-        speedup = "?" if each.mlp_speedup is None else f"{each.mlp_speedup:.3f}x"
         lines.append(
-            f"{each.mode}: {each.plain.median:.0f} -> {each.swapped.median:.0f} µs; MLPs {share} of the step, one is "
-            f"{speedup} as fast; {told}, {each.measured:+.1%} measured: {word}"
+            f"{each.mode}: {each.plain.median:.0f} -> {each.swapped.median:.0f} µs, {each.measured:+.1%}; "
+            f"MLPs {share} of the step"
         )
+        for what, speedup, gain in (
+            ("one alone", each.mlp_speedup, each.foretold),
+            ("in the step", each.speedup_in_step, each.foretold_in_step),
+        ):
+            word = {True: "agrees", False: "DIFFERS", None: each.reason}[each.agrees(gain)]
+            told = "nothing foretold" if gain is None else f"{speedup:.3f}x as fast, {gain:+.1%} foretold"
+            lines.append(f"  {what}: {told}: {word}")
     return "\n".join(lines)
 
 
@@ -226,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--traces", type=Path)
     asked: Any = parser.parse_args(arguments)
@@ -257,6 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         workload=workload,
         backend=asked.backend,
         clock=clock_of(here),
+        rounds=asked.rounds,
         steps=tuple(steps),
     )
     print(render(found))
