@@ -16,6 +16,7 @@ import copy
 import gc
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -46,6 +47,8 @@ WAYS: Final[tuple[Way, ...]] = ("eager", "swap", "compile", "swap-compile", "pas
 COMPILED: Final[tuple[Way, ...]] = ("compile", "swap-compile", "pass")
 # Compiled and in a fresh cache first of all, so that no way pays for what a process compiles only once.
 _WARM_UP: Final = (8, 8)
+# Of transformers' functions that all layers of all ways share; at PyTorch's 8 the last ways would not be compiled.
+_RECOMPILATIONS: Final = 256
 
 
 class Shape(NamedTuple):
@@ -190,6 +193,8 @@ def measured(name: str, mode: Mode, asked: Any) -> Part:
     """All ways of one part, compiled one after another and raced together."""
     shape, here = SHAPES[name], devices.detect()
     place = torch.device(here.kind)
+    warnings.filterwarnings("error", message=".* compiled code runs its own forward")
+    torch._dynamo.config.recompile_limit = _RECOMPILATIONS
     plain = built(shape, asked.dtype, place)
     tokens = torch.randint(VOCABULARY, (asked.batch, asked.seq), device=place)
     with fresh_cache():

@@ -122,6 +122,48 @@ def test_compiled_before_or_after() -> None:
     torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(x), before)
 
 
+@pytest.mark.parametrize(
+    "family",
+    [
+        "gemma",
+        "phi3",
+        "t5",
+        *(
+            pytest.param(each, marks=pytest.mark.full)
+            for each in (
+                "gemma2",
+                "gemma3_text",
+                "gemma3n",
+                "gemma4_text",
+                "llama",
+                "qwen2",
+                "qwen3",
+                "mistral",
+                "glm4",
+                "moonshine",
+                "olmo2",
+                "smollm3",
+                "granite",
+                "lfm2",
+                "modernbert",
+            )
+        ),
+    ],
+)
+def test_compiled_the_backend_runs_every_swapped_module(family: str) -> None:
+    model, graphs = build(family), []
+
+    def kept(graph: torch.fx.GraphModule, _: object) -> Any:
+        graphs.append(graph.code)
+        return graph.forward
+
+    handle = swap(model, "triton")
+    torch.compiler.reset()
+    with torch.no_grad():
+        torch.compile(model, backend=kept)(**inputs(family))
+    assert sum(graph.count("mlpfusion_kernels.act_mul") for graph in graphs) == len(handle.swapped) > 0
+
+
 class Counting:
     """eager, and counts its calls."""
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import enum
+import functools
+import math
 import pickle
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,10 +147,95 @@ def test_compiled_it_runs_its_own_forward_where_a_compiler_could_not_see_a_chang
     model = Reading(Config())
     with swap(model, "eager"):
         compiled = torch.compile(model, backend="eager", fullgraph=True)
-        compiled(X)
+        with pytest.warns(
+            UserWarning, match=r"the model itself: compiled code .* not the backend 'eager': it reads scale"
+        ):
+            compiled(X)
         model.scale.fill_(3.0)
         found = compiled(X)
     torch.testing.assert_close(found, model(X))
+
+
+class Colour(enum.Enum):
+    RED, BLUE = "red", "blue"
+
+
+class Held(Plain):
+    """Reads something, whatever it is."""
+
+    def __init__(self, held: object) -> None:
+        super().__init__()
+        self.held = held
+
+    def forward(self, x: Tensor) -> Tensor:
+        _ = self.held
+        return super().forward(x)
+
+    def twice(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+
+class Partial(nn.Module):
+    """As GELUTanh of transformers is."""
+
+    def __init__(self, approximate: str) -> None:
+        super().__init__()
+        self.act = functools.partial(functional.gelu, approximate=approximate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.act(x)
+        return y
+
+
+# What a forward may read, and another of its kind.
+KINDS: dict[str, tuple[object, object]] = {
+    "int": (1, 2),
+    "float": (math.inf, 1.0),
+    "bool": (True, False),
+    "str": ("a", "b"),
+    "none": (None, 1),
+    "dtype": (torch.float32, torch.float16),
+    "device": (torch.device("cpu"), torch.device("meta")),
+    "size": (torch.Size([1]), torch.Size([2])),
+    "enum": (Colour.RED, Colour.BLUE),
+    "range": (range(2), range(3)),
+    "tuple": ((1, 2), (1, 3)),
+    "list": ([1.0], [2.0]),
+    "dict": ({"a": 1}, {"a": 2}),
+    "class": (Config, Reading),
+    "function": (functional.silu, functional.relu),
+    "builtin": (torch.add, torch.mul),
+    "method": (math.floor, math.ceil),
+    "operator": (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor),
+    "partial": (functools.partial(functional.gelu, approximate="tanh"), functools.partial(functional.gelu)),
+    "partial of a value": (functools.partial(torch.clamp, max=2.0), functools.partial(torch.clamp, max=3.0)),
+    "module": (Partial("tanh"), Partial("none")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled_it_runs_the_backend_until_what_is_read_changes(kind: str) -> None:
+    """Else a model that is swapped and compiled is the plain model, and nothing says so."""
+    held, other = KINDS[kind]
+    model, graphs = Held(held).eval(), []
+
+    def kept(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        graphs.append(graph.code)
+        return graph.forward
+
+    torch.compiler.reset()
+    with swap(model, "triton"), torch.no_grad():
+        compiled = torch.compile(model, backend=kept, fullgraph=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compiled(X)
+        assert "mlpfusion_kernels.act_mul" in graphs.pop()
+        model.__dict__["_modules" if isinstance(held, nn.Module) else "held"] = (
+            {**model._modules, "held": other} if isinstance(held, nn.Module) else other
+        )
+        with pytest.warns(UserWarning, match="it reads held, which was changed"):
+            compiled(X)
+        assert "mlpfusion_kernels.act_mul" not in graphs.pop()
 
 
 class Counting(Plain):

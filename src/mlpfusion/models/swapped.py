@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -35,6 +36,13 @@ DROPS: Final = "in training this module drops out values inside, which no backen
 _PROJECTIONS: Final = {"gate": "gate_proj", "up": "up_proj", "gate_up": "gate_up_proj", "down": "down_proj"}
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # so it is called once, while the caller is compiled
+def _warn(where: str, backend: str, why: str) -> None:
+    """Say that compiled code runs a module's own forward."""
+    said = f"{where}: compiled code runs its own forward and not the backend {backend!r}: it {why}"
+    warnings.warn(said, UserWarning, stacklevel=2)
+
+
 class Swapped(nn.Module):
     """Mixed in before the module's own class, of which everything but the forward stays."""
 
@@ -56,7 +64,7 @@ class Swapped(nn.Module):
         """
         view = self._mlpfusion_view
         compiling = torch.compiler.is_compiling()
-        if compiling and self._mlpfusion_own_is_compiled():
+        if compiling and self._mlpfusion_own_is_compiled(view.backend):
             own: Tensor = self._mlpfusion_own.forward(self, x)
             return own
         if not compiling and torch._C._get_tracing_state() is not None:  # a trace would keep weights as constants
@@ -88,9 +96,15 @@ class Swapped(nn.Module):
     def _mlpfusion_where(self) -> str:
         return self._mlpfusion_name or "the model itself"
 
-    def _mlpfusion_own_is_compiled(self) -> bool:
+    def _mlpfusion_own_is_compiled(self, backend: str) -> bool:
         """Whether a compiler gets the module's own forward: it cannot see at each call whether a buffer has changed."""
-        return self._mlpfusion_watched.has_tensors or self._mlpfusion_watched.changed_traced(self)
+        tensor = self._mlpfusion_watched.tensor()
+        changed = self._mlpfusion_watched.changed_traced(self)
+        if tensor is not None:
+            _warn(self._mlpfusion_where(), backend, f"reads {tensor}, whose value compiled code cannot watch")
+        elif changed is not None:
+            _warn(self._mlpfusion_where(), backend, f"reads {changed}, which was changed")
+        return tensor is not None or changed is not None
 
     def _changed(self, x: Tensor, *, compiling: bool) -> str | None:
         """What the backend would leave out of what the module's own forward does by now, or None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,6 @@ class Watched:
         """Watch this module, which has the parts and attributes of the one before."""
         self._root = root
 
-    @property
-    def has_tensors(self) -> bool:
-        """Whether a tensor was read, whose value a compiler does not look at."""
-        return self._tensor() is not None
-
     def _other(self) -> str | None:
         """The name of the first thing that is not equal to what it was, tensors and parts left out."""
         for mapping, name, value, shown in (*self._same, *self._equal):
@@ -41,15 +37,16 @@ class Watched:
                 return shown
         return None
 
-    def _tensor(self) -> str | None:
+    def tensor(self) -> str | None:
+        """The name of the first tensor that was read, whose value a compiler does not look at, or None."""
         return next((read.shown for read in self.reads if isinstance(read.value, Tensor)), None)
 
     def changed(self, root: nn.Module) -> str | None:
         """The name of the first thing that is another one by now, or None; this runs at each call."""
         if self._root is not root:  # it is a copy's
             self._resolve(root)
-            if self.has_tensors:  # which may have changed since they were copied
-                return self._other() or self._tensor()
+            if (read := self.tensor()) is not None:  # which may have changed since it was copied
+                return self._other() or read
         for mapping, name, value, shown in self._same:
             if mapping.get(name, MISSING) is not value:
                 return shown
@@ -64,7 +61,7 @@ class Watched:
                 return shown
         return None
 
-    def changed_traced(self, root: nn.Module) -> bool:
+    def changed_traced(self, root: nn.Module) -> str | None:
         """As `changed`, without tensors, for a compiler: it guards on what is read here by its own names."""
         for read in self.reads:
             if read.kind == GLOBAL:
@@ -72,10 +69,9 @@ class Watched:
             owner: Any = root
             for step in read.steps:
                 owner = getattr(owner, step)
-            now = getattr(owner, read.name, MISSING)
-            if now is not read.value and (isinstance(now, nn.Module) or now != read.value):
-                return True
-        return False
+            if _is_another(getattr(owner, read.name, MISSING), read.value):
+                return read.shown
+        return None
 
     def _resolve(self, root: nn.Module) -> None:
         self._same: list[tuple[Any, str, Any, str]] = []
@@ -109,6 +105,15 @@ class Watched:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _root=None)
+
+
+def _is_another(now: Any, before: Any) -> bool:
+    """Whether these differ. Of a `functools.partial` a compiler sees a new object each time, but knows its parts."""
+    if isinstance(before, functools.partial):
+        if not isinstance(now, functools.partial):
+            return True
+        return now.func is not before.func or now.args != before.args or now.keywords != before.keywords
+    return now is not before and (isinstance(now, nn.Module) or now != before)
 
 
 def _step(owner: Any, name: str) -> Any:
