@@ -216,3 +216,20 @@ def test_stirred_without_a_seed_every_generator_is_where_nobody_left_it() -> Non
     settings.stir()
     assert all(a != b for a, b in zip(first, drawn(), strict=True))
     assert settings.changed(before).keys() == before.keys()
+
+
+def test_threads_of_a_compilation_are_not_told() -> None:
+    """On a GPU Inductor compiles in subprocesses, and a thread reads their answers for good."""
+    from torch._inductor.compile_worker.subproc_pool import SubprocPool
+
+    before = settings.read(("its threads",))
+    pool, ends = SubprocPool(1), threading.Event()
+    other = threading.Thread(target=ends.wait, name="other")
+    try:
+        assert pool.read_thread.is_alive()
+        assert settings.read(("its threads",)) == before
+        other.start()
+        assert "other" in str(settings.read(("its threads",)))
+    finally:
+        ends.set()
+        pool.shutdown()

@@ -55,7 +55,7 @@ def dense_gradients_only(gate, up):
 
 @triton.jit
 def exact_exp_kernel(gate, up, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     g = tl.load(gate + offsets, mask=mask).to(tl.float32)
     u = tl.load(up + offsets, mask=mask).to(tl.float32)
@@ -68,7 +68,7 @@ def exact_exp_kernel(gate, up, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def approximate_exp_kernel(gate, up, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     g = tl.load(gate + offsets, mask=mask).to(tl.float32)
     u = tl.load(up + offsets, mask=mask).to(tl.float32)
@@ -101,7 +101,7 @@ def approximate_exp(gate, up):
 )
 @triton.jit
 def tuned_kernel(gate, up, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     g = tl.load(gate + offsets, mask=mask).to(tl.float32)
     u = tl.load(up + offsets, mask=mask).to(tl.float32)

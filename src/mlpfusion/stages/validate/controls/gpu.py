@@ -6,11 +6,15 @@ import triton
 import triton.language as tl
 
 BLOCK = 1024
+PIECES = 16
 
 
 @triton.jit
 def kernel(gate, up, out, n, spins, FAULT: tl.constexpr, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    program = tl.program_id(0)
+    if FAULT != "32 bits":
+        program = program.to(tl.int64)
+    offsets = program * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     if FAULT == "32 bits":
         mask = mask & (offsets >= 0)
@@ -126,11 +130,8 @@ def graph_output_reused(gate, up):
 def atomic_sum_mlp(x, wg, wu, wd):
     """Split-K with atomics: the sum's order changes from call to call. Not wrong, but to be reported."""
     hidden = F.gelu(F.linear(x, wg), approximate="tanh") * F.linear(x, wu)
-    parts = (hidden.unsqueeze(-2).float() * wd.float()).flatten(0, -3)
-    rows = torch.arange(parts.shape[0] * parts.shape[1], device=x.device).repeat_interleave(parts.shape[2])
-    return (
-        torch.zeros(parts.shape[0] * parts.shape[1], dtype=torch.float32, device=x.device)
-        .index_add(0, rows, parts.reshape(-1).float())
-        .view(x.shape)
-        .to(hidden.dtype)
-    )
+    pieces = zip(hidden.float().tensor_split(PIECES, -1), wd.float().tensor_split(PIECES, -1), strict=True)
+    parts = torch.stack([F.linear(*piece) for piece in pieces], -1)  # beside each other, so that their atomics meet
+    rows = torch.arange(parts[..., 0].numel(), device=x.device).repeat_interleave(PIECES)
+    y = torch.zeros(parts[..., 0].numel(), dtype=torch.float32, device=x.device)
+    return y.index_add(0, rows, parts.reshape(-1)).view(x.shape).to(hidden.dtype)

@@ -11,7 +11,7 @@ C = 0.7978845608028654
 
 @triton.jit
 def gelu_kernel(gate, up, out, n, HALF: tl.constexpr, ROOT: tl.constexpr, CUBIC: tl.constexpr, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     g = tl.load(gate + offsets, mask=mask).to(tl.float32)
     u = tl.load(up + offsets, mask=mask).to(tl.float32)

@@ -11,7 +11,7 @@ BLOCK = 2048
 @triton.jit
 def kernel(gate, up, out, n, FIRST: tl.constexpr, LAST: tl.constexpr, SCRATCH: tl.constexpr, BLOCK: tl.constexpr):
     """up is taken FIRST elements further on in the first place, and LAST ones further on in the last."""
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     shift = tl.where(offsets == 0, FIRST, 0) + tl.where(offsets == n - 1, LAST, 0)
     g = tl.load(gate + offsets, mask=mask, other=0.0).to(tl.float32)
@@ -25,7 +25,7 @@ def kernel(gate, up, out, n, FIRST: tl.constexpr, LAST: tl.constexpr, SCRATCH: t
 @triton.jit
 def padded_kernel(gate, up, out, n, OTHER: tl.constexpr, BLOCK: tl.constexpr):
     """Whole blocks are read; what is behind the end is not used, or masked with a number."""
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     g = tl.load(gate + offsets, mask=mask, other=OTHER).to(tl.float32)
     u = tl.load(up + offsets, mask=mask, other=OTHER).to(tl.float32)

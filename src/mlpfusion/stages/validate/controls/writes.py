@@ -10,7 +10,7 @@ BLOCK = 1024
 
 @triton.jit
 def kernel(gate, up, out, n, MASK: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     mask = inside
     if MASK == "inverted":
@@ -94,7 +94,7 @@ _TUNED = [triton.Config({"BLOCK": 2048, "TAIL": True}), triton.Config({"BLOCK": 
 @triton.autotune(configs=_TUNED, key=["n"])
 @triton.jit
 def tuned_kernel(gate, up, out, n, TAIL: tl.constexpr, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n if TAIL else offsets < n // BLOCK * BLOCK
     g = tl.load(gate + offsets, mask=mask).to(tl.float32)
     u = tl.load(up + offsets, mask=mask).to(tl.float32)

@@ -92,10 +92,10 @@ def _wrong(control: Control, verdict: Verdict) -> str | None:
     A control whose fault is a hazard is rejected where hazards are, that is by --strict.
     """
     if control.rejected_by is None:
-        unknown = sorted({check.name for check in verdict.hazards} - set(control.hazards))
+        unknown = [f"{check.name}: {check.sentence}" for check in verdict.hazards if check.name not in control.hazards]
         if not verdict.is_accepted(strict=False):
             return f"is {verdict.word} where it should be accepted: {verdict.headline}"
-        return f"has a hazard that is not known of it: {', '.join(unknown)}" if unknown else None
+        return f"has a hazard that is not known of it: {'; '.join(unknown)}" if unknown else None
     if verdict.is_accepted(strict=True):
         return f"is accepted where {control.rejected_by} should reject it"
     if verdict.word == "not decidable here":

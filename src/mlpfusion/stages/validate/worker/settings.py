@@ -20,6 +20,7 @@ from torch.nn.modules import module as modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+    from types import FrameType
 
 # What Inductor sets when it compiles.
 INDUCTOR: Final = frozenset(
@@ -35,6 +36,7 @@ INDUCTOR: Final = frozenset(
     }
 )
 POOLS: Final = ("ThreadPoolExecutor", "tqdm_monitor")  # threads of a compilation, which wait
+_INDUCTOR_FOLDER: Final = f"{os.sep}torch{os.sep}_inductor{os.sep}"  # where the code of more of them is, by any name
 # The generators, which a call that draws or seeds changes for whoever draws next.
 GENERATORS: Final = (
     "torch's generator of random numbers",
@@ -113,8 +115,20 @@ def _on_the_gpu() -> bytes | None:
 
 
 def _threads() -> tuple[str, ...]:
+    frames = sys._current_frames()
     found = (each for each in threading.enumerate() if not each.name.startswith(POOLS))
-    return tuple(sorted(f"{each.name} ({each.ident})" for each in found))
+    left = (each for each in found if each.ident is None or not _compiles(frames.get(each.ident)))
+    return tuple(sorted(f"{each.name} ({each.ident})" for each in left))
+
+
+def _compiles(frame: FrameType | None) -> bool:
+    """Whether a thread was started by Inductor: it reads what subprocesses that compile for a GPU answer."""
+    files = []
+    while frame is not None:
+        files.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    started = [each for each in files if each != threading.__file__]
+    return bool(started) and _INDUCTOR_FOLDER in started[-1]
 
 
 def _compiler() -> tuple[str, ...]:

@@ -24,7 +24,7 @@ def known_by_its_first_numbers(gate, up):
 
 @triton.jit
 def _zero_kernel(out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + offsets, tl.zeros((BLOCK,), dtype=tl.float32), mask=offsets < n)
 
 

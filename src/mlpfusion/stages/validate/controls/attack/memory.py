@@ -41,7 +41,7 @@ def ring_of_buffers(gate, up):
 
 @triton.jit
 def _clearing_kernel(gate, up, out, n, padded, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     g = tl.load(gate + offsets, mask=mask).to(tl.float32)
     u = tl.load(up + offsets, mask=mask).to(tl.float32)

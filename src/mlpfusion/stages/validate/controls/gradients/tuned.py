@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 @triton.jit
 def _backward_kernel(dy, gate, up, dgate, dup, n, TAIL: tl.constexpr, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n if TAIL else offsets < n // BLOCK * BLOCK
     v = tl.load(dy + offsets, mask=mask).to(tl.float32)
     g = tl.load(gate + offsets, mask=mask).to(tl.float32)
