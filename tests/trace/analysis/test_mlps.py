@@ -31,13 +31,17 @@ ENGINE = 2  # its thread
 
 
 class Piece(NamedTuple):
-    """One kernel: its operator, its lengths, the node of autograd that makes it, and whether it is an MLP's."""
+    """One kernel: its operator, its lengths, the node of autograd that makes it, and whether it is an MLP's.
+
+    `custom` is an operator around those of pieces in a row.
+    """
 
     name: str
     op: str
     shape: tuple[int, int, int] | None = None
     node: str | None = None
     mlp: bool = False
+    custom: str | None = None
 
 
 def mm(m: int, k: int, n: int, node: str | None = None, *, mlp: bool = False) -> Piece:
@@ -94,16 +98,15 @@ def trace(pieces: list[Piece], *, shapes: bool) -> list[Any]:
     for call in range(3):
         start = 100_000 * (call + 1)
         made.append(step(call, start, 90_000))
-        node: tuple[str, int] | None = None
         for number, one in enumerate(pieces):
             at, tid = start + 100 * (number + 1), ENGINE if one.node else 1
-            if one.node and (node is None or node[0] != one.node):
-                last = number
-                while last + 1 < len(pieces) and pieces[last + 1].node == one.node:
-                    last += 1
-                made.append(event("cpu_op", f"autograd::engine::evaluate_function: {one.node}", at - 40,
-                                  100 * (last - number) + 90, tid=tid))  # fmt: skip
-            node = (one.node, number) if one.node else None
+            before = pieces[number - 1] if number else Piece("", "")
+            for field, words, early in (("node", "autograd::engine::evaluate_function: ", 40), ("custom", "", 20)):
+                name = getattr(one, field)
+                if name and name != getattr(before, field):
+                    rows = [getattr(each, field) for each in pieces[number:]]
+                    length = next((i for i, each in enumerate(rows) if each != name), len(rows))
+                    made.append(event("cpu_op", words + name, at - early, 100 * length - 50 + early, tid=tid))
             args: dict[str, Any] = {}
             if shapes and one.shape:
                 m, k, n = one.shape
@@ -148,6 +151,31 @@ def test_a_compiled_backward_is_told_by_pairs_around_the_activation(layers: int,
     pieces = [*attention(), *forward(up_last=True)] * layers + [*compiled_backward(), *whole] * layers
     found = share(pieces, shapes=shapes)
     assert found.backward_layers == layers
+    assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
+
+
+def fused_forward() -> list[Piece]:
+    return [Piece("gate_up_hopper_kernel", "_Fused", None, None, mlp=True), mm(M, H, D, mlp=True)]
+
+
+def fused_backward(node: str, layer: int, *, custom: bool) -> list[Piece]:
+    """The products of one launched together, by the backward of one function or by an operator in compiled code."""
+    made = [Piece("gate_up_backward_hopper_kernel", "_FusedBackward", None, node, mlp=True)]
+    made += [mm(M, H, D, node, mlp=True)] * 2 + [mm(2 * H, M, D, node, mlp=True), mm(D, M, H, node, mlp=True)]
+    return [one._replace(custom=f"mlpfusion_kernels::gated_mlp_backward {layer}" if custom else None) for one in made]
+
+
+@pytest.mark.parametrize(("layers", "compiled", "shapes"), [*product((1, 3), (True, False), (True, False))])
+def test_a_fused_backward_is_all_that_is_launched_with_it(layers: int, compiled: bool, shapes: bool) -> None:
+    pieces = [*attention(), *fused_forward()] * layers
+    for layer in range(layers):
+        node = "CompiledFunctionBackward" if compiled else f"_FusedBackward {layer}"
+        more = attention_backward()
+        pieces += fused_backward(node, layer, custom=compiled)
+        pieces += [one._replace(node=node) for one in more] if compiled else more
+    found = share(pieces, shapes=shapes)
+    assert (found.layers, found.backward_layers) == (layers, layers)
+    assert found.forward_us == pytest.approx(us(pieces, mlp=True, backward=False))
     assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
 
 

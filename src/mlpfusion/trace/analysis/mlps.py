@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,6 +26,7 @@ _PAIR: Final = 2
 _AROUND: Final = 16  # products before and behind an activation's backward that may be its MLP's
 _NODE: Final = "autograd::engine::evaluate_function: "
 _ACCUMULATES: Final = "AccumulateGrad"
+_REGION: Final = re.compile(r"CompiledFunction|CompiledFxGraph|Torch-Compiled Region")  # of more than an MLP
 _BESIDE: Final = frozenset({"elementwise", "copies", "reduction"})
 _ROLES: Final = frozenset({"gate_gemm", "up_gemm", "gate_up_gemm", "activation", "mul", "act_mul", "down_gemm"})
 
@@ -45,6 +47,7 @@ def mlp_share(work: Sequence[Work], kernels: Sequence[Kernel], *, kernel_us: flo
 
     A backward is an MLP's where the activation's backward stands between the products that belong to it: of down
     before, of gate and up around or behind it, by the nodes of autograd or in pairs, in shapes that fit the forward's.
+    Where it is in a product's kernel, all is the MLP's that one node or operator launched with it.
     """
     forward = _with_fills(work, [at for at, kernel in enumerate(kernels) if kernel.role in _ROLES], kernels)
     if not forward or kernel_us <= 0 or call_us <= 0:
@@ -96,6 +99,11 @@ def _backward(work: Sequence[Work], kernels: Sequence[Kernel], engine: list[int]
     total = _PACKED if any(kernel.role == "gate_up_gemm" for kernel in kernels) else _APART
     found: set[int] = set()
     layers = 0
+    fused = [at for at in engine if decoded[at].kind == "gemm" and "act_mul_backward" in decoded[at].fused_ops]
+    for anchor in fused:
+        made = _launched_with(work, engine, anchor, fused)
+        layers += bool(made)
+        found.update(made)
     for number, anchor in enumerate(engine):
         if not _is_backward_of_activation(decoded[anchor]):
             continue
@@ -107,6 +115,13 @@ def _backward(work: Sequence[Work], kernels: Sequence[Kernel], engine: list[int]
             layers += 1
             found.update(_members(work, decoded, nodes, mine))
     return sorted(found), layers
+
+
+def _launched_with(work: Sequence[Work], engine: Sequence[int], anchor: int, others: Sequence[int]) -> list[int]:
+    """What was launched by the outermost operator of this place that made no other MLP's and is no compiled region."""
+    shared = {_key(owner) for at in others if at != anchor for owner in work[at].owners}
+    own = [each for each in work[anchor].owners if not _REGION.search(each.name) and _key(each) not in shared]
+    return [at for at in engine if own and any(_key(owner) == _key(own[-1]) for owner in work[at].owners)]
 
 
 def _is_backward_of_activation(name: Decoded) -> bool:
