@@ -74,7 +74,8 @@ class OnTensors(NamedTuple):
 
     - `forward(x, weights, activation, keep) -> (y, gate, up)`: x and y [..., D]; gate and up [M, H], before the
       activation, are for the backward, and None unless `keep`.
-    - `backward(dy, x, gate, up, weights, activation, wanted)`: the wanted gradients of (x, *weights), else None.
+    - `backward(dy, x, gate, up, weights, activation, wanted)`: the wanted gradients of (x, *weights), else None. Those
+      of gate and up may be the halves of one tensor, which saves a copy.
     - `unreadable(weights, addresses=…)`: why these cannot be read where they lie, or None; without addresses as far as
       shapes and strides say.
 

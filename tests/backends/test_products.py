@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from mlpfusion_kernels import Weights
-from mlpfusion_kernels.gate_up.autograd import Wanted
+from mlpfusion_kernels.gradients import Wanted
 from torch.nn import functional
 
 from mlpfusion.backends import products

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 if TYPE_CHECKING:
     from mlpfusion_kernels import Weights
-    from mlpfusion_kernels.gate_up.autograd import Wanted
+    from mlpfusion_kernels.gradients import Wanted
     from torch import Tensor
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from mlpfusion_kernels import Weights
-from mlpfusion_kernels.gate_up.autograd import Wanted
+from mlpfusion_kernels.gradients import Wanted, joined, parted, shapes
 
 from mlpfusion import backend as registry
 from mlpfusion.backends import products
@@ -136,28 +136,17 @@ def _backward(
     rules: str,
     digest: str,
 ) -> list[torch.Tensor]:
-    """Seven gradients, an unwanted one empty. No two may share memory, so halves of one product are copied apart."""
+    """The wanted gradients, joined: an unwanted one is empty."""
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
     with _without_autocast(x.device.type):
         chosen = _chosen(rules, x, weights)
         kept = (gate, up) if gate.dim() == 2 else (None, None)
-        found = chosen.backward(dy, x, *kept, weights, activation, Wanted(*wanted))
-    return [x.new_empty(0) if each is None else _alone(each) for each in found]
-
-
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, contiguous, copied if its memory holds more than it."""
-    whole = tensor.nbytes == tensor.untyped_storage().nbytes() and tensor.is_contiguous()
-    return tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
+        return joined(chosen.backward(dy, x, *kept, weights, activation, Wanted(*wanted)), x)
 
 
 @_backward.register_fake
 def _(dy: torch.Tensor, x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *rest: Any) -> list[torch.Tensor]:
-    operands, wanted = (x, *rest[:6]), rest[7]
-    return [
-        x.new_empty(operand.shape) if want and operand is not None else x.new_empty(0)
-        for operand, want in zip(operands, wanted, strict=True)
-    ]
+    return [x.new_empty(shape) for shape in shapes((x, *rest[:6]), Wanted(*rest[7]))]
 
 
 def _no_second_derivative(*_: Any) -> Any:
@@ -180,10 +169,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
 def _gradients(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
     if dy is None:
         return (None,) * 11
-    wanted = list(ctx.needs_input_grad[:7])
+    wanted = Wanted(*ctx.needs_input_grad[:7])
     x, *weights, gate, up = ctx.saved_tensors
-    found = _backward(dy, x, gate, up, *weights, ctx.activation, wanted, ctx.rules, ctx.digest)
-    return *(each if want else None for each, want in zip(found, wanted, strict=True)), None, None, None, None
+    found = _backward(dy, x, gate, up, *weights, ctx.activation, list(wanted), ctx.rules, ctx.digest)
+    return *parted(found, wanted), None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)

@@ -352,8 +352,9 @@ def test_a_compiled_graph_holds_one_operator_each_way_and_keeps_what_is_needed(r
     y = torch.compile(lambda leaves: run(leaves, recompute=recompute), fullgraph=True, backend=backend)(leaves)
     gradients(leaves, y)
     forward, backward = graphs
-    assert [name for name in forward if "getitem" not in name] == [f"{NAMESPACE}.gated_mlp.default"]
-    assert [name for name in backward if "getitem" not in name] == [f"{NAMESPACE}.gated_mlp_backward.default"]
+    views = ("<built-in function getitem>", "aten.split.Tensor")  # the halves of what is one product
+    assert [name for name in forward if name not in views] == [f"{NAMESPACE}.gated_mlp.default"]
+    assert [name for name in backward if name not in views] == [f"{NAMESPACE}.gated_mlp_backward.default"]
     assert kept[0] == 1 + 4 + (0 if recompute else 2)  # y, x and three weights, gate and up
 
 

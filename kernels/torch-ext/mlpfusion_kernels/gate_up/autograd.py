@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
 from ..activations import ACTIVATIONS, unknown_activation
 from ..elementwise.autograd import DTYPES, NAMESPACE, PLAIN, is_unwatched
+from ..gradients import Wanted, joined, parted, shapes
 from .launch import gate_up_backward, mlp_forward, preactivations
 from .operands import Weights
 
@@ -129,18 +130,6 @@ def rows_forward(
     return y.view(x.shape), gate, up
 
 
-class Wanted(NamedTuple):
-    """Which gradients of (x, *Weights) a backward must give."""
-
-    x: bool
-    gate: bool
-    up: bool
-    down: bool
-    gate_bias: bool
-    up_bias: bool
-    down_bias: bool
-
-
 def rows_backward(
     dy: torch.Tensor,
     x: torch.Tensor,
@@ -221,8 +210,7 @@ def _gradients(wanted: Wanted, activation: str, *tensors: Any) -> tuple[torch.Te
     dy, x, weights, (gate, up) = tensors[0], tensors[1], Weights(*tensors[2:8]), tensors[8:]
     if _is_plain_cuda(dy, weights) and type(x) in PLAIN:
         return rows_backward(dy, x, gate, up, weights, activation, wanted)
-    found = _mlp_backward_op(dy, x, gate, up, *weights, activation, list(wanted))
-    return tuple(each if want else None for each, want in zip(found, wanted, strict=True))
+    return parted(_mlp_backward_op(dy, x, gate, up, *weights, activation, list(wanted)), wanted)
 
 
 class _Gradients(torch.autograd.Function):
@@ -293,15 +281,9 @@ def _mlp_backward_op(
     activation: str,
     wanted: list[bool],
 ) -> list[torch.Tensor]:
-    """Seven gradients, an unwanted one empty. No two may share memory, so halves of one product are copied apart."""
+    """The wanted gradients, joined: an unwanted one is empty."""
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
-    found = rows_backward(dy, x, gate, up, weights, activation, Wanted(*wanted))
-    return [x.new_empty(0) if each is None else _alone(each) for each in found]
-
-
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, copied if its memory holds more than it."""
-    return tensor if tensor.nbytes == tensor.untyped_storage().nbytes() else tensor.clone()
+    return joined(rows_backward(dy, x, gate, up, weights, activation, Wanted(*wanted)), x)
 
 
 def _no_second_derivative(*_: Any) -> Any:
@@ -327,10 +309,7 @@ def _(
     wanted: list[bool],
 ) -> list[torch.Tensor]:
     operands = (x, gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
-    return [
-        x.new_empty(operand.shape) if want and operand is not None else x.new_empty(0)
-        for operand, want in zip(operands, wanted, strict=True)
-    ]
+    return [x.new_empty(shape) for shape in shapes(operands, Wanted(*wanted))]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
@@ -344,10 +323,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
 def _op_backward(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
     if dy is None:
         return (None,) * 9
-    wanted = list(ctx.needs_input_grad[:7])
+    wanted = Wanted(*ctx.needs_input_grad[:7])
     x, *weights, gate, up = ctx.saved_tensors
-    found = _mlp_backward_op(dy, x, gate, up, *weights, ctx.activation, wanted)
-    return *(each if want else None for each, want in zip(found, wanted, strict=True)), None, None
+    return *parted(_mlp_backward_op(dy, x, gate, up, *weights, ctx.activation, list(wanted)), wanted), None, None
 
 
 _mlp_op.register_autograd(_op_backward, setup_context=_save)
