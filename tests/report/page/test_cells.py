@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlpfusion.report.page.cells import Cell, Head, Table, alignment, cell, line
+from mlpfusion.report.page.cells import WHOLE, Cell, Head, Table, cell, line, styles
 from mlpfusion.units import ABSENT
 
 
@@ -19,7 +19,8 @@ def test_a_line_has_cells_and_keys() -> None:
     assert made.keys == {"tokens": "8"}
 
 
-def test_columns_of_numbers_are_aligned_by_a_class_of_their_table() -> None:
-    table = Table("t", "", (Head("a"), Head("b", number=True), Head("c", number=True)), ())
-    assert table.aligned == "n2 n3"
-    assert all(f".{each} td:nth-child({each[1:]})" in alignment(3) for each in table.aligned.split())
+def test_columns_have_the_classes_of_their_numbers_and_short_words() -> None:
+    heads = (Head("a"), Head("b", number=True), Head("c"))
+    table = Table("t", "", heads, (line("gate_up_gemm and more", "1", "x" * WHOLE), line("a", "2", "x" * (WHOLE + 1))))
+    assert table.classes == "w1 n2"
+    assert all(f".{each} td:nth-child({each[1:]})" in styles(3) for each in table.classes.split())

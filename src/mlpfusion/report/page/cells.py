@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.units import ABSENT
 
 if TYPE_CHECKING:
     from mlpfusion.report.table import model
+
+
+WHOLE: Final = 20  # letters of a word that is not broken: a role, a clock, a backend's name
 
 
 class Cell(NamedTuple):
@@ -51,9 +54,17 @@ class Table(NamedTuple):
     live: bool = False
 
     @property
-    def aligned(self) -> str:
-        """The classes of `alignment` that its columns of numbers need."""
-        return " ".join(f"n{place}" for place, head in enumerate(self.heads, 1) if head.number)
+    def classes(self) -> str:
+        """The classes of `styles` that its columns need: of numbers, and of texts whose words are all short."""
+        return " ".join(
+            f"{'n' if head.number else 'w'}{place}"
+            for place, head in enumerate(self.heads, 1)
+            if head.number or self._has_short_words(place - 1)
+        )
+
+    def _has_short_words(self, place: int) -> bool:
+        words = (word for line in self.lines for word in line.cells[place].text.split())
+        return max(map(len, words), default=0) <= WHOLE
 
     def own(self, line: Line) -> list[tuple[str, str]]:
         """The keys of a line that a script cannot read in its cells, nor in the case that they name."""
@@ -62,11 +73,14 @@ class Table(NamedTuple):
         return [(key, value) for key, value in line.keys.items() if key not in told and said.get(key) != value]
 
 
-def alignment(columns: int) -> str:
-    """The style of columns of numbers, as far as any table has columns: a class of the table, not one of each cell."""
-    numbers = ", ".join(f".n{place} td:nth-child({place})" for place in range(1, columns + 1))
+def styles(columns: int) -> str:
+    """The styles of columns, as far as any table has columns: by classes of the table, not one of each cell."""
+    numbers, words = (
+        ", ".join(f".{letter}{place} td:nth-child({place})" for place in range(1, columns + 1)) for letter in "nw"
+    )
     look = "text-align: right; white-space: var(--number-wrap); overflow-wrap: normal; min-width: var(--number-room);"
-    return f":is({numbers}) {{ {look} }}\n"
+    rest = f":is({words}):not(:first-child, :last-child) {{ min-width: var(--number-room); }}"
+    return f":is({numbers}) {{ {look} }}\n:is({words}) {{ overflow-wrap: var(--word-wrap); }}\n{rest}\n"
 
 
 def of_model(table: model.Table, key: str) -> Table:

@@ -63,7 +63,7 @@ def render(sources: Sequence[Source], version: str, title: str | None = None) ->
     shown = [each.table for each in drawn]
     shown += [each.table for each in judged if each.table is not None]
     shown += [each for _, _, group in sections for each in group]
-    style = _asset("page.css") + cells.alignment(max((len(each.heads) for each in shown), default=1))
+    style = _asset("page.css") + cells.styles(max((len(each.heads) for each in shown), default=1))
     scripts = [*(figures.scripts() if drawn else ()), _asset("page.js")]
     return str(
         _template().render(
