@@ -61,6 +61,18 @@ def test_json_goes_to_stdout_alone(tmp_path: Path, capsys: Capture) -> None:
     assert json.loads(out)["kind"] == "comparison"
 
 
+@pytest.mark.parametrize("fmt", ["json", "github"])
+def test_what_others_see_names_no_folder(tmp_path: Path, capsys: Capture, fmt: str) -> None:
+    """A comment of a pull request, or an artefact, says nothing of where its maker keeps files."""
+    one, other = pair(tmp_path, 1.0)
+    folder = tmp_path.name
+    for arguments in ((one, other), (f"{one}:triton", f"{other}:triton"), ("--self", one)):
+        assert folder not in run(capsys, "compare", *arguments, "--format", fmt)[1]
+    shown = json.loads(run(capsys, "compare", one, other, "--format", "json")[1])
+    assert {shown["baseline"], shown["candidate"]} == {one.rpartition("/")[2], other.rpartition("/")[2]}
+    assert "/a.json" in run(capsys, "compare", one, other)[1]
+
+
 def test_a_file_against_itself(tmp_path: Path, capsys: Capture) -> None:
     path = saved(tmp_path, "a.json", raced({"triton": 0.9}))
     code, out, _ = run(capsys, "compare", "--self", path)

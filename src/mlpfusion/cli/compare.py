@@ -11,6 +11,7 @@ from mlpfusion import limits
 from mlpfusion.cli.streams import write_out
 from mlpfusion.cli.text import FAILED, OK, Text
 from mlpfusion.errors import UsageError
+from mlpfusion.storage import private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,8 @@ def _compare(
 
     Exit code 1 if a row is slower, or a fact of it is worse.
     """
+    from msgspec import structs
+
     from mlpfusion import spec
     from mlpfusion.report import comparison as report
 
@@ -53,7 +56,10 @@ def _compare(
         _check_self({"--exact": exact, "--force": force, "--strict": strict, "--full": full})
         from mlpfusion.stages.compare import self_test
 
-        write_out(report.render_self(self_test.compare_self(baseline, control=control, threshold=least), fmt))
+        alone = self_test.compare_self(baseline, control=control, threshold=least)
+        if fmt != "text":
+            alone = structs.replace(alone, source=_shown(alone.source)[0])
+        write_out(report.render_self(alone, fmt))
         return OK
     if candidate is None:
         raise UsageError(f"compare {baseline!r} with what? give a second file, or --self")
@@ -62,9 +68,18 @@ def _compare(
     if exact:
         _check_exact({"--control": control != "eager", "--threshold": least != _share("--threshold", "1%")})
     found = run.compare(baseline, candidate, control=control, threshold=least, exact=exact, force=force)
+    if fmt != "text":
+        one, other = _shown(found.baseline, found.candidate)
+        found = structs.replace(found, baseline=one, candidate=other)
     write_out(report.render(found, fmt, full=full))
     undecided = strict and (bool(found.only_baseline) or any(row.is_undecided for row in found.rows))
     return FAILED if undecided or any(row.is_regression for row in found.rows) else OK
+
+
+def _shown(*names: str) -> tuple[str, ...]:
+    """Names of files as others may see them: what is no text for this screen goes into comments and artefacts."""
+    short = private.last_parts(names)
+    return tuple(short[name] for name in names)
 
 
 def _check_self(given: Mapping[str, bool]) -> None:
