@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 
 import pytest
 import torch
@@ -87,6 +88,18 @@ def test_a_copy_has_weights_and_a_backend_of_its_own(backend):
         twin.down_proj.weight.zero_()
     assert twin(value).abs().max() == 0
     assert mlp(value).abs().max() > 0
+
+
+@pytest.mark.parametrize("made", [copy.deepcopy, lambda mlp: pickle.loads(pickle.dumps(mlp))])
+def test_a_copy_of_a_compiled_module_runs_its_own_weights(made):
+    mlp = GatedMLP(SPEC)
+    mlp.compile(backend="eager")
+    value = x(2)
+    expected = mlp(value)
+    twin = made(mlp)
+    with torch.no_grad():
+        mlp.down_proj.weight.zero_()
+    torch.testing.assert_close(twin(value), expected)
 
 
 @pytest.mark.parametrize("backend", HERE)

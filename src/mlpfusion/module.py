@@ -157,7 +157,8 @@ class GatedMLP(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # A bound callable belongs to this module alone; copies and pickles bind their own.
-        return {key: value for key, value in self.__dict__.items() if key != "_call"}
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {key: value for key, value in state.items() if key != "_call"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

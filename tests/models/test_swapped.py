@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,19 @@ def test_all_of_it_compiles_in_one_graph() -> None:
         compiled = torch.compile(model, backend="eager", fullgraph=True)
         assert torch.equal(compiled(X), before)
         assert torch.equal(compiled(hidden_states=X), before)
+
+
+@pytest.mark.parametrize("made", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_one_that_is_compiled_runs_its_own_weights(made: Callable[[nn.Module], Any]) -> None:
+    model = Plain()
+    with swap(model, "triton"):
+        model.compile(backend="eager")
+        expected = model(X)
+        twin = made(model)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.zero_()
+        torch.testing.assert_close(twin(X), expected)
 
 
 def test_what_does_not_change_its_maths_can_be_set() -> None:

@@ -8,6 +8,7 @@ import functools
 import math
 import pickle
 import warnings
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -208,6 +209,11 @@ KINDS: dict[str, tuple[object, object]] = {
     "method": (math.floor, math.ceil),
     "operator": (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor),
     "partial": (functools.partial(functional.gelu, approximate="tanh"), functools.partial(functional.gelu)),
+    "partials in a list": ([functools.partial(functional.gelu)], [functional.gelu]),
+    "partials in a tuple": ((functools.partial(torch.clamp, max=2.0),), (functools.partial(torch.clamp, max=3.0),)),
+    "partials in a dict": ({"a": functools.partial(functional.gelu)}, {"b": functools.partial(functional.gelu)}),
+    "partial of a partial": (functools.partial(map, functools.partial(abs)), functools.partial(map, abs)),
+    "ordered": (OrderedDict(a=1), OrderedDict(a=2)),
     "partial of a value": (functools.partial(torch.clamp, max=2.0), functools.partial(torch.clamp, max=3.0)),
     "module": (Partial("tanh"), Partial("none")),
 }
@@ -236,6 +242,61 @@ def test_compiled_it_runs_the_backend_until_what_is_read_changes(kind: str) -> N
         with pytest.warns(UserWarning, match="it reads held, which was changed"):
             compiled(X)
         assert "mlpfusion_kernels.act_mul" not in graphs.pop()
+
+
+class Global(Plain):
+    """Reads a global."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + OFFSET
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_compiled_a_global_that_changes_takes_part(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Global().eval()
+    torch.compiler.reset()
+    with swap(model, "triton"), torch.no_grad():
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        if when == "after":
+            compiled(X)
+        monkeypatch.setitem(globals(), "OFFSET", 1.0)
+        with pytest.warns(UserWarning, match="OFFSET, which was changed"):
+            found = compiled(X)
+    torch.testing.assert_close(found, model(X))
+
+
+@torch.jit.script
+def same(x: Tensor) -> Tensor:
+    return x
+
+
+@torch.jit.script
+def doubled(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+class Scripted(Plain):
+    """Calls a function of TorchScript, which a compiler does not look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after = same
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.after(super().forward(x))
+        return y
+
+
+def test_compiled_a_scripted_function_that_changes_takes_part() -> None:
+    model = Scripted().eval()
+    torch.compiler.reset()
+    with swap(model, "triton"), torch.no_grad():
+        compiled = torch.compile(model, backend="eager")
+        with pytest.warns(UserWarning, match="it reads after, whose value compiled code cannot watch"):
+            compiled(X)
+        model.__dict__["after"] = doubled
+        found = compiled(X)
+    torch.testing.assert_close(found, model(X))
 
 
 class Counting(Plain):

@@ -98,13 +98,13 @@ class Swapped(nn.Module):
 
     def _mlpfusion_own_is_compiled(self, backend: str) -> bool:
         """Whether a compiler gets the module's own forward: it cannot see at each call whether a buffer has changed."""
-        tensor = self._mlpfusion_watched.tensor()
+        unguarded = self._mlpfusion_watched.unguarded
         changed = self._mlpfusion_watched.changed_traced(self)
-        if tensor is not None:
-            _warn(self._mlpfusion_where(), backend, f"reads {tensor}, whose value compiled code cannot watch")
+        if unguarded is not None:
+            _warn(self._mlpfusion_where(), backend, f"reads {unguarded}, whose value compiled code cannot watch")
         elif changed is not None:
             _warn(self._mlpfusion_where(), backend, f"reads {changed}, which was changed")
-        return tensor is not None or changed is not None
+        return unguarded is not None or changed is not None
 
     def _changed(self, x: Tensor, *, compiling: bool) -> str | None:
         """What the backend would leave out of what the module's own forward does by now, or None."""
@@ -161,7 +161,7 @@ class Swapped(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # A class made at run time has no name to pickle it by; copies and pickles are made of what it is made of.
-        return _blank, (self._mlpfusion_own,), dict(self.__dict__)
+        return _blank, (self._mlpfusion_own,), self.__getstate__()  # type: ignore[no-untyped-call]
 
 
 def left_out(part: nn.Module) -> str | None:

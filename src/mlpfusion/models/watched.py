@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch import Tensor, nn
 
 from mlpfusion.models.reads import CLASS, GLOBAL, MISSING, REGISTRIES
 
 if TYPE_CHECKING:
     from mlpfusion.models.reads import Read
+
+_UNGUARDED: Final = (Tensor, torch.jit.ScriptFunction)
 
 
 class Watched:
@@ -23,6 +26,8 @@ class Watched:
 
     def __init__(self, root: nn.Module, reads: list[Read], parts: list[nn.Module]) -> None:
         self.reads, self.parts = reads, parts
+        # The name of the first thing of which a compiler would not see that it has changed.
+        self.unguarded = next((read.shown for read in reads if isinstance(read.value, _UNGUARDED)), None)
         self._root: nn.Module | None = None  # whose the objects below are
         self._resolve(root)
 
@@ -38,7 +43,7 @@ class Watched:
         return None
 
     def tensor(self) -> str | None:
-        """The name of the first tensor that was read, whose value a compiler does not look at, or None."""
+        """The name of the first tensor that was read, whose value may differ in a copy, or None."""
         return next((read.shown for read in self.reads if isinstance(read.value, Tensor)), None)
 
     def changed(self, root: nn.Module) -> str | None:
@@ -64,10 +69,8 @@ class Watched:
     def changed_traced(self, root: nn.Module) -> str | None:
         """As `changed`, without tensors, for a compiler: it guards on what is read here by its own names."""
         for read in self.reads:
-            if read.kind == GLOBAL:
-                continue
-            owner: Any = root
-            for step in read.steps:
+            owner: Any = sys.modules[read.steps[0]] if read.kind == GLOBAL else root
+            for step in () if read.kind == GLOBAL else read.steps:
                 owner = getattr(owner, step)
             if _is_another(getattr(owner, read.name, MISSING), read.value):
                 return read.shown
@@ -112,7 +115,15 @@ def _is_another(now: Any, before: Any) -> bool:
     if isinstance(before, functools.partial):
         if not isinstance(now, functools.partial):
             return True
-        return now.func is not before.func or now.args != before.args or now.keywords != before.keywords
+        return now.func is not before.func or _is_another((now.args, now.keywords), (before.args, before.keywords))
+    if isinstance(before, tuple | list):
+        if not isinstance(now, tuple if isinstance(before, tuple) else list) or len(now) != len(before):
+            return True
+        return any(_is_another(each, other) for each, other in zip(now, before, strict=True))
+    if isinstance(before, dict):
+        if not isinstance(now, dict) or now.keys() != before.keys():
+            return True
+        return any(_is_another(now[key], before[key]) for key in before)
     return now is not before and (isinstance(now, nn.Module) or now != before)
 
 
