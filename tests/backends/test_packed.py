@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import torch
 from support.bypassed import CHANGES, change_a_layer
 from torch import nn
 from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 
 from mlpfusion.backends import packed
 from mlpfusion.errors import BackendUnavailableError
@@ -253,3 +255,22 @@ def test_projections_that_are_more_than_a_product_are_refused_by_name(part):
         mlp.set_backend("packed")
     with pytest.raises(BackendUnavailableError, match="meta"):
         GatedMLP(SPEC, device="meta").set_backend("packed")
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_forward_mode_is_eagers(bias, compiled):
+    mlp = GatedMLP(msgspec.structs.replace(SPEC, bias=bias))
+    x, tangent = torch.randn(3, 16), torch.randn(3, 16)
+
+    def pushed(x, tangent):
+        return torch.func.jvp(mlp, (x,), (tangent,))
+
+    expected = pushed(x, tangent)
+    mlp.set_backend("packed")
+    torch.compiler.reset()
+    found = (torch.compile(pushed, backend="aot_eager") if compiled else pushed)(x, tangent)
+    torch.testing.assert_close(found, expected)
+    with forward_ad.dual_level(), torch.no_grad():
+        dual = forward_ad.unpack_dual(mlp(forward_ad.make_dual(x, tangent)))
+        torch.testing.assert_close(dual.tangent, expected[1])

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 from support.logged import warnings_of
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from mlpfusion.backends.eager import FUNCTIONS
@@ -114,3 +115,9 @@ def test_ambient_autocast_casts_nothing_twice(dtype):
     with torch.autocast("cpu", torch.bfloat16):
         y = OPERATOR(*given, "silu", False, ALWAYS["eager"], "")[0]
     assert torch.equal(y, expected)
+
+
+def test_forward_mode_is_refused():
+    x, *others = (each if each is None else each.detach() for each in tensors())
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="no forward-mode derivative"):
+        OPERATOR(forward_ad.make_dual(x, x), *others, "silu", True, ALWAYS["fused"], "")

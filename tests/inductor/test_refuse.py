@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.passed import Gated, an_input, assert_same, operators, outcome, passed
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 
@@ -305,6 +306,22 @@ def test_a_transform_of_functorch_in_the_graph_is_named(forward):
     assert not operators(ran)
     assert all("torch.func" in each.reason for each in ran.report.near_misses), str(ran.report)
     assert_same(ran.values, outcome(mlp, mlp, x))
+
+
+def _dual(m, x):
+    with forward_ad.dual_level():
+        v = forward_ad.make_dual(x, torch.ones_like(x))
+        return forward_ad.unpack_dual(m.three(silu(m.one(v), m.two(v)))).tangent
+
+
+def test_forward_mode_in_the_graph_is_named():
+    mlp, x = Crossed(_dual), an_input(grad=False)
+    with torch.no_grad():
+        ran = passed(mlp, x)
+        assert not operators(ran)
+        assert all("forward mode" in each.reason for each in ran.report.near_misses), str(ran.report)
+        assert ran.report.near_misses
+        assert_same(ran.values, outcome(mlp, mlp, x))
 
 
 def test_an_exported_graph_is_named():

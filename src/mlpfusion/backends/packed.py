@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
@@ -85,11 +86,21 @@ def gate_up(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bi
         x = x.to(to)
     elif x.dtype != gate.dtype:
         raise BackendUnavailableError(Packed.name, f"x is {x.dtype} and the weights are {gate.dtype}")
+    if _differentiates_forward():  # where the operator would lose the tangents without a word
+        bias = None if gate_bias is None or up_bias is None else torch.cat((gate_bias, up_bias)).to(x.dtype)
+        return functional.linear(x, torch.cat((gate, up)).to(x.dtype), bias)
     both: Tensor = _gate_up_op(x, gate, up, gate_bias, up_bias)
     return both
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # as in act_mul
+def _differentiates_forward() -> bool:
+    return forward_ad._current_level >= 0
+
+
 def _product(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
+    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
+        raise RuntimeError(f"{Packed.name} has no forward-mode derivative inside torch.compile")
     both = joined(Packed.name, gate, up).to(x.dtype)
     bias = joined_biases(Packed.name, gate_bias, up_bias)
     return functional.linear(x, both, None if bias is None else bias.to(x.dtype))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from mlpfusion_kernels import Weights
 from mlpfusion_kernels.gradients import Wanted, joined, parted, shapes
+from torch.autograd import forward_ad
 
 from mlpfusion import backend as registry
 from mlpfusion.backends import products
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 LOG: Final = logging.getLogger("torch._inductor.mlpfusion")  # TORCH_LOGS="inductor" shows it
+_NO_FORWARD_MODE: Final = (
+    "a gated MLP that mlpfusion.inductor put into a graph has no forward-mode derivative; compile this without it"
+)
 PRODUCTS: Final = registry.OnTensors(products.forward, products.backward, products.unreadable)
 
 
@@ -98,6 +102,8 @@ def _forward(
     digest: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(y [..., D], gate and up [M, H]); gate and up are empty unless `keep`: an operator cannot return None."""
+    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():  # the tangents would be lost without a word
+        raise RuntimeError(_NO_FORWARD_MODE)
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
     with _without_autocast(x.device.type):
         y, gate, up = _chosen(rules, x, weights).forward(x, weights, activation, keep)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SWITCH: Final = re.compile(r"^_*(enter|exit|set|push|pop)_|_nesting$|_saved_tensors_hooks|_mode$")
 _FUNCTORCH: Final = re.compile(r"_(increment|decrement)_nesting$|^_(add|remove)_batch_dim$|_wrap_for_grad$")
+_FORWARD_MODE: Final = re.compile(r"^_?(make_dual|enter_dual_level)$")
 # Functions of these only compute; what else a graph may call may do anything.
 _KNOWN: Final = ("torch", "_operator", "math", "builtins")
 
@@ -28,6 +29,8 @@ def foreign(graph: Graph) -> str | None:
     for node in graph.nodes:
         if node.op == "call_function" and _FUNCTORCH.search(name_of(node)):
             return f"the graph is inside a transform of torch.func ({name_of(node)})"
+        if node.op == "call_function" and _FORWARD_MODE.search(name_of(node)):
+            return f"the graph differentiates in forward mode ({name_of(node)})"
         if node.op == "call_function" and node.target in EXPORTED:
             return "the graph comes from torch.export (aten.linear.default), which this pass does not change"
     return None

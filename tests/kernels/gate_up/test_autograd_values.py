@@ -339,3 +339,13 @@ def test_forward_mode_is_refused() -> None:
 def test_the_names_in_messages_are_those_of_the_operators() -> None:
     arguments = [each.name for each in _mlp_op._opoverload._schema.arguments]
     assert (*arguments[:7],) == NAMES == autograd._NAMES
+
+
+def test_forward_mode_inside_compiled_code_is_refused() -> None:
+    x, weights = operands(3)
+    torch.compiler.reset()
+    pushed = torch.compile(
+        lambda x: torch.func.jvp(lambda x: gated_mlp(x, weights, "silu"), (x,), (x,)), backend="aot_eager"
+    )
+    with pytest.raises(RuntimeError, match=NO_TRANSFORMS):
+        pushed(x)

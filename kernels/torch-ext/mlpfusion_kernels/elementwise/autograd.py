@@ -54,7 +54,7 @@ def act_mul(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tens
         RuntimeError: a CPU tensor outside Triton's interpreter, or forward-mode differentiation inside torch.compile.
     """
     if _is_compiling():
-        if _differentiates_forward():
+        if differentiates_forward():
             raise RuntimeError(_NO_FORWARD_MODE)
         return _act_mul_op(gate, up, activation)  # type: ignore[no-any-return]
     if _is_plain_cuda(gate, up):
@@ -99,7 +99,7 @@ def _is_plain_cuda(gate: torch.Tensor, up: torch.Tensor) -> bool:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _differentiates_forward() -> bool:
+def differentiates_forward() -> bool:
     """Whether forward-mode differentiation is on; the compiler asks once per graph, and guards on the answer itself."""
     return forward_ad._current_level >= 0
 

@@ -11,7 +11,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ..activations import ACTIVATIONS, unknown_activation
-from ..elementwise.autograd import DTYPES, NAMESPACE, PLAIN, is_unwatched
+from ..elementwise.autograd import DTYPES, NAMESPACE, PLAIN, differentiates_forward, is_unwatched
 from ..gradients import Wanted, joined, parted, shapes
 from .launch import gate_up_backward, mlp_forward, preactivations
 from .operands import Weights
@@ -69,8 +69,12 @@ def _gated_mlp(x: torch.Tensor, weights: Weights, activation: str, recompute: bo
     if activation not in ACTIVATIONS:  # before an operator's schema refuses what is no text, in its own words
         raise ValueError(unknown_activation(activation))
     keep = torch.is_grad_enabled() and (x.requires_grad or any(w is not None and w.requires_grad for w in weights))
-    if torch.compiler.is_compiling() or not _is_plain_cuda(x, weights):
-        if not torch.compiler.is_compiling() and (_functorch_level() is not None or forward_ad._current_level >= 0):
+    if torch.compiler.is_compiling():
+        if differentiates_forward():
+            raise RuntimeError(_NO_TRANSFORMS)
+        return _mlp_op(x, *weights, activation, keep and not recompute)[0]  # type: ignore[no-any-return]
+    if not _is_plain_cuda(x, weights):
+        if _functorch_level() is not None or forward_ad._current_level >= 0:
             raise RuntimeError(_NO_TRANSFORMS)
         y: torch.Tensor = _mlp_op(x, *weights, activation, keep and not recompute)[0]
         return y
