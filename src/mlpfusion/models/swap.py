@@ -7,7 +7,7 @@ import fnmatch
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mlpfusion import backend as registry
 from mlpfusion.backends.bypass import not_plain, replaced
@@ -125,6 +125,22 @@ class Handle:
         with self._as(skipped_class):
             yield self.model
 
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[list[str]]:
+        """The name of a module at each call that its backend runs, for the time of a `with` block.
+
+        Of what is compiled too: a compiler does at each call what it sees done to a list.
+        """
+        ran: list[str] = []
+        calls = [(seat.view, seat.view._call, seat.name) for seat in self._taken() if seat.view._call is not None]
+        try:
+            for view, call, name in calls:
+                object.__setattr__(view, "_call", _noting(call, name, ran))
+            yield ran
+        finally:
+            for view, call, _ in calls:
+                object.__setattr__(view, "_call", call)
+
     def __enter__(self) -> Handle:
         return self
 
@@ -204,6 +220,14 @@ class Handle:
 
     def _taken(self) -> list[_Seat]:
         return [seat for seat in self._seats if seat.taken]
+
+
+def _noting(call: Callable[[Tensor], Tensor], name: str, ran: list[str]) -> Callable[[Tensor], Tensor]:
+    def noted(x: Tensor) -> Tensor:
+        ran.append(name)
+        return call(x)
+
+    return noted
 
 
 def swap(

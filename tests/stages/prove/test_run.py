@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 import torch
+from support.plain_mlp import Plain
 from support.tiny_models import build, inputs
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,6 +18,7 @@ from torch.nn import functional
 from mlpfusion.cli import main
 from mlpfusion.errors import BackendUnavailableError, UsageError
 from mlpfusion.models.swap import swap
+from mlpfusion.models.watched import Watched
 from mlpfusion.records.proof import Proof
 from mlpfusion.report.proof import render
 from mlpfusion.stages.prove.run import prove
@@ -242,3 +245,90 @@ def test_what_is_wrong_is_one_line(arguments: list[str], said: str, code: int, s
     last = capsys.readouterr().err.splitlines()[-1]
     assert said in last
     assert last.startswith("mlpfusion: ")
+
+
+class Optional(Plain):
+    """An MLP that is also called with more than x."""
+
+    def forward(self, x: Tensor, more: Tensor | None = None) -> Tensor:
+        y = super().forward(x)
+        return y if more is None else y + more
+
+
+class Buffered(Plain):
+    """An MLP with a buffer, whose own forward runs where it is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+class Model(nn.Module):
+    """A model of one MLP, which it calls as a test says."""
+
+    def __init__(self, mlp: nn.Module, call: Callable[[Any, Tensor], Tensor] = lambda mlp, x: mlp(x)) -> None:
+        super().__init__()
+        self.embed, self.mlp, self.head = nn.Embedding(64, 32), mlp, nn.Linear(32, 64, bias=False)
+        self.call = call
+
+    def forward(self, ids: Tensor) -> Tensor:
+        y: Tensor = self.head(self.call(self.mlp, self.embed(ids)))
+        return y
+
+
+OWN, NONE = r"mlp: its own forward ran, and not the backend", r"the model calls none of the swapped modules"
+
+
+@pytest.mark.parametrize("compiled", [None, "eager", "inductor"])
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (lambda: Model(Plain()), None),
+        (lambda: Model(Optional(), lambda mlp, x: mlp(x=x)), None),
+        (lambda: Model(Optional(), lambda mlp, x: mlp(x) + mlp(x, x)), None),
+        (lambda: Model(Optional(), lambda mlp, x: mlp(x, x)), OWN),
+        (lambda: Model(Plain(), lambda mlp, x: mlp.c(functional.silu(mlp.a(x)) * mlp.b(x))), NONE),
+        (lambda: Model(Plain(), lambda mlp, x: x), NONE),
+    ],
+    ids=["right", "named", "with more too", "with more", "its layers", "never"],
+)
+def test_it_fails_where_the_backend_does_not_run(
+    model: Callable[[], nn.Module], said: str | None, compiled: str | None
+) -> None:
+    made = model().eval()
+    torch.compiler.reset()
+    if compiled:
+        made.compile(backend=compiled)
+    with swap(made, "triton") as handle:
+        found = prove(handle, torch.arange(8)[None], rounds=0, trace=False)
+    assert found.holds is (said is None), found.failures
+    assert said is None or re.search(said, " ".join(found.failures))
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.filterwarnings("ignore:mlp. compiled code runs its own forward:UserWarning")
+def test_it_fails_where_compiled_code_runs_a_modules_own_forward(before: bool) -> None:
+    model, ids = Model(Buffered()).eval(), torch.arange(8)[None]
+    torch.compiler.reset()
+    with swap(model, "triton") as handle:
+        model.compile(backend="eager")
+        if before:
+            model(ids)
+        found = prove(handle, ids, rounds=0, trace=False)
+        assert OWN in found.failures
+        model._compiled_call_impl = None
+        assert prove(handle, ids, rounds=0, trace=False).holds
+
+
+def test_it_fails_where_a_module_wrongly_seems_to_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watched, "changed_traced", lambda *_: "act")
+    model, ids = Model(Plain()).eval(), torch.arange(8)[None]
+    torch.compiler.reset()
+    with swap(model, "triton") as handle:
+        model.compile(backend="eager")
+        with pytest.warns(UserWarning, match="compiled code runs its own forward"):
+            found = prove(handle, ids, rounds=0, trace=False)
+        assert OWN in found.failures

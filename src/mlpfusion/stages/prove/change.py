@@ -61,3 +61,12 @@ class Compiling(Protocol):
     def started(self, call: Callable[[], object]) -> AbstractContextManager[None]:
         """The model compiled by this call, for the time of a `with` block."""
         ...
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """A change that can tell which modules its backend ran."""
+
+    def noting(self) -> AbstractContextManager[list[str]]:
+        """The name of a module at each call that the backend runs, for the time of a `with` block."""
+        ...

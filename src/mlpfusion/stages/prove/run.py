@@ -33,7 +33,7 @@ from mlpfusion.records.proof import (
 )
 from mlpfusion.spec import MODES, one_of
 from mlpfusion.stages.prove import compare, cost
-from mlpfusion.stages.prove.change import Compiling
+from mlpfusion.stages.prove.change import Compiling, Noting
 from mlpfusion.storage.redacted import redacted
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ POLICY: Final = (
     "or fails right ones"
 )
 ROUNDS: Final = 30
+_SHOWN: Final = 3  # names that a failure spells out
 LAYER_ROWS: Final = 1024  # tokens of each MLP that are compared with fp64
 
 
@@ -173,7 +174,7 @@ class _Proof(NamedTuple):
             memory=self._part("memory", lambda: cost.memory(change, call, self.device)),
             kernels=self._kernels(call, emulated, wanted=trace),
             policy=POLICY,
-            failures=tuple(self.failures),
+            failures=self._all_failures(captured),
             reasons=self.reasons,
             how=self.change.how,
         )
@@ -304,12 +305,14 @@ class _Proof(NamedTuple):
         captured: dict[str, Tensor] = {}
 
         def keep(name: str) -> Callable[..., None]:
-            def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-                captured.setdefault(name, args[0].detach().flatten(0, -2)[:LAYER_ROWS].clone())
+            def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+                x: Tensor = next(iter((*args, *kwargs.values())))
+                captured.setdefault(name, x.detach().flatten(0, -2)[:LAYER_ROWS].clone())
 
             return hook
 
-        hooks = [module.register_forward_pre_hook(keep(name)) for name, module in self.change.parts.items()]
+        parts = self.change.parts.items()
+        hooks = [module.register_forward_pre_hook(keep(name), with_kwargs=True) for name, module in parts]
         try:
             with torch.no_grad():
                 logits_of(self.change.model, self.inputs)
@@ -381,6 +384,20 @@ class _Proof(NamedTuple):
         made = cost.made(self.change)
         found: tuple[str, ...] = getattr(made, "backends", (self.change.swapped[0].backend,))
         return found
+
+    def _all_failures(self, captured: dict[str, Tensor]) -> tuple[str, ...]:
+        """What breaks the policy, and the MLPs that the backend did not run at all; a compiler compiles once more."""
+        if isinstance(self.change, Noting):
+            model = self.change.model
+            with self.change.noting() as ran, torch.no_grad():
+                logits_of(self.change.call(model), self.inputs)
+            if not ran and not captured:
+                self.failures.append("the model calls none of the swapped modules for these inputs")
+            own = [name or "the model itself" for name in captured if name not in ran]
+            if own:
+                more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
+                self.failures.append(f"{', '.join(own[:_SHOWN])}{more}: its own forward ran, and not the backend")
+        return tuple(self.failures)
 
     def _judge(self, what: str, accuracy: Any) -> None:
         if accuracy.ratio > accuracy.limit:
