@@ -164,6 +164,29 @@ def test_compiled_the_backend_runs_every_swapped_module(family: str) -> None:
     assert sum(graph.count("mlpfusion_kernels.act_mul") for graph in graphs) == len(handle.swapped) > 0
 
 
+@pytest.mark.parametrize("compiled", [None, "the model", "each layer"])
+def test_calls_of_backends_are_noted(compiled: str | None) -> None:
+    model, x, graphs = nn.Sequential(*(Plain() for _ in range(12))).eval(), torch.randn(3, 32), []
+
+    def kept(graph: torch.fx.GraphModule, _: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    with swap(model, "triton") as handle, torch.no_grad():
+        for part in [model] if compiled == "the model" else model if compiled else ():
+            part.compile(backend=kept)
+        model(x)
+        before = len(graphs)
+        with handle.noting() as ran:
+            noted = model(x)
+        assert {name: len(calls) for name, calls in ran.items()} == {str(place): 1 for place in range(12)}
+        assert len(graphs) == 2 * before
+        torch.testing.assert_close(model(x), noted)
+        assert len(graphs) == 2 * before
+        assert all(len(calls) == 1 for calls in ran.values())
+
+
 class Counting:
     """eager, and counts its calls."""
 

@@ -126,19 +126,21 @@ class Handle:
             yield self.model
 
     @contextlib.contextmanager
-    def noting(self) -> Iterator[list[str]]:
-        """The name of a module at each call that its backend runs, for the time of a `with` block.
+    def noting(self) -> Iterator[dict[str, list[None]]]:
+        """For each module by name an entry at each call that its backend runs, for the time of a `with` block.
 
-        Of what is compiled too: a compiler does at each call what it sees done to a list.
+        Of what is compiled too: a compiler does at each call what it sees done to a list. Each module has its own, so
+        that one compiled call still serves all of a kind.
         """
-        ran: list[str] = []
-        calls = [(seat.view, seat.view._call, seat.name) for seat in self._taken() if seat.view._call is not None]
+        calls = [(seat.name, seat.view, seat.view._call) for seat in self._taken()]
+        ran: dict[str, list[None]] = {name: [] for name, _, _ in calls}
         try:
-            for view, call, name in calls:
-                object.__setattr__(view, "_call", _noting(call, name, ran))
+            for name, view, call in calls:
+                if call is not None:
+                    object.__setattr__(view, "_call", _noting(call, ran[name]))
             yield ran
         finally:
-            for view, call, _ in calls:
+            for _, view, call in calls:
                 object.__setattr__(view, "_call", call)
 
     def __enter__(self) -> Handle:
@@ -222,9 +224,9 @@ class Handle:
         return [seat for seat in self._seats if seat.taken]
 
 
-def _noting(call: Callable[[Tensor], Tensor], name: str, ran: list[str]) -> Callable[[Tensor], Tensor]:
+def _noting(call: Callable[[Tensor], Tensor], ran: list[None]) -> Callable[[Tensor], Tensor]:
     def noted(x: Tensor) -> Tensor:
-        ran.append(name)
+        ran.append(None)
         return call(x)
 
     return noted

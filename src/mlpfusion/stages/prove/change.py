@@ -67,6 +67,6 @@ class Compiling(Protocol):
 class Noting(Protocol):
     """A change that can tell which modules its backend ran."""
 
-    def noting(self) -> AbstractContextManager[list[str]]:
-        """The name of a module at each call that the backend runs, for the time of a `with` block."""
+    def noting(self) -> AbstractContextManager[dict[str, list[None]]]:
+        """For each module by name an entry at each call that the backend runs, for the time of a `with` block."""
         ...

@@ -391,9 +391,9 @@ class _Proof(NamedTuple):
             model = self.change.model
             with self.change.noting() as ran, torch.no_grad():
                 logits_of(self.change.call(model), self.inputs)
-            if not ran and not captured:
+            if not captured:
                 self.failures.append("the model calls none of the swapped modules for these inputs")
-            own = [name or "the model itself" for name in captured if name not in ran]
+            own = [name or "the model itself" for name in captured if not ran[name]]
             if own:
                 more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
                 self.failures.append(f"{', '.join(own[:_SHOWN])}{more}: its own forward ran, and not the backend")
