@@ -171,3 +171,28 @@ def test_time_and_kernels_of_both(mode: str) -> None:
     assert proof.speed.without.n == 6
     assert proof.kernels
     assert proof.holds, proof.failures
+
+
+@pytest.mark.parametrize(
+    ("misplaced", "min_tokens", "said"),
+    [(False, 0, None), (True, 0, "gate_weight must start at a multiple of 16 bytes"), (False, 100, operator.UNCHOSEN)],
+)
+def test_it_fails_where_the_operator_does_not_run_the_backend(
+    misplaced: bool, min_tokens: int, said: str | None
+) -> None:
+    made = model()
+    if misplaced:
+        values = (torch.randn(48 * 32 + 1) * 32**-0.5)[1:].view(48, 32)
+        made[0].a.weight = nn.Parameter(values)  # type: ignore[union-attr]
+
+    def dynamic(call: Any, using: dict[str, Any] | None) -> Any:
+        return torch.compile(call, options=using, dynamic=True)
+
+    torch.compiler.reset()
+    trial = Trial(made, "fused", min_tokens=min_tokens, compiler=dynamic)
+    found = prove(trial, torch.randn(2, 5, 32), rounds=0, trace=False)
+    assert found.holds is (said is None), found.failures
+    assert said is None or any(
+        each.startswith(f"PyTorch's products ran in the operator, and not the backend: {said}")
+        for each in found.failures
+    )

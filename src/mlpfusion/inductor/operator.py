@@ -58,18 +58,38 @@ def _of(backend: str) -> registry.OnTensors:
     return found
 
 
+# Why PyTorch's products ran at each call of an operator, or None where a backend did: a list for each that asks.
+_NOTED: Final[list[list[str | None]]] = []
+UNCHOSEN: Final = "the backend gets another number of tokens"
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[list[str | None]]:
+    """For each call of an operator why PyTorch's products ran it, or None where a backend did, for a `with` block."""
+    noted: list[str | None] = []
+    _NOTED.append(noted)
+    try:
+        yield noted
+    finally:
+        _NOTED[:] = [each for each in _NOTED if each is not noted]
+
+
 def _chosen(rules: str, x: torch.Tensor, weights: Weights) -> registry.OnTensors:
     """What runs these tensors: the backend of the first rule that is for so many rows, else PyTorch's products."""
     tokens = x.numel() // max(x.shape[-1], 1)
-    for rule in _read(rules):
-        if rule.holds(tokens):
-            found = _of(rule.backend)
-            reason = found.unreadable(weights, addresses=True)
-            if reason is None:
-                return found
+    found = PRODUCTS
+    reason: str | None = UNCHOSEN
+    rule = next((each for each in _read(rules) if each.holds(tokens)), None)
+    if rule is not None:
+        made = _of(rule.backend)
+        reason = made.unreadable(weights, addresses=True)
+        if reason is None:
+            found = made
+        else:
             _warn_once(rule.backend, reason)
-            break
-    return PRODUCTS
+    for noted in _NOTED:
+        noted.append(reason)
+    return found
 
 
 @functools.lru_cache(maxsize=64)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import torch
 from torch import nn
 
+from mlpfusion import backend as registry
 from mlpfusion.errors import NothingSwappedError, UsageError
 from mlpfusion.inductor.ledger import LEDGER
+from mlpfusion.inductor.operator import UNCHOSEN, noting
 from mlpfusion.inductor.switch import options
 from mlpfusion.models.find import Examined, examine
 from mlpfusion.models.swap import RefusedModule, SwappedModule
@@ -19,7 +21,7 @@ from mlpfusion.models.swapped import skipped_class
 from mlpfusion.spec import MLPSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from mlpfusion.inductor.ledger import Entry
 
@@ -100,6 +102,14 @@ class Trial:
             self._compiled[key] = self._compiler(compiled, self._options if self._state == "placed" else None)
         found: Callable[..., Any] = self._compiled[key]
         return found
+
+    def unrun(self, call: Callable[[], object], called: Collection[str]) -> list[str]:
+        """What the backend does not run of what the pass placed, in this call of the model: a line for each reason."""
+        with noting() as ran:
+            call()
+        allowed = {None, UNCHOSEN} if registry.of_a_file(self.backend) else {None}
+        reasons = (str(each) for each in dict.fromkeys(ran) if each not in allowed)
+        return [f"PyTorch's products ran in the operator, and not the backend: {reason}" for reason in reasons]
 
     @contextlib.contextmanager
     def _in(self, state: _State) -> Iterator[nn.Module]:

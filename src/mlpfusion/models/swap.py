@@ -36,11 +36,11 @@ from mlpfusion.module import GatedMLP, PackedGatedMLP, check_backend
 from mlpfusion.storage import private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from mlpfusion.spec import MLPSpec
 
-_SHOWN: Final = 3  # refusals that the message of an error spells out
+_SHOWN: Final = 3  # names or refusals that a message spells out
 
 
 class SwappedModule(NamedTuple):
@@ -142,6 +142,16 @@ class Handle:
         finally:
             for _, view, call in calls:
                 object.__setattr__(view, "_call", call)
+
+    def unrun(self, call: Callable[[], object], called: Collection[str]) -> list[str]:
+        """What the backend does not run in this call of the model, which calls these of `parts`: a line for each."""
+        with self.noting() as ran:
+            call()
+        if not called:
+            return ["the model calls none of the swapped modules for these inputs"]
+        own = [name or "the model itself" for name in called if not ran[name]]
+        more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
+        return [f"{', '.join(own[:_SHOWN])}{more}: its own forward ran, and not the backend"] if own else []
 
     def __enter__(self) -> Handle:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -45,6 +45,10 @@ class Change(Protocol):
         """What runs the model, or one of its modules by itself, in the state of now."""
         ...
 
+    def unrun(self, call: Callable[[], object], called: Collection[str]) -> list[str]:
+        """What the backend does not run in this call of the model, which calls these of `parts`: a line for each."""
+        ...
+
     def paused(self) -> AbstractContextManager[nn.Module]:
         """The model without the backend."""
         ...
@@ -60,13 +64,4 @@ class Compiling(Protocol):
 
     def started(self, call: Callable[[], object]) -> AbstractContextManager[None]:
         """The model compiled by this call, for the time of a `with` block."""
-        ...
-
-
-@runtime_checkable
-class Noting(Protocol):
-    """A change that can tell which modules its backend ran."""
-
-    def noting(self) -> AbstractContextManager[dict[str, list[None]]]:
-        """For each module by name an entry at each call that the backend runs, for the time of a `with` block."""
         ...

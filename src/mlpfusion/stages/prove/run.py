@@ -33,7 +33,7 @@ from mlpfusion.records.proof import (
 )
 from mlpfusion.spec import MODES, one_of
 from mlpfusion.stages.prove import compare, cost
-from mlpfusion.stages.prove.change import Compiling, Noting
+from mlpfusion.stages.prove.change import Compiling
 from mlpfusion.storage.redacted import redacted
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ POLICY: Final = (
     "or fails right ones"
 )
 ROUNDS: Final = 30
-_SHOWN: Final = 3  # names that a failure spells out
 LAYER_ROWS: Final = 1024  # tokens of each MLP that are compared with fp64
 
 
@@ -386,17 +385,10 @@ class _Proof(NamedTuple):
         return found
 
     def _all_failures(self, captured: dict[str, Tensor]) -> tuple[str, ...]:
-        """What breaks the policy, and the MLPs that the backend did not run at all; a compiler compiles once more."""
-        if isinstance(self.change, Noting):
-            model = self.change.model
-            with self.change.noting() as ran, torch.no_grad():
-                logits_of(self.change.call(model), self.inputs)
-            if not captured:
-                self.failures.append("the model calls none of the swapped modules for these inputs")
-            own = [name or "the model itself" for name in captured if not ran[name]]
-            if own:
-                more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
-                self.failures.append(f"{', '.join(own[:_SHOWN])}{more}: its own forward ran, and not the backend")
+        """What breaks the policy, and what the backend did not run at all; a compiler may compile once more for it."""
+        call = self.change.call(self.change.model)
+        with torch.no_grad():
+            self.failures.extend(self.change.unrun(lambda: logits_of(call, self.inputs), captured))
         return tuple(self.failures)
 
     def _judge(self, what: str, accuracy: Any) -> None:
