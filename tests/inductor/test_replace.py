@@ -77,6 +77,14 @@ def test_a_symbol_is_decided_as_it_runs():
     assert '[[16, null, "eager"]]' in node.args
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 2), (2, 3, 4), (2, 3, 2, 3)])
+def test_rows_of_several_dimensions_that_are_symbols(shape):
+    mlp, x = Gated(silu), an_input(*shape)
+    ran = passed(mlp, x, dynamic=True, fullgraph=True)
+    assert len(ran.report.placed) == 1, str(ran.report)
+    assert_same(ran.values, outcome(mlp, mlp, x))
+
+
 def test_as_many_tokens_as_columns_are_told_apart():
     mlp, x = Gated(silu), an_input(48)
     ran = passed(lambda v: mlp.three(silu(mlp.one(v).view(-1, 48), mlp.two(v).view(48, 48))), x)

@@ -41,7 +41,7 @@ def decided(rules: tuple[Rule, ...], tokens: Any) -> tuple[Rule, ...]:
 def fits(cone: Cone) -> str | None:
     """Why what the last layer gives cannot be made of what the operator gives, which has the shape of x; or None."""
     before, after = value(cone.x).shape[:-1], value(cone.down).shape[:-1]
-    if list(map(str, before)) == list(map(str, after)) or len(after) == 1 or _known(after):
+    if _are_same(before, after) or len(after) == 1 or _known(after):
         return None
     return f"its rows are reshaped from {_shown(before)} to {_shown(after)}"
 
@@ -60,7 +60,7 @@ def replace(
         call = graph.call_function(OPERATOR, (*tensors, proved.activation, keep, written(rules), digest))
         y = graph.call_function(operator.getitem, (call, 0))
         before, after = value(cone.x).shape[:-1], value(down).shape
-        if list(map(str, before)) != list(map(str, after[:-1])):
+        if not _are_same(before, after[:-1]):
             y = graph.call_method("reshape", (y, (-1, *after[1:])))
     for node in (call, y):
         node.meta.update({key: each for key, each in down.meta.items() if key not in {"example_value", "val"}})
@@ -95,6 +95,13 @@ def _cast(graph: Graph, operands: Operands, node: Any) -> Any:
     if node is None:
         return None
     return node if value(node).dtype == operands.dtype else graph.call_method("to", (node, operands.dtype))
+
+
+def _are_same(before: Any, after: Any) -> bool:
+    """Whether two shapes are equal, also where one size is written in two ways, as s and (s**2)//s, without a guard."""
+    return len(before) == len(after) and all(
+        str(one) == str(other) or statically_known_true(one == other) for one, other in zip(before, after, strict=True)
+    )
 
 
 def _known(shape: Any) -> bool:
