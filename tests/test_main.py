@@ -41,6 +41,18 @@ def test_without_a_stderr_an_interrupt_is_silent(monkeypatch: pytest.MonkeyPatch
     assert command.main() == 130
 
 
+def test_the_command_that_is_interrupted_does_not_take_down_what_it_imported() -> None:
+    code = (
+        "import atexit, sys, types; atexit.register(print, 'taken down'); "
+        "main = lambda: print('said', end='') or int(sys.argv[1]); "
+        "sys.modules['mlpfusion.cli.main'] = types.SimpleNamespace(main=main); "
+        "from mlpfusion.__main__ import command; sys.exit(command())"
+    )
+    for given, said in ((130, "said"), (1, "saidtaken down\n")):
+        done = subprocess.run([sys.executable, "-c", code, f"{given}"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (given, said, "")
+
+
 @pytest.mark.parametrize("missing", ["msgspec", "msgspec.json"])
 def test_a_required_package_that_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str

@@ -5,6 +5,18 @@ from __future__ import annotations
 import re
 import sys
 
+_INTERRUPTED = 130
+
+
+def command() -> int:
+    """What the command is: `main`, in a process of its own, which ends at once when it was interrupted."""
+    code = main()
+    if code == _INTERRUPTED:
+        from mlpfusion.workers import interrupts
+
+        interrupts.leave(code)
+    return code
+
 
 def main() -> int:
     """Run the command line on what was typed and return the exit code."""
@@ -15,7 +27,7 @@ def main() -> int:
     except KeyboardInterrupt:
         if sys.stderr is not None:
             sys.stderr.write("mlpfusion: interrupted; nothing was saved\n")
-        return 130
+        return _INTERRUPTED
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name not in _required():
@@ -36,4 +48,4 @@ def _required() -> set[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

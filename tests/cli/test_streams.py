@@ -198,7 +198,7 @@ runpy.run_module("mlpfusion", run_name="__main__")
 
 def test_the_installed_command_starts_where_the_interrupt_is_caught() -> None:
     project = (ROOT / "packages" / "read" / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'mlpfusion = "mlpfusion.__main__:main"' in project
+    assert 'mlpfusion = "mlpfusion.__main__:command"' in project
 
 
 def test_control_characters_do_not_reach_the_terminal_by_an_error_either() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,7 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "workers"
     folder.mkdir()
     (folder / "template.json").write_text(results.encode(result()), encoding="utf-8")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # a driver that a test kills leaves its files there
     monkeypatch.setenv("STUDY_TEMPLATE", str(folder / "template.json"))
     monkeypatch.setattr(local, "COMMAND", (sys.executable, "-I", str(Path(__file__).with_name("sweep_worker.py"))))
     return folder / "log"

@@ -21,6 +21,11 @@ def main() -> None:
     lost = Path(os.environ["STUDY_TEMPLATE"]).with_name("lost")
     if lost.exists():
         sys.exit("the card is not there any more")
+    deaf = lost.with_name("deaf")
+    if deaf.exists():  # as one that imports
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        deaf.rename(lost.with_name("is-deaf"))
+        time.sleep(600)
     say("ready")
     for line in sys.stdin:
         order, answer = json.loads(line)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,3 +41,11 @@ def end_quietly() -> None:
     """From here on Ctrl-C ends this process without a traceback, unless it is ignored."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process now: taking down what was imported takes a second, several on a busy machine."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # none is there, or nobody reads it
+            stream.flush()
+    os._exit(code)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAIT_POLL_S: Final = 1.0  # how often at most it is asked whether a worker that is late still waits for others
-GRACE_S: Final = 5.0  # for what a worker does at its end, on SIGTERM
+GRACE_S: Final = 2.0  # for what a worker does at its end, on SIGTERM; a sweep's Ctrl-C has 5 s for all
 KILLED_S: Final = 60.0  # for the kernel to be done with one, where nothing else can be waited for
 LOG_TAIL_BYTES: Final = 16_384
 LINE_LENGTH: Final = 300  # of what a worker printed, in a reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from mlpfusion.errors import MlpfusionError
 from mlpfusion.records.sweep.cells import Cell
 from mlpfusion.stages.sweep import local, measure, run
 from mlpfusion.storage import results
+from mlpfusion.workers import supervise
 
 __all__ = ["workers"]
 
@@ -120,6 +122,79 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(tmp_path, work
     made = sweep(tmp_path, 1, 99)
     assert {each.state for each in made.cells} == {"finished"}
     assert len(contents(tmp_path / "out")) == 2
+
+
+def test_an_interrupt_waits_for_what_is_bounded_alone():
+    assert supervise.GRACE_S < local.END_S  # a worker is done with its own before it is killed
+    assert local.END_S + local.GONE_S <= 4.0  # of 5 s
+
+
+def test_a_worker_that_is_not_ready_is_not_waited_for(tmp_path, workers, monkeypatch):
+    workers.with_name("deaf").touch()
+    monkeypatch.setattr(local, "END_S", 5e5)
+    status, _ = interrupted(tmp_path, signal.SIGINT, workers.with_name("is-deaf").exists)
+    assert os.waitstatus_to_exitcode(status) == 7
+
+
+class Stays:
+    """A process that nothing ends, as one whose card is gone; it counts how long it was waited for."""
+
+    pid = 2**22 + 1  # nobody's
+
+    def __init__(self, real):
+        self.stdin, self.stdout, self.waited_s = real.stdin, real.stdout, 0.0
+
+    def wait(self, timeout=None):
+        assert timeout is not None, "waited for without an end"
+        self.waited_s += timeout
+        raise subprocess.TimeoutExpired("worker", timeout)
+
+
+def stays(monkeypatch):
+    """Have the first worker be one that nothing ends; the list of it once it is there."""
+    found = []
+    start = local._Driver._start
+
+    def starts(self, slot):
+        start(self, slot)
+        if not found:
+            one = self._workers[-1]
+            found.append(one.process)
+            one.process = Stays(one.process)
+            found.append(one.process)
+
+    monkeypatch.setattr(local._Driver, "_start", starts)
+    return found
+
+
+def gone(found):
+    found[0].kill()
+    found[0].wait()
+
+
+def test_an_interrupt_leaves_a_worker_that_nothing_ends(tmp_path, workers, monkeypatch):
+    found = stays(monkeypatch)
+
+    def interrupt(said):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path, 1, tell=interrupt)
+    assert 0 < found[1].waited_s <= local.END_S + local.GONE_S
+    gone(found)
+
+
+@pytest.mark.parametrize("tokens", [FAILS, KILLED, HANGS])
+def test_a_card_whose_worker_nothing_ends_is_given_up_and_the_others_go_on(tmp_path, workers, monkeypatch, tokens):
+    monkeypatch.setattr(measure, "limit_s", lambda order: 1.0 if order.workload.tokens == HANGS else 600.0)
+    found, said = stays(monkeypatch), []
+    with pytest.raises(MlpfusionError, match="1 cells are left without a worker: CPU: ") as caught:
+        sweep(tmp_path, 1, tokens, tell=said.append)
+    assert "the driver of its card may hang" in str(caught.value) or tokens == HANGS
+    assert any("CPU is given up: " in each for each in said)
+    gone(found)
+    made = sweep(tmp_path, 1, 2)
+    assert {each.state for each in made.cells} == {"finished"}
 
 
 def test_cells_of_a_kind_that_is_not_here_wait(tmp_path, workers):

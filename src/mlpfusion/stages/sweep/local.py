@@ -9,9 +9,7 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -22,11 +20,12 @@ from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.measure import turns
 from mlpfusion.records.sweep.study import Attempt
 from mlpfusion.stages.sweep import cells, measure, plan, worker
-from mlpfusion.storage import private, results
+from mlpfusion.storage import files, private, results
 from mlpfusion.workers import lifetime, supervise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from mlpfusion.records.profile import HostClocks
     from mlpfusion.records.sweep.study import Kept
@@ -35,7 +34,10 @@ if TYPE_CHECKING:
 
 COMMAND: Final = (sys.executable, "-m", "mlpfusion.stages.sweep.worker")
 START_S: Final = 300.0  # importing PyTorch takes 5 s alone, and a minute on a machine that is busy or cold
-END_S: Final = 3.0  # for a worker to end its own, of the 5 s in which Ctrl-C ends all
+# Ctrl-C ends all within 5 s: a worker has END_S to end what it started, and the kernel GONE_S for what was killed.
+END_S: Final = 3.0
+GONE_S: Final = 1.0
+_STAYS: Final = "its worker cannot be ended: the driver of its card may hang"
 _POLL_S: Final = 0.5
 _BLOCK: Final = 65_536
 
@@ -52,8 +54,8 @@ def run(
     Raises:
         MlpfusionError: no slot is left for cells that wait, or a result cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="mlpfusion-") as scratch:
-        driver = _Driver(ledger, Path(scratch), host_clocks, tell)
+    with files.scratch() as scratch:
+        driver = _Driver(ledger, scratch, host_clocks, tell)
         try:
             driver.run(slots)
         finally:
@@ -127,8 +129,18 @@ class _Worker:
         return now > self.task.late and now > self.task.late + turns.waited(self._waits)
 
     def death(self) -> str:
-        """How it ended."""
+        """How it ended, now that nothing more comes from it."""
+        if not self.has_ended(supervise.KILLED_S):
+            return _STAYS
         return supervise.death(self.process.wait(), self.log)
+
+    def has_ended(self, seconds: float) -> bool:
+        """Whether it ends within this time; what waits for a card that is gone may not, even killed."""
+        try:
+            self.process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):  # nobody of its session is left
@@ -156,8 +168,6 @@ class _Driver:
                 self._hear(key.data)
             for each in list(self._workers):
                 if each.is_late():
-                    each.signal(signal.SIGKILL)
-                    each.process.wait()
                     self._lost(each, "no answer within its time limit; it was killed")
         if self._waiting:
             raise MlpfusionError(
@@ -166,15 +176,17 @@ class _Driver:
             )
 
     def end(self) -> None:
-        """End all workers and what they started, within END_S."""
+        """End all workers and what they started, within END_S and GONE_S.
+
+        One that is not ready has started nothing that outlives it, and is deaf while it imports.
+        """
         for each in self._workers:
-            each.signal(signal.SIGTERM)
-        until = time.monotonic() + END_S
-        for each in self._workers:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                each.process.wait(max(0.0, until - time.monotonic()))
+            each.signal(signal.SIGTERM if each.ready else signal.SIGKILL)
+        for each, left_s in _until(self._workers, END_S):
+            each.has_ended(left_s)
             each.signal(signal.SIGKILL)
-            each.process.wait()
+        for each, left_s in _until(self._workers, GONE_S):
+            each.has_ended(left_s)
         for each in list(self._workers):
             self._drop(each)
         self._selector.close()
@@ -195,13 +207,17 @@ class _Driver:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
 
-    def _stop(self, one: _Worker) -> None:
-        self._drop(one)  # it ends when nothing more can come
-        try:
-            one.process.wait(END_S)
-        except subprocess.TimeoutExpired:
+    def _stop(self, one: _Worker) -> bool:
+        """Have a worker end, as it does when nothing more can come; whether it has ended."""
+        assert one.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            one.process.stdin.close()
+        gone = one.has_ended(END_S)
+        if not gone:
             one.signal(signal.SIGKILL)
-            one.process.wait()
+            gone = one.has_ended(supervise.KILLED_S)
+        self._drop(one)  # not before: an interrupt meanwhile ends it as all others
+        return gone
 
     def _next(self, slot: Slot, *, take: bool = True) -> Kept | None:
         """The next cell for a slot."""
@@ -257,9 +273,10 @@ class _Driver:
             healthy = False
         if healthy:
             self._give(one)
-        else:  # a card that fell off the bus fails everything: a new worker finds out
-            self._stop(one)
+        elif self._stop(one):  # a card that fell off the bus fails everything: a new worker finds out
             self._again(one.slot)
+        else:
+            self._give_up(one, _STAYS)
 
     def _lost(self, one: _Worker, reason: str) -> None:
         """The cell of a worker that ended fails alone; one that never was ready has no card any more."""
@@ -268,12 +285,16 @@ class _Driver:
             self._ledger.fail(task.kept.digest, attempt)
             self._tell(f"{one.name}: {cells.title(task.kept.cell)}: failed: {attempt.reason} [{self._left()}]")
         one.signal(signal.SIGKILL)  # what it started
+        gone = one.has_ended(supervise.KILLED_S)
         self._drop(one)
-        if one.ready:
+        if one.ready and gone:
             self._again(one.slot)
         else:
-            self._gone.append(f"{one.name}: {reason}")
-            self._tell(f"{one.name} is given up: {reason}")
+            self._give_up(one, reason)
+
+    def _give_up(self, one: _Worker, reason: str) -> None:
+        self._gone.append(f"{one.name}: {reason}")
+        self._tell(f"{one.name} is given up: {reason}")
 
     def _again(self, slot: Slot) -> None:
         if self._next(slot, take=False) is not None:
@@ -294,6 +315,13 @@ class _Driver:
             return said
         left_s = self._taken_s / self._done * (self._total - self._done) / max(len(self._workers), 1)
         return f"{said}, about {units.duration(left_s)} left"
+
+
+def _until(workers: Sequence[_Worker], seconds: float) -> Iterator[tuple[_Worker, float]]:
+    """Each worker with what is left of a time that all of them share."""
+    until = time.monotonic() + seconds
+    for each in workers:
+        yield each, until - time.monotonic()
 
 
 def _name(number: int, slot: Slot) -> str:

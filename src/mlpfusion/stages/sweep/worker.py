@@ -91,4 +91,4 @@ if TYPE_CHECKING:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupts.leave(main())
