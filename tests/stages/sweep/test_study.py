@@ -126,6 +126,7 @@ WRONG = {
     'models = ["article"]\ntime_limit = nan': "line 2: time_limit must be a number of seconds",
     'models = ["article"]\ntime_limit = "600"': "line 2: time_limit must be a number of seconds",
     'models = ["article"]\ngpus = ["h2000"]': "line 2: gpus: unknown device 'h2000'; valid:",
+    'models = ["article"]\ngpus = ["cuda"]': "line 2: gpus: unknown device 'cuda'; valid: cpu, or a card: a100-",
     'models = ["article"]\ngpus = []': "line 2: gpus is empty",
     'models = ["flan-t5-xxl"]\nmodes = ["training"]': "line 1: flan-t5-xxl is for inference alone",
     'models = ["article"]\n[[exclude]]\nbackends = ["eager"]': "line 3: unknown key 'backends' in [[exclude]]; valid:",

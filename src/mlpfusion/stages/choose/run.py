@@ -216,12 +216,12 @@ def card_away(asked: str | None) -> tuple[str, ...]:
     return () if is_card(asked, devices.detect().name) else cards
 
 
-def cards_named(asked: str) -> tuple[str, ...]:
-    """The known cards that a short name such as a100-80gb stands for; a `UsageError` if there is none."""
+def cards_named(asked: str, others: Sequence[str] = devices.DEVICE_KINDS) -> tuple[str, ...]:
+    """The known cards that a short name such as a100-80gb stands for; a `UsageError`, with `others`, if none is."""
     cards = tuple(name for name in devices.KNOWN_CARDS if _parts(asked) and _parts(asked) <= _parts(name))
     if not cards:
         short = ", ".join(name.removeprefix("NVIDIA ").lower().replace(" ", "-") for name in devices.KNOWN_CARDS)
-        raise UsageError(f"unknown device {asked!r}; valid: {', '.join(devices.DEVICE_KINDS)}, or a card: {short}")
+        raise UsageError(f"unknown device {asked!r}; valid: {', '.join(others)}, or a card: {short}")
     return cards
 
 

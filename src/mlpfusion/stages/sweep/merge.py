@@ -46,11 +46,12 @@ def merge(names: Sequence[str], out: Path) -> Study:
             more than times, or have too many processes together.
     """
     parts = [_part(Path(name)) for name in names]
+    for each in parts[1:]:  # before a folder is made
+        _check_same(parts[0], each)
     with folder.held(out):
         if (out / folder.STUDY_NAME).exists():  # the first of all: its files are those that are replaced
             parts = [_part(out), *[each for each in parts if not files.is_same(each.path, out)]]
-        for each in parts[1:]:
-            _check_same(parts[0], each)
+            _check_same(parts[0], parts[-1])
         nodes: dict[str, Conditions] = {}
         found: dict[str, Kept] = {}
         for each in parts:

@@ -308,7 +308,7 @@ def _kind(value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"a kind of GPU is a name, got {value!r}")
     if value != "cpu":
-        choose.cards_named(value)
+        choose.cards_named(value, ("cpu",))
     return value
 
 

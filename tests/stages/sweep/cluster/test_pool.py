@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import pytest
@@ -28,6 +29,64 @@ def test_a_backend_of_a_file_is_refused_before_anything_starts(tmp_path, monkeyp
     with pytest.raises(UsageError, match="takes no backend of a file") as caught, cluster.reached("auto", asked, print):
         pass
     assert repr(name) in str(caught.value)
+
+
+class Unasked:
+    """Ray, which must not be asked: it tries a cluster that does not answer for minutes, and is deaf to Ctrl-C."""
+
+    def init(self, **options):
+        raise AssertionError(options)
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """The address of a port where nothing listens."""
+    monkeypatch.setitem(sys.modules, "ray", Unasked())
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def refusal(address):
+    with pytest.raises(UsageError) as caught, pool.connected(address):
+        pass
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nothing_listens_is_refused_at_once(silent, scheme):
+    said = refusal(scheme + silent)
+    assert said == f"--ray '{scheme}{silent}': no Ray cluster can be used there: Connection refused"
+
+
+@pytest.mark.parametrize("how", ["environment", "file"])
+def test_auto_of_a_cluster_that_is_gone_is_refused_at_once(silent, how, tmp_path, monkeypatch):
+    if how == "environment":
+        monkeypatch.setenv("RAY_ADDRESS", silent)
+    else:
+        monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(silent)
+    assert refusal("auto") == f"--ray 'auto': no Ray cluster can be used at {silent}: Connection refused"
+
+
+@pytest.mark.parametrize("address", ["", "local", "nowhere", "host:", ":6379", "host:port", "host:0", "host:99999"])
+def test_what_is_no_address_is_refused(silent, address):
+    assert refusal(address) == f"--ray must be auto, HOST:PORT or ray://HOST:PORT, got {address!r}"
+
+
+def test_the_reason_of_ray_is_told_where_its_first_line_has_none(silent, monkeypatch):
+    class Refuses:
+        def init(self, **options):
+            raise ConnectionAbortedError(
+                "Initialization failure from server:\nTraceback\n  File\nRuntimeError: no port"
+            )
+
+    monkeypatch.setitem(sys.modules, "ray", Refuses())
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        said = refusal(f"127.0.0.1:{there.getsockname()[1]}")
+    assert said.endswith("ConnectionAbortedError: Initialization failure from server: RuntimeError: no port")
 
 
 class Ray:

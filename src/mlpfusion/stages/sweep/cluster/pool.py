@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
+import socket
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from mlpfusion.errors import MlpfusionError, UsageError, first_line
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 Handle = Any  # of a task: what Ray has for it, hashable
+CONNECT_S: Final = 4.0  # for a cluster to take a connection
 _KIND: Final = "accelerator_type:"  # how Ray names the resource of a kind of GPU
 
 
@@ -73,13 +77,14 @@ def connected(address: str) -> Iterator[Pool]:
         import ray
     except ImportError:
         raise UsageError("--ray needs Ray, which is not installed: pip install 'mlpfusion[cluster]'") from None
+    _check_answers(address)
     before = signal.getsignal(signal.SIGTERM)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of what later versions of Ray will do
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises anything here, from ConnectionError to AssertionError
-            said = f"{type(error).__name__}: {private.text(first_line(error))}"
+            said = f"{type(error).__name__}: {private.text(_reason(error))}"
             raise UsageError(f"--ray {address!r}: no Ray cluster can be used there: {said}") from None
         try:
             yield _Cluster(ray)
@@ -87,6 +92,41 @@ def connected(address: str) -> Iterator[Pool]:
             ray.shutdown()
             with contextlib.suppress(ValueError):  # of a thread: there Ray has set none
                 signal.signal(signal.SIGTERM, before)
+
+
+def _check_answers(address: str) -> None:
+    """Raise a UsageError where nothing listens: Ray tries that for minutes, and is deaf to Ctrl-C meanwhile."""
+    there = _noted() if address == "auto" else address
+    if there is None:
+        return  # Ray looks for processes of its own, which takes no time
+    host, _, port = there.removeprefix("ray://").rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+        if address != "auto":
+            raise UsageError(f"--ray must be auto, HOST:PORT or ray://HOST:PORT, got {address!r}")
+        raise UsageError(f"--ray 'auto': RAY_ADDRESS must be HOST:PORT, got {there!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except OSError as error:
+        where = f"at {there}" if address == "auto" else "there"
+        raise UsageError(f"--ray {address!r}: no Ray cluster can be used {where}: {error.strerror or error}") from None
+
+
+def _noted() -> str | None:
+    """The address that `auto` stands for, as far as it is written somewhere: by the user, else by `ray start`."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    if named and named != "auto":
+        return named
+    try:
+        noted = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return noted.strip() or None
+
+
+def _reason(error: Exception) -> str:
+    """What an error says in one line: the first, or with the last where that ends in a colon."""
+    first, last = first_line(error), str(error).strip().rpartition("\n")[2].strip()
+    return f"{first} {last}" if first.endswith(":") and last != first else first
 
 
 class _Cluster:
