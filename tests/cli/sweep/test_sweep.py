@@ -26,7 +26,7 @@ def test_a_dry_run_shows_cells_and_the_time(tmp_path, capsys):
     code, out, err = run(capsys, "sweep", str(written(tmp_path)), "--dry-run")
     assert (code, err) == (0, "")
     assert out.count("to measure\n") == 2
-    assert out.endswith("\n2 cells: 2 to measure; about 12 s on 1 worker, assuming 6 s a backend, as on an H200\n")
+    assert out.endswith("\n2 cells: 2 to measure; about 8 s on 1 worker, assuming 4 s a backend, as on an H200\n")
 
 
 def test_a_dry_run_in_other_formats(tmp_path, capsys):
@@ -102,7 +102,7 @@ def test_the_command_measures_and_goes_on(tmp_path, capsys, monkeypatch, workers
     code, out, err = run(capsys, "sweep", path)
     assert code == 0
     assert out.startswith("study small: 2 cells, 2 finished; host clocks exclusive\n")
-    assert "CPU: tiny, 4 tokens, float32, inference, cpu [0 of 2 cells]\n" in err
+    assert "CPU: tiny, 4 tokens, float32, inference, cpu [0 of 2 cells, about 8 s left]\n" in err
     assert err.endswith("saved in sweeps/small\n")
     code, again, err = run(capsys, "sweep", path)
     assert (code, again, err) == (0, out, "saved in sweeps/small\n")

@@ -17,15 +17,15 @@ def test_a_plan_in_every_format(tmp_path):
     asked = read(tmp_path)
     found = plan.plan(asked, [HERE])
     states = [plan.MEASURED, "refused: it | is too large"]
-    time = plan.estimate(60, asked.settings)
+    time = plan.estimate([found[0].cell] * 60, asked.settings)
 
     def shown(fmt, workers=2):
         return report.render(found, states, time, workers, fmt)
 
-    assert "2 cells: 1 to measure, 1 refused; about 3 min on 2 workers, assuming" in shown("text")
-    assert "about 6 min on 1 worker," in shown("text", 1)
+    assert "2 cells: 1 to measure, 1 refused; about 2 min on 2 workers, assuming" in shown("text")
+    assert "about 4 min on 1 worker," in shown("text", 1)
     assert "it \\| is too large" in shown("github")
     assert shown("csv").splitlines()[2] == "tiny,64,32,4,float32,inference,cpu,refused: it | is too large"
-    assert json.loads(shown("json"))["estimate_s"] == 180.0
+    assert json.loads(shown("json"))["estimate_s"] == 120.0
     with pytest.raises(UsageError, match="unknown format 'pdf'"):
         shown("pdf")

@@ -9,6 +9,7 @@ from support.studies_made import SMALL, TINY, read
 
 from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
+from mlpfusion.records.sweep.cells import Cell
 from mlpfusion.records.sweep.study import Attempt, Kept
 from mlpfusion.stages.sweep import cells, plan
 
@@ -72,7 +73,31 @@ def kept(each, seconds, state="finished"):
 def test_time_is_estimated_from_finished_cells_or_assumed(tmp_path):
     asked = read(tmp_path)
     cell = plan.plan(asked, [HERE])[0].cell
-    assert plan.estimate(3, asked.settings) == (18.0, "assuming 6 s a backend, as on an H200")
-    assert plan.estimate(3, replace(asked.settings, processes=2)).seconds == 36.0
+    assert plan.estimate([cell] * 3, asked.settings) == (12.0, "assuming 4 s a backend, as on an H200")
+    assert plan.estimate([cell] * 3, replace(asked.settings, processes=2)).seconds == 24.0
     before = [kept(cell, 1.0), kept(cell, 5.0), kept(cell, 2.0), kept(cell, 99.0, "failed")]
-    assert plan.estimate(3, asked.settings, before) == (6.0, "by the median of the 3 cells finished so far")
+    assert plan.estimate([cell] * 3, asked.settings, before) == (6.0, "by the median of the 3 cells finished so far")
+
+
+def test_a_mode_or_gpu_of_which_no_cell_is_finished_is_assumed(tmp_path):
+    asked = read(
+        tmp_path, SMALL.replace('["eager"]', '["eager", "compile-max-autotune"]') + 'modes = ["inference", "training"]'
+    )
+    calls, steps = plan.plan(asked, [HERE])[0].cell, plan.plan(asked, [HERE])[-1].cell
+    assert plan.estimate([calls, steps], asked.settings) == (
+        4 * 4.0 + 15.0 + 60.0,
+        "assuming 4 s a backend, compile-max-autotune 15 s more in inference and 60 s more in training, as on an H200",
+    )
+    assert plan.estimate([calls, steps, steps], asked.settings, [kept(steps, 200.0)]) == (
+        23.0 + 400.0,
+        "by the median of the 1 cell finished so far, the others assuming 4 s a backend, "
+        "compile-max-autotune 15 s more in inference, as on an H200",
+    )
+    elsewhere = kept(Cell(work=calls.work, gpu="NVIDIA H200"), 1.0)
+    assert plan.estimate([calls], asked.settings, [elsewhere]).seconds == 23.0
+    assert plan.estimate([], asked.settings).seconds == 0
+
+
+def test_how_far_a_run_is():
+    assert plan.said(0, 4, plan.Estimate(240.0, ""), 2) == "0 of 4 cells, about 2 min left"
+    assert plan.said(4, 4, plan.Estimate(0.0, ""), 0) == "4 of 4 cells"

@@ -75,7 +75,7 @@ def _sweep(
             before = run.earlier(asked, folder)
             done = {each.cell for each in before if each.state == "finished" and not fresh}
             states = [plan.state(each, asked.settings, part, done) for each in found]
-            mine = states.count(plan.MEASURED)
+            mine = [each.cell for each, state in zip(found, states, strict=True) if state == plan.MEASURED]
             time = plan.estimate(mine, asked.settings, before)
             write_out(report.render(found, states, time, len(places.devices), fmt))
             return OK if mine or plan.FINISHED in states else FAILED

@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from mlpfusion import units
 from mlpfusion.environment import machine
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.measure import turns
@@ -153,7 +152,7 @@ class _Driver:
     def __init__(self, ledger: Ledger, scratch: Path, host_clocks: HostClocks, tell: Callable[[str], None]) -> None:
         self._ledger, self._scratch, self._host_clocks, self._tell = ledger, scratch, host_clocks, tell
         self._waiting = ledger.waiting()
-        self._total, self._done, self._taken_s = len(self._waiting), 0, 0.0
+        self._total, self._done = len(self._waiting), 0
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._gone: list[str] = []
@@ -306,15 +305,13 @@ class _Driver:
         one.step = one_step if reason is not None else ""
         seconds = time.monotonic() - task.began
         self._done += 1
-        self._taken_s += seconds
         return task, Attempt(node=self._ledger.node, started=task.started, seconds=seconds, reason=reason)
 
     def _left(self) -> str:
-        said = f"{self._done} of {self._total} cells"
-        if not self._done or self._done == self._total:
-            return said
-        left_s = self._taken_s / self._done * (self._total - self._done) / max(len(self._workers), 1)
-        return f"{said}, about {units.duration(left_s)} left"
+        running = [each.task.kept for each in self._workers if each.task is not None]
+        left = [each.cell for each in (*self._waiting, *running)]
+        time_left = plan.estimate(left, self._ledger.study.settings, self._ledger.cells)
+        return plan.said(self._done, self._total, time_left, len(self._workers))
 
 
 def _until(workers: Sequence[_Worker], seconds: float) -> Iterator[tuple[_Worker, float]]:

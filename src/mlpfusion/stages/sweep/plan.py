@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion import backend as registry
+from mlpfusion import units
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.choose import run as choose
 from mlpfusion.stages.profile import run as profile
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
     from mlpfusion.device import Device
     from mlpfusion.records.sweep.cells import Cell, Settings
     from mlpfusion.records.sweep.study import Kept
-    from mlpfusion.spec import MLPSpec
+    from mlpfusion.spec import MLPSpec, Mode
     from mlpfusion.stages.sweep.cells import Shard
     from mlpfusion.stages.sweep.study import Definition
 
-# A cell of 11 backends took 49 to 90 s on an H200 (bench/results/h200-choose-article and h200-choose-gemma-2b: the
-# times at which its rows were begun). Further processes of a race are fresh ones, which bind and compile again.
-BACKEND_S: Final = 6.0
-_ASSUMED: Final = f"assuming {BACKEND_S:g} s a backend, as on an H200"
+# A cell of 11 backends took 49 to 92 s on an H200 in inference, 61 s in the middle (bench/results/h200-choose-article
+# and h200-choose-gemma-2b: the times at which cells were begun), and 125 s in training; compile-max-autotune has most
+# of that. Further processes of a race are fresh ones, which bind and compile again.
+BACKEND_S: Final = 4.0
+TUNED: Final = "compile-max-autotune"
+TUNING_S: Final[dict[Mode, float]] = {"inference": 15.0, "training": 60.0}
 
 
 MEASURED: Final = "to measure"
@@ -122,11 +125,42 @@ def longest_first(found: Sequence[Cell]) -> list[Cell]:
     return sorted(found, key=lambda cell: (-cell.work.workload.flops, cells.title(cell)))
 
 
-def estimate(number: int, settings: Settings, kept: Sequence[Kept] = ()) -> Estimate:
-    """The time that `number` more cells take, from those that are finished if any is."""
-    taken = [each.attempts[-1].seconds for each in kept if each.state == "finished" and each.attempts]
-    known = [seconds for seconds in taken if seconds is not None]
+def estimate(left: Sequence[Cell], settings: Settings, kept: Sequence[Kept] = ()) -> Estimate:
+    """The time that more cells take, from those of their mode and kind of GPU that are finished, if any is."""
+    taken: dict[tuple[str, Mode], list[float]] = {}
+    for each in kept:
+        seconds = each.attempts[-1].seconds if each.state == "finished" and each.attempts else None
+        if seconds is not None:
+            taken.setdefault(_alike(each.cell), []).append(seconds)
+    asked = {_alike(cell) for cell in left}
+    known = {alike: statistics.median(taken[alike]) for alike in asked if alike in taken}
+    sources = []
     if known:
-        source = f"by the median of the {len(known)} cell{'s' if len(known) > 1 else ''} finished so far"
-        return Estimate(number * statistics.median(known), source)
-    return Estimate(number * len(settings.backends) * settings.processes * BACKEND_S, _ASSUMED)
+        number = sum(len(taken[alike]) for alike in known)
+        sources.append(f"by the median of the {number} cell{'s' if number > 1 else ''} finished so far")
+    if len(known) < len(asked) or not asked:
+        sources.append(_assumed(settings, {mode for gpu, mode in asked - known.keys()}))
+    assumed = {alike: _assumed_s(settings, alike[1]) for alike in asked}
+    whole = sum({**assumed, **known}[_alike(cell)] for cell in left)
+    return Estimate(whole, ", the others ".join(sources))
+
+
+def said(done: int, total: int, left: Estimate, workers: int) -> str:
+    """How far a run is: `2 of 5 cells, about 3 min left`."""
+    cells_of = f"{done} of {total} cells"
+    return cells_of if done == total else f"{cells_of}, about {units.duration(left.seconds / max(workers, 1))} left"
+
+
+def _alike(cell: Cell) -> tuple[str, Mode]:
+    return cell.gpu, cell.work.workload.mode
+
+
+def _assumed_s(settings: Settings, mode: Mode) -> float:
+    tuning_s = TUNING_S[mode] if TUNED in settings.backends else 0.0
+    return (len(settings.backends) * BACKEND_S + tuning_s) * settings.processes
+
+
+def _assumed(settings: Settings, modes: Set[Mode]) -> str:
+    tuning = [f"{TUNING_S[mode]:g} s more in {mode}" for mode in TUNING_S if mode in modes]
+    more = f", {TUNED} {' and '.join(tuning)}" if tuning and TUNED in settings.backends else ""
+    return f"assuming {BACKEND_S:g} s a backend{more}, as on an H200"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from mlpfusion import units
 from mlpfusion.environment import machine
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.records.sweep.study import Attempt
@@ -73,7 +72,7 @@ class _Driver:
         self._tasks: dict[Handle, _Task] = {}
         self._lost: dict[str, str] = {}  # by digest of a cell, on which node it was lost
         self._waiting = ledger.waiting()
-        self._total, self._done, self._taken_s = len(self._waiting), 0, 0.0
+        self._total, self._done = len(self._waiting), 0
 
     def run(self) -> None:
         idle = time.monotonic()
@@ -184,7 +183,6 @@ class _Driver:
 
     def _over(self, task: _Task, reason: str | None) -> Attempt:
         self._done += 1
-        self._taken_s += time.monotonic() - task.began
         return self._attempt(task, reason)
 
     def _attempt(self, task: _Task, reason: str | None) -> Attempt:
@@ -192,11 +190,10 @@ class _Driver:
         return Attempt(node=task.name, started=task.started, seconds=seconds, reason=reason)
 
     def _left(self) -> str:
-        said = f"{self._done} of {self._total} cells"
-        if not self._done or self._done == self._total:
-            return said
-        left_s = self._taken_s / self._done * (self._total - self._done) / max(len(self._tasks), 1)
-        return f"{said}, about {units.duration(left_s)} left"
+        running = [task.kept for task in self._tasks.values()]
+        left = [each.cell for each in (*self._waiting, *running)]
+        time_left = plan.estimate(left, self._ledger.study.settings, self._ledger.cells)
+        return plan.said(self._done, self._total, time_left, sum(node.machine.gpus for _, node in self._usable()))
 
 
 def _read(reason: str | None, data: bytes) -> tuple[str | None, Profile | None]:
