@@ -6,13 +6,15 @@ import os
 import signal
 
 import pytest
-from support.studies_made import SMALL, contents, host, measured, read, workers
+from support.studies_made import SMALL, contents, host, measured, read, slots, workers
 
+from mlpfusion.device import Device
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.sweep import cells, folder, run
 from mlpfusion.storage import files, results
 
 __all__ = ["workers"]
+H200 = Device(kind="cuda", name="NVIDIA H200", runtime="cuda", capability=(9, 0), free_bytes=140 * 10**9)
 CELLS = SMALL.replace("[1, 4]", "[1, 2, 3]")
 
 
@@ -104,6 +106,42 @@ DAMAGE = {
     "not complete": lambda data: data.replace(b'"complete": true', b'"complete": false'),
     "another number": lambda data: data.replace(b'"median": 1', b'"median": 7', 1),
 }
+
+
+def elsewhere(versions):
+    """A host with another kind of device and other versions."""
+
+    class Other(run.Host):
+        def holds(self, backends, earlier):
+            ours = super().holds(backends, earlier)
+            return type(ours)(device=ours.device, capability=ours.capability, versions={**ours.versions, **versions})
+
+    return Other([each._replace(device=H200) for each in slots()])
+
+
+@pytest.mark.parametrize("versions", [{}, {"torch": "9.9.9+cu130"}])
+@pytest.mark.parametrize("gpus", ["", 'gpus = ["cpu", "h200"]\n'])
+def test_cells_of_a_kind_of_gpu_that_is_not_here_now_are_kept(tmp_path, workers, versions, gpus):
+    asked = read(tmp_path, gpus + SMALL)
+    before = {each.digest: each for each in sweep(tmp_path, gpus + SMALL).cells if each.state == "finished"}
+    assert len(before) == 2
+    made = run.sweep(asked, elsewhere(versions), out=tmp_path / "out")
+    assert [each.state for each in made.cells] == ["finished"] * 4
+    assert before == {each.digest: each for each in made.cells if each.cell.gpu == "cpu"}
+    assert {each.node for each in made.cells} <= made.nodes.keys()
+    assert measured(workers) == [4, 1, 4, 1]
+    again = sweep(tmp_path, gpus + SMALL)
+    assert {each.digest for each in again.cells} == {each.digest for each in made.cells}
+    assert measured(workers) == [4, 1, 4, 1]
+
+
+def test_what_a_kind_of_gpu_that_is_not_here_now_lacks_waits_for_it(tmp_path, workers):
+    sweep(tmp_path)
+    next((tmp_path / "out" / "cells").glob("tiny-inference-4-*")).unlink()
+    made = run.sweep(read(tmp_path), elsewhere({}), out=tmp_path / "out")
+    found = {(each.cell.gpu, each.cell.work.workload.tokens): (each.state, each.reason) for each in made.cells}
+    assert found["cpu", 4] == ("waiting", "no cpu is here")
+    assert found["cpu", 1] == found["NVIDIA H200", 1] == found["NVIDIA H200", 4] == ("finished", None)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

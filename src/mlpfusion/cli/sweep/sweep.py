@@ -71,9 +71,9 @@ def _sweep(
     here = contextlib.nullcontext(run.Host(slots.found(device))) if ray is None else cluster.reached(ray, asked, tell)
     with here as places:
         if dry_run:
-            found = plan.plan(asked, places.devices)
-            before = run.earlier(asked, folder)
-            done = {each.cell for each in before if each.state == "finished" and not fresh}
+            before = () if fresh else run.earlier(asked, folder)
+            found = plan.plan(asked, places.devices, before)
+            done = {each.cell for each in before if each.state == "finished"}
             states = [plan.state(each, asked.settings, part, done) for each in found]
             mine = [each.cell for each, state in zip(found, states, strict=True) if state == plan.MEASURED]
             time = plan.estimate(mine, asked.settings, before)

@@ -44,6 +44,13 @@ def identity(settings: Settings, cell: Cell, versions: Mapping[str, str | None])
 def _asked(settings: Settings, work: Work) -> dict[str, Any]:
     return {
         "workload": msgspec.to_builtins(work.workload),
+        **asked_of_all(settings),
+    }
+
+
+def asked_of_all(settings: Settings) -> dict[str, Any]:
+    """What of a study's settings its results depend on."""
+    return {
         "backends": sorted(settings.backends),
         "rounds": settings.rounds,
         "processes": settings.processes,

@@ -49,7 +49,7 @@ class Ledger:
         self.node = self.named(holds)
         found = {each.digest: each for each in earlier.cells} if earlier is not None else {}
         mine = [each for each in planned if shard is None or shard.has(study.settings, each.cell)]
-        digests = [cells.identity(study.settings, each.cell, holds.versions) for each in mine]
+        digests = _digests(study, mine, holds, None if fresh else earlier)
         if fresh:
             self._forget(earlier, [self._file(each.cell, digest) for each, digest in zip(mine, digests, strict=True)])
             found = {}
@@ -203,3 +203,16 @@ class Ledger:
                         f"study folder {str(self.out)!r} holds cells measured with other versions: "
                         f"{'; '.join(other)}; --fresh measures them anew, or name another folder by --out"
                     )
+
+
+def _digests(study: Definition, mine: Sequence[plan.Planned], holds: Conditions, earlier: Study | None) -> list[str]:
+    """The digest of each cell; versions of here are none of a cell's that another kind of GPU finished earlier."""
+    then: dict[str, str] = {}
+    if earlier is not None and any(each.away for each in mine):
+        finished = [each for each in earlier.cells if each.state == "finished"]
+        then = {cells.identity(earlier.settings, each.cell, {}): each.digest for each in finished}
+    found = []
+    for each in mine:
+        known = then.get(cells.identity(study.settings, each.cell, {})) if each.away and then else None
+        found.append(known or cells.identity(study.settings, each.cell, holds.versions))
+    return found

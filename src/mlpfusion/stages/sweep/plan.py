@@ -50,13 +50,16 @@ class Estimate(NamedTuple):
     source: str
 
 
-def plan(study: Definition, here: Sequence[Device]) -> tuple[Planned, ...]:
+def plan(study: Definition, here: Sequence[Device], earlier: Sequence[Kept] = ()) -> tuple[Planned, ...]:
     """All cells of a study on these devices; one that does not fit, or has no card here, is there with its reason.
+
+    A study that names no kinds of GPU has those that are here, and those of which earlier runs have finished cells.
 
     Raises:
         UsageError: no backend takes the sizes of a model; the message has its line.
     """
-    kinds = study.settings.gpus or tuple(dict.fromkeys(kind_of(each) for each in here))
+    then = [each.cell.gpu for each in earlier if each.state == FINISHED]
+    kinds = study.settings.gpus or tuple(dict.fromkeys([*map(kind_of, here), *then]))
     by_kind = {kind: [each for each in here if is_kind(kind, each)] for kind in kinds}
     for kind, devices in by_kind.items():
         if devices:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mlpfusion.environment import conditions
 from mlpfusion.errors import UsageError
-from mlpfusion.stages.sweep import folder, local, plan
+from mlpfusion.stages.sweep import cells, folder, local, plan
 from mlpfusion.stages.sweep.ledger import Ledger
 from mlpfusion.storage import results
 from mlpfusion.storage.redacted import redacted
@@ -84,7 +84,7 @@ def sweep(
         raise UsageError("no device is here to measure on")
     before = None if fresh else _there(out)
     holds = redacted(places.holds(study.settings.backends, [] if before is None else list(before.nodes.values())))
-    planned = plan.plan(study, places.devices)
+    planned = plan.plan(study, places.devices, _cells(study, before))
     with interrupts.stoppable(), folder.held(out):
         ledger = Ledger(study, planned, holds, out=out, shard=shard, fresh=fresh, host_clocks=host_clocks, tell=tell)
         places.run(ledger, host_clocks, tell)
@@ -99,8 +99,13 @@ def folder_of(study: Definition, out: Path | None, shard: Shard | None) -> Path:
 
 def earlier(study: Definition, out: Path) -> tuple[Kept, ...]:
     """The cells that an earlier run left in a folder, if it asked the same of each; nothing is changed there."""
-    found = _there(out)
-    return found.cells if found is not None and found.settings == redacted(study.settings) else ()
+    return _cells(study, _there(out))
+
+
+def _cells(study: Definition, found: Study | None) -> tuple[Kept, ...]:
+    """The cells of an earlier run, if it asked the same of each."""
+    asked = cells.asked_of_all(redacted(study.settings))
+    return found.cells if found is not None and cells.asked_of_all(found.settings) == asked else ()
 
 
 def _there(out: Path) -> Study | None:
