@@ -124,11 +124,28 @@ def test_the_commands_of_the_page_plan_on_nodes_that_get_our_packages_sent(world
     assert {each["gpu"] for each in found["cells"]} == {"cpu"}
 
 
+def begun(folder):
+    """The logs of the cells that a node has begun; those of workers that were killed stay."""
+    return set(folder.glob("mlpfusion-*/log"))
+
+
+def killed(world, out):
+    """A driver that is killed once both nodes have a cell of its, and leaves them to Ray."""
+    command = [sys.executable, "-m", "mlpfusion", "sweep", str(world.study), "--ray", world.address, "--out", f"{out}"]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not all(map(begun, world.folders)) and driver.poll() is None:
+        time.sleep(0.05)
+    driver.kill()
+    _, said = driver.communicate()
+    assert driver.returncode == -signal.SIGKILL, said
+
+
 def test_a_node_is_removed_while_its_cell_runs_and_the_folder_is_that_of_a_local_run(world, tmp_path):
-    seen = []
+    killed(world, tmp_path / "out")  # and the same command goes on
+    seen, before = [], begun(world.folders[1])
 
     def remove():
-        while not list(world.folders[1].glob("mlpfusion-*/log")) and not seen:
+        while not begun(world.folders[1]) - before and not seen:
             time.sleep(0.05)
         world.cluster.remove_node(world.second, allow_graceful=False)
 
