@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from support.studies_made import SMALL, host, read, workers
+from support.studies_made import SMALL, host, read, result, workers
 
 from mlpfusion.errors import UsageError
 from mlpfusion.stages.sweep import folder, run
@@ -29,6 +29,7 @@ def test_a_choice_for_each_model_share_and_dtype(tmp_path, workers):
         assert [point.tokens for point in each.points] == [1, 4]
         assert each.spec == replace(each.model.spec, intermediate_size=32 // each.tp)
         assert (each.clock, each.rounds) == ("wall_us", 5)
+        assert each.created == result().created  # when it was measured, not when it was chosen
         assert each.holds.versions["torch"] == study.nodes["node 1"].versions["torch"]
         assert {"torch", "triton", "mlpfusion", "mlpfusion_kernels"} <= set(each.holds.versions)
 

@@ -24,6 +24,7 @@ def test_a_lock_ends_with_its_driver_and_leftovers_go(tmp_path):
     with folder.held(out):
         assert sorted(path.name for path in out.rglob("*")) == [".lock", "cells"]
         assert f"process {os.getpid()} on " in (out / ".lock").read_text(encoding="utf-8")
+    assert (out / ".lock").read_bytes() == b""  # no host's name stays in a folder that is given away
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mlpfusion import backend as registry
 from mlpfusion import device as devices
 from mlpfusion import limits, spec
-from mlpfusion.environment import conditions, machine, provenance
+from mlpfusion.environment import conditions, provenance
 from mlpfusion.errors import UsageError
 from mlpfusion.models import known
 from mlpfusion.records.choice import SCHEMA, Choice, ClockName, Model, Plan
@@ -160,7 +160,7 @@ def decided(
         schema=SCHEMA,
         kind="choice",
         mlpfusion=profiles[-1].mlpfusion,
-        created=machine.now(),
+        created=max(each.created for each in profiles),
         model=model,
         tp=tp,
         spec=profiles[-1].workload.spec,

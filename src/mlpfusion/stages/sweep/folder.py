@@ -53,7 +53,10 @@ def held(folder: Path) -> Iterator[None]:
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         for part in (*folder.glob(".mlpfusion-*.part"), *(folder / CELLS).glob(".mlpfusion-*.part")):
             part.unlink(missing_ok=True)
-        yield
+        try:
+            yield
+        finally:
+            os.ftruncate(lock, 0)  # a folder that is given away has no host's name
     finally:
         os.close(lock)
 
