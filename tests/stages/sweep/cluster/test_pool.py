@@ -149,3 +149,33 @@ def test_how_a_task_ended():
             pool._Cluster(Ray(end)).result(1)
         assert str(caught.value).startswith(text)
         assert "192.0.2.1" not in str(caught.value)
+
+
+@pytest.mark.full
+def test_a_cluster_whose_head_is_gone_is_not_asked_and_after_a_while_given_up(monkeypatch):
+    ray_or_skip()
+    ray = Ray(nodes=[machine("a", GPU=1.0)])
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        made = pool._Cluster(ray, there.getsockname()[:2])
+        before = made.machines()
+    ray.nodes = None
+    assert not made.answers()
+    assert made.machines() == before == [pool.Machine("a", 1, None)]
+    monkeypatch.setattr(pool, "SILENT_S", -1.0)
+    with pytest.raises(
+        MlpfusionError, match=r"the head of the cluster does not answer for .* the same command goes on"
+    ):
+        made.machines()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_cluster_is_left_without_asking_a_head_that_is_gone(monkeypatch, gone):
+    ray, left = ray_or_skip(), []
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: left.append("asked"))
+    there = socket.create_server(("127.0.0.1", 0))
+    with there, pool.connected(f"127.0.0.1:{there.getsockname()[1]}"):
+        if gone:
+            there.close()
+    assert left == ([] if gone else ["asked"])

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 Handle = Any  # of a task: what Ray has for it, hashable
-CONNECT_S: Final = 4.0  # for a cluster to take a connection
+CONNECT_S: Final = 2.0  # for a cluster to take a connection
+SILENT_S: Final = 30.0  # after twice this time Ray ends the process
 _KIND: Final = "accelerator_type:"  # how Ray names the resource of a kind of GPU
 
 
@@ -77,7 +79,7 @@ def connected(address: str) -> Iterator[Pool]:
         import ray
     except ImportError:
         raise UsageError("--ray needs Ray, which is not installed: pip install 'mlpfusion[cluster]'") from None
-    _check_answers(address)
+    head = _answering(address)
     before = signal.getsignal(signal.SIGTERM)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of what later versions of Ray will do
@@ -86,29 +88,36 @@ def connected(address: str) -> Iterator[Pool]:
         except Exception as error:  # Ray raises anything here, from ConnectionError to AssertionError
             said = f"{type(error).__name__}: {private.text(_reason(error))}"
             raise UsageError(f"--ray {address!r}: no Ray cluster can be used there: {said}") from None
+        cluster = _Cluster(ray, head)
         try:
-            yield _Cluster(ray)
+            yield cluster
         finally:
-            ray.shutdown()
+            if cluster.answers():  # else it waits for a minute, deaf to Ctrl-C; its machines find this process gone
+                ray.shutdown()
             with contextlib.suppress(ValueError):  # of a thread: there Ray has set none
                 signal.signal(signal.SIGTERM, before)
 
 
-def _check_answers(address: str) -> None:
-    """Raise a UsageError where nothing listens: Ray tries that for minutes, and is deaf to Ctrl-C meanwhile."""
+def _answering(address: str) -> tuple[str, int] | None:
+    """The host and port of a cluster, None if it is for Ray to find; a UsageError where nothing listens.
+
+    Ray tries that for minutes, and is deaf to Ctrl-C meanwhile.
+    """
     there = _noted() if address == "auto" else address
     if there is None:
-        return  # Ray looks for processes of its own, which takes no time
+        return None  # Ray looks for processes of its own, which takes no time
     host, _, port = there.removeprefix("ray://").rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
         if address != "auto":
             raise UsageError(f"--ray must be auto, HOST:PORT or ray://HOST:PORT, got {address!r}")
         raise UsageError(f"--ray 'auto': RAY_ADDRESS must be HOST:PORT, got {there!r}")
+    head = host.strip("[]"), int(port)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+        socket.create_connection(head, CONNECT_S).close()
     except OSError as error:
         where = f"at {there}" if address == "auto" else "there"
         raise UsageError(f"--ray {address!r}: no Ray cluster can be used {where}: {error.strerror or error}") from None
+    return head
 
 
 def _noted() -> str | None:
@@ -132,7 +141,7 @@ def _reason(error: Exception) -> str:
 class _Cluster:
     """The cluster that this process is connected to."""
 
-    def __init__(self, ray: Any) -> None:
+    def __init__(self, ray: Any, head: tuple[str, int] | None = None) -> None:
         from ray import cloudpickle
 
         cloudpickle.register_pickle_by_value(sys.modules[errand.__name__])  # a machine may not have our packages
@@ -140,9 +149,34 @@ class _Cluster:
         # One process a task, as one on this host; what is tried again, and where, is for the sweep to say.
         self._run = ray.remote(num_gpus=1, max_calls=1, max_retries=0)(errand.run)
         self._packages: Any = None
+        self._head = head
+        self._answered = time.monotonic()
+        self._machines: list[Machine] = []
+
+    def answers(self) -> bool:
+        """Whether somebody takes connections at its address; one whose address is not known counts as there."""
+        if self._head is None:
+            return True
+        try:
+            socket.create_connection(self._head, CONNECT_S).close()
+        except OSError:
+            return False
+        return True
 
     def machines(self) -> list[Machine]:
-        found = []
+        """Those that are there now; while the head is silent, which Ray itself takes for a minute, those before.
+
+        Raises:
+            MlpfusionError: it has been silent for SILENT_S.
+        """
+        if not self.answers():
+            if time.monotonic() - self._answered > SILENT_S:
+                raise MlpfusionError(
+                    f"the head of the cluster does not answer for {SILENT_S:g} s; the same command goes on"
+                )
+            return self._machines
+        self._answered = time.monotonic()
+        found = self._machines = []
         for each in self._ray.nodes():
             gpus = int(each["Resources"].get("GPU", 0))
             if each["Alive"] and gpus:
