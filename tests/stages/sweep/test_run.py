@@ -135,6 +135,21 @@ def test_cells_of_a_kind_of_gpu_that_is_not_here_now_are_kept(tmp_path, workers,
     assert measured(workers) == [4, 1, 4, 1]
 
 
+def test_fresh_leaves_what_nothing_here_can_measure_anew(tmp_path, workers):
+    run.sweep(read(tmp_path), elsewhere({}), out=tmp_path / "out")
+    before = {each.digest: each for each in sweep(tmp_path).cells}
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out" / "cells").iterdir()}
+    made = run.sweep(read(tmp_path), host(), out=tmp_path / "out", fresh=True)
+    assert [each.state for each in made.cells] == ["finished"] * 4
+    theirs = [each for each in made.cells if each.cell.gpu == "NVIDIA H200"]
+    assert len(theirs) == 2
+    for each in theirs:
+        assert before[each.digest] == each
+        assert (tmp_path / "out" / "cells" / each.file).read_bytes() == files[each.file]
+    assert {each.node for each in made.cells} <= made.nodes.keys()
+    assert measured(workers) == [4, 1] * 3
+
+
 def test_what_a_kind_of_gpu_that_is_not_here_now_lacks_waits_for_it(tmp_path, workers):
     sweep(tmp_path)
     next((tmp_path / "out" / "cells").glob("tiny-inference-4-*")).unlink()

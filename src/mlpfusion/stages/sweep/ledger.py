@@ -44,25 +44,26 @@ class Ledger:
         tell: Callable[[str], None] = lambda said: None,
     ) -> None:
         self.out, self.study, self._tell = out, study, tell
-        earlier = folder.before(out, study.name)
-        self._nodes = dict(earlier.nodes) if earlier is not None and not fresh else {}
+        before = folder.before(out, study.name)
+        mine = [each for each in planned if shard is None or shard.has(study.settings, each.cell)]
+        earlier = _away(before, mine, study) if fresh else before
+        self._nodes = dict(earlier.nodes) if earlier is not None else {}
         self.node = self.named(holds)
         found = {each.digest: each for each in earlier.cells} if earlier is not None else {}
-        mine = [each for each in planned if shard is None or shard.has(study.settings, each.cell)]
-        digests = _digests(study, mine, holds, None if fresh else earlier)
+        digests = _digests(study, mine, holds, earlier)
         if fresh:
-            self._forget(earlier, [self._file(each.cell, digest) for each, digest in zip(mine, digests, strict=True)])
-            found = {}
+            made = [self._file(each.cell, digest) for each, digest in zip(mine, digests, strict=True)]
+            self._forget(before, made, keep={each.file for each in found.values()})
         self._kept = {
             digest: self._start(each, digest, found.get(digest)) for each, digest in zip(mine, digests, strict=True)
         }
-        if earlier is not None and not fresh:
+        if earlier is not None:
             self._check_versions(earlier, holds)
         self._whole = Study(
             schema=SCHEMA,
             kind="study",
             mlpfusion=holds.versions.get("mlpfusion") or "",
-            created=earlier.created if earlier is not None else machine.now(),
+            created=before.created if before is not None else machine.now(),
             name=study.name,
             definition=cells.definition_digest(study.settings, study.work),
             settings=study.settings,
@@ -180,9 +181,9 @@ class Ledger:
             self._tell(f"{error}; measured anew, the old file is kept as {kept.name!r}")
             return None
 
-    def _forget(self, earlier: Study | None, names: Sequence[str]) -> None:
-        listed = [each.file for each in earlier.cells if each.file is not None] if earlier is not None else []
-        for name in (*listed, *names):
+    def _forget(self, before: Study | None, names: Sequence[str], *, keep: Collection[str | None]) -> None:
+        listed = [each.file for each in before.cells if each.file is not None] if before is not None else []
+        for name in {*listed, *names}.difference(keep):
             (self.out / folder.CELLS / name).unlink(missing_ok=True)
 
     def _check_versions(self, earlier: Study, holds: Conditions) -> None:
@@ -203,6 +204,16 @@ class Ledger:
                         f"study folder {str(self.out)!r} holds cells measured with other versions: "
                         f"{'; '.join(other)}; --fresh measures them anew, or name another folder by --out"
                     )
+
+
+def _away(before: Study | None, mine: Sequence[plan.Planned], study: Definition) -> Study | None:
+    """Of an earlier run what is of kinds of GPU that are not here: nothing here can measure it anew."""
+    if before is None:
+        return None
+    away = {cells.identity(study.settings, each.cell, {}) for each in mine if each.away}
+    kept = tuple(each for each in before.cells if cells.identity(before.settings, each.cell, {}) in away)
+    nodes = {name: node for name, node in before.nodes.items() if any(each.node == name for each in kept)}
+    return replace(before, cells=kept, nodes=nodes)
 
 
 def _digests(study: Definition, mine: Sequence[plan.Planned], holds: Conditions, earlier: Study | None) -> list[str]:

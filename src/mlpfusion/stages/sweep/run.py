@@ -82,8 +82,9 @@ def sweep(
     """
     if not places.devices:
         raise UsageError("no device is here to measure on")
-    before = None if fresh else _there(out)
-    holds = redacted(places.holds(study.settings.backends, [] if before is None else list(before.nodes.values())))
+    before = _there(out)
+    nodes = [] if before is None or fresh else list(before.nodes.values())
+    holds = redacted(places.holds(study.settings.backends, nodes))
     planned = plan.plan(study, places.devices, _cells(study, before))
     with interrupts.stoppable(), folder.held(out):
         ledger = Ledger(study, planned, holds, out=out, shard=shard, fresh=fresh, host_clocks=host_clocks, tell=tell)
