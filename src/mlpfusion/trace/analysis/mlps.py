@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlpfusion.records.breakdown import MLPShare
@@ -100,9 +101,8 @@ def _backward(work: Sequence[Work], kernels: Sequence[Kernel], engine: list[int]
     found: set[int] = set()
     layers = 0
     fused = [at for at in engine if decoded[at].kind == "gemm" and "act_mul_backward" in decoded[at].fused_ops]
-    for anchor in fused:
-        made = _launched_with(work, engine, anchor, fused)
-        layers += bool(made)
+    for made in _launched_with(work, engine, fused):
+        layers += 1
         found.update(made)
     for number, anchor in enumerate(engine):
         if not _is_backward_of_activation(decoded[anchor]):
@@ -117,11 +117,18 @@ def _backward(work: Sequence[Work], kernels: Sequence[Kernel], engine: list[int]
     return sorted(found), layers
 
 
-def _launched_with(work: Sequence[Work], engine: Sequence[int], anchor: int, others: Sequence[int]) -> list[int]:
-    """What was launched by the outermost operator of this place that made no other MLP's and is no compiled region."""
-    shared = {_key(owner) for at in others if at != anchor for owner in work[at].owners}
-    own = [each for each in work[anchor].owners if not _REGION.search(each.name) and _key(each) not in shared]
-    return [at for at in engine if own and any(_key(owner) == _key(own[-1]) for owner in work[at].owners)]
+def _launched_with(work: Sequence[Work], engine: Sequence[int], anchors: Sequence[int]) -> Iterable[Sequence[int]]:
+    """For each place the work of its outermost operator that made no other MLP's and is no compiled region, if any."""
+    by_owner: dict[tuple[object, ...], list[int]] = {}
+    for at in engine if anchors else ():
+        for owner in work[at].owners:
+            by_owner.setdefault(_key(owner), []).append(at)
+    users = Counter(_key(owner) for anchor in anchors for owner in work[anchor].owners)
+    for anchor in anchors:
+        owners = [_key(owner) for owner in work[anchor].owners if not _REGION.search(owner.name)]
+        own = [owner for owner in owners if users[owner] == 1]
+        if own:
+            yield by_owner[own[-1]]
 
 
 def _is_backward_of_activation(name: Decoded) -> bool:
