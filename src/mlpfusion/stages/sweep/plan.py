@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from mlpfusion.stages.sweep.study import Definition
 
 # A cell of 11 backends took 49 to 92 s on an H200 in inference, 61 s in the middle (bench/results/h200-choose-article
-# and h200-choose-gemma-2b: the times at which cells were begun), and 125 s in training; compile-max-autotune has most
-# of that. Further processes of a race are fresh ones, which bind and compile again.
+# and h200-choose-gemma-2b: the times at which cells were begun). One in training took 125 s, timed once and in no file:
+# the first call of compile-max-autotune had 63 of them. Further processes of a race are fresh ones, which bind and
+# compile again.
 BACKEND_S: Final = 4.0
 TUNED: Final = "compile-max-autotune"
 TUNING_S: Final[dict[Mode, float]] = {"inference": 15.0, "training": 60.0}
