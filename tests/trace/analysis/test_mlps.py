@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -154,6 +156,17 @@ def test_a_compiled_backward_is_told_by_pairs_around_the_activation(layers: int,
     assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
 
 
+@pytest.mark.parametrize(("lone", "layers", "shapes"), [*product((1, 2, 3), (1, 3), (True, False))])
+def test_any_number_of_products_may_come_before_the_first_backward(lone: int, layers: int, shapes: bool) -> None:
+    node = "CompiledFunctionBackward"
+    whole = [one._replace(node=node) for one in attention_backward()]
+    pieces = [*attention(), *forward(up_last=True)] * layers
+    pieces += [mm(M, 7, D, node)] * lone + [*compiled_backward(), *whole] * layers
+    found = share(pieces, shapes=shapes)
+    assert found.backward_layers == layers
+    assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
+
+
 def fused_forward() -> list[Piece]:
     return [Piece("gate_up_hopper_kernel", "_Fused", None, None, mlp=True), mm(M, H, D, mlp=True)]
 
@@ -217,3 +230,24 @@ def test_the_recorded_training_step_is_its_mlp_without_fill_and_accumulation() -
     assert len(beside) == 5  # the gradient of the loss; of three weights and of x
     found = reading.breakdown.mlp
     assert (found.backward_us or 0) + found.forward_us == pytest.approx(reading.breakdown.kernel_us - sum(beside))
+
+
+@pytest.mark.parametrize(("name", "more"), [("compile", "gelu"), ("compile_swapped", "gate_up")])
+def test_a_recorded_compiled_step_of_six_layers_has_the_mlps_of_its_sizes(name: str, more: str) -> None:
+    path = DATA / f"h200_{name}_training.json.gz"
+    found = read(path).breakdown
+    assert found is not None
+    assert found.mlp is not None
+    assert (found.mlp.layers, found.mlp.backward_layers) == (6, 6)
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    dims = {
+        one["args"]["External id"]: one["args"]["Input Dims"] for one in events if "Input Dims" in one.get("args", {})
+    }
+    kernels = [one for one in events if one.get("cat") == "kernel"]
+    sized = [
+        one for one in kernels if any({16384, 2 * 16384} & {*dim} for dim in dims.get(one["args"]["External id"], []))
+    ]
+    mine = {id(one): one["dur"] for one in [*sized, *(one for one in kernels if more in one["name"])]}
+    assert found.mlp.forward_us + (found.mlp.backward_us or 0) == pytest.approx(
+        sum(mine.values()) / 3, rel=0.01
+    )  # fills

@@ -156,19 +156,29 @@ def _node(item: Work) -> object:
 
 
 def _units(nodes: dict[int, object], products: Sequence[Product], anchor: int) -> list[_Unit]:
-    """The products by node of autograd; by twos where a node makes the anchor as well, or none is seen."""
-    found: list[tuple[object, list[Product]]] = []
+    """The products by node of autograd; by twos where a node makes the anchor as well, or none is seen.
+
+    The twos are counted from the anchor outwards: how many products there are before its MLP's is not known, as the
+    last layer of a model may have one that is added to nothing.
+    """
+    before = [product for product in products if product.places[-1] < anchor]
+    behind = [product for product in products if product.places[0] > anchor]
+    left = _grouped(nodes, before[::-1], nodes[anchor])
+    groups = [*(group[::-1] for group in reversed(left)), *_grouped(nodes, behind, nodes[anchor])]
+    return [_Unit(group[0].places[0], group[-1].places[-1], group) for group in groups]
+
+
+def _grouped(nodes: dict[int, object], products: Sequence[Product], shared: object) -> list[list[Product]]:
+    """Products in a row that one node makes; by twos where that is the `shared` one or not seen."""
+    found: list[list[Product]] = []
     for product in products:
         node = nodes[product.places[0]]
-        joins = bool(found) and found[-1][0] == node
-        if joins and node in (None, nodes[anchor]):
-            before = found[-1][1]
-            joins = len(before) < _PAIR and not before[-1].places[-1] < anchor < product.places[0]
-        if joins:
-            found[-1][1].append(product)
+        joins = bool(found) and nodes[found[-1][0].places[0]] == node
+        if joins and (node not in (None, shared) or len(found[-1]) < _PAIR):
+            found[-1].append(product)
         else:
-            found.append((node, [product]))
-    return [_Unit(group[0].places[0], group[-1].places[-1], group) for _, group in found]
+            found.append([product])
+    return found
 
 
 def _before(decoded: Sequence[Decoded], earlier: Sequence[int], units: Sequence[_Unit], anchor: int) -> int:
