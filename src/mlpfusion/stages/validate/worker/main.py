@@ -24,7 +24,7 @@ from mlpfusion.stages.validate.worker.probes import PROBES, Run
 from mlpfusion.stages.validate.worker.results import NoTensorError
 from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
 from mlpfusion.stages.validate.worker.state_probes import STATE_PROBES
-from mlpfusion.stages.validate.worker.targets import loader
+from mlpfusion.stages.validate.worker.targets import imports, loader
 from mlpfusion.stages.validate.worker.targets.autotuners import Pins, on_launch
 from mlpfusion.storage import private
 from mlpfusion.workers import lifetime
@@ -104,7 +104,8 @@ class _Served:
         settings.stir()
         state = settings.read() if source not in self.imports else {}
         try:
-            target = loader.load(request.target, request.activation, self.here)
+            with imports.apart(state, {source.partition(".")[0], *(each.name for each in folders)}):
+                target = loader.load(request.target, request.activation, self.here)
         except loader.SeveralError as several:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
         if source not in self.imports:  # what was imported before changes nothing now

@@ -1,0 +1,65 @@
+"""Keeps what an installed library changes when it is imported apart from what a target changes itself."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from mlpfusion.stages.validate.worker import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+
+@contextlib.contextmanager
+def apart(state: dict[str, object], own: Collection[str]) -> Iterator[None]:
+    """Within, what the import of an installed library changes is put into `state`, as if it had been so before.
+
+    A program that uses the library has that change without the target too: scikit-learn sets an environment variable,
+    and transformers imports it where it is installed. Packages named in `own` are no libraries, nor is a file beside
+    the target's. What the target had changed before stays a change of its own.
+    """
+    original = builtins.__import__
+    importing = False
+
+    def watched(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        nonlocal importing
+        top = name.partition(".")[0]
+        if importing or level or top in own or _is_there(name, fromlist):
+            return original(name, globals, locals, fromlist, level)
+        importing, before = True, settings.read(state)
+        try:
+            return original(name, globals, locals, fromlist, level)
+        finally:
+            importing, after = False, settings.read(state)
+            if before != after and _is_installed(top):
+                _put(state, before, after)
+
+    builtins.__import__ = watched
+    try:
+        yield
+    finally:
+        builtins.__import__ = original
+
+
+def _is_there(name: str, fromlist: Any) -> bool:
+    module = sys.modules.get(name)
+    return module is not None and all(hasattr(module, each) for each in fromlist or () if each != "*")
+
+
+def _is_installed(top: str) -> bool:
+    return top in sys.stdlib_module_names or top in metadata.packages_distributions()
+
+
+def _put(state: dict[str, object], before: dict[str, object], after: dict[str, object]) -> None:
+    for name, was in before.items():
+        known, now = state[name], after[name]
+        if isinstance(known, dict) and isinstance(was, dict) and isinstance(now, dict):
+            kept = {key for key in known.keys() | was.keys() | now.keys() if known.get(key) != was.get(key)}
+            theirs = {key: value for key, value in now.items() if key not in kept}
+            state[name] = theirs | {key: value for key, value in known.items() if key in kept}
+        elif known == was:
+            state[name] = now
