@@ -131,7 +131,8 @@ def atomic_sum_mlp(x, wg, wu, wd):
     """Split-K with atomics: the sum's order changes from call to call. Not wrong, but to be reported."""
     hidden = F.gelu(F.linear(x, wg), approximate="tanh") * F.linear(x, wu)
     pieces = zip(hidden.float().tensor_split(PIECES, -1), wd.float().tensor_split(PIECES, -1), strict=True)
-    parts = torch.stack([F.linear(*piece) for piece in pieces], -1)  # beside each other, so that their atomics meet
+    with torch.autocast(x.device.type, enabled=False):
+        parts = torch.stack([F.linear(*piece) for piece in pieces], -1)  # beside each other, so that atomics meet
     rows = torch.arange(parts[..., 0].numel(), device=x.device).repeat_interleave(PIECES)
     y = torch.zeros(parts[..., 0].numel(), dtype=torch.float32, device=x.device)
     return y.index_add(0, rows, parts.reshape(-1)).view(x.shape).to(hidden.dtype)
