@@ -12,6 +12,7 @@ python bench/validate.py --out bench/results --join part-1 part-2    puts what t
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import re
@@ -36,7 +37,7 @@ from mlpfusion.stages.validate.judge.exam import Asked
 from mlpfusion.stages.validate.progress import silent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from mlpfusion.device import Device
 
@@ -70,14 +71,38 @@ def targets() -> list[Target]:
 
 
 def code() -> str:
-    """A digest of all code that judges or is judged here, but for what only prints, and of what it runs on."""
-    packages = [Path(mlpfusion.__file__).parent, Path(mlpfusion_kernels.__file__).parent]
-    paths = {path for package in packages for path in package.rglob("*.py") if path.parent.name != "report"}
+    """A digest of all code that judges or is judged here, and of what it runs on."""
+    paths = {*Path(mlpfusion_kernels.__file__).parent.rglob("*.py"), *sources()}
     paths |= {path for folder in (self_test.folder(), ROOT / "examples") for path in folder.iterdir() if path.is_file()}
     digest = hashlib.sha256(f"torch {torch.__version__}, triton {triton.__version__}".encode())
     for path in sorted(paths, key=lambda path: (path.parent.name, path.name)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def sources() -> set[Path]:
+    """The files of the validator and the backends, and all of mlpfusion that these import at any depth."""
+    root = Path(mlpfusion.__file__).parent
+    found: set[Path] = set()
+    left = {*(root / "stages" / "validate").rglob("*.py"), *(root / "backends").rglob("*.py")}
+    while left:
+        path = left.pop()
+        found.add(path)
+        left |= set(_imported(path, root)) - found
+    return found
+
+
+def _imported(path: Path, root: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{each.name}" for each in node.names)]
+        else:
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            package, _, rest = name.partition(".")
+            place = root.joinpath(*rest.split(".")) if package == root.name and rest else None
+            if place is not None:
+                yield from (each for each in (place.with_suffix(".py"), place / "__init__.py") if each.is_file())
 
 
 class Set:

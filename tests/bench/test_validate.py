@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 from support.bench import bench
 from support.paths import RESULTS
 
+import mlpfusion
 from mlpfusion.device import Device, detect
 from mlpfusion.records.validation import Judged
 
@@ -88,3 +92,23 @@ def test_the_parts_of_all_controls_are_joined_to_the_whole(kept, tmp_path):
 def test_a_part_that_is_none_is_refused(text):
     with pytest.raises(ValueError, match=text if "/" in text and text[0].isdigit() else "invalid literal"):
         validate.share(text)
+
+
+def test_what_is_judged_again_is_what_another_validator_or_backend_judged():
+    """All that is loaded to judge the backends is in the digest, and nothing that only prints or plans is."""
+    text = (
+        "import sys, mlpfusion.stages.validate.judge.examine, mlpfusion.stages.validate.worker.main\n"
+        "from mlpfusion import backend\n"
+        "[backend.load(name) for name in backend.names()]\n"
+        "print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('mlpfusion.') and m.__file__), sep='\\n')"
+    )
+    loaded = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split("\n")
+    found = {str(path) for path in validate.sources()}
+    assert {path for path in loaded if path and not path.endswith("__init__.py")} <= found
+    root = Path(mlpfusion.__file__).parent
+    floors = {Path(path).relative_to(root).parts[0] for path in found}
+    assert {"stages", "backends", "measure"} <= floors
+    assert not {"report", "cli", "trace", "traffic"} & floors
+    assert {path.parts[1] for path in (Path(one).relative_to(root) for one in found) if path.parts[0] == "stages"} == {
+        "validate"
+    }
