@@ -44,7 +44,8 @@ def test_a_recorded_proof_says_its_verdict_and_every_part_it_has(path: Path, fmt
     assert ("Time of the whole model" in text) == (found.speed is not None)
     assert all(f"no {part}: " in text for part in found.reasons)
     assert found.policy in text
-    assert f"{len(found.swapped)} gated MLPs to {found.backend}" in text
+    word = "to" if found.how == "swap" else "by"
+    assert f"{len(found.swapped)} gated MLPs {word} {found.backend}" in text
 
 
 def test_the_verdict_names_what_was_not_judged(proof: Proof) -> None:

@@ -437,7 +437,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         results.load(tmp_path)
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("h200-prove-*.json")), ids=lambda path: path.name)
+OF_SCHEMA_1 = [
+    path for path in sorted(RESULTS.glob("h200-prove-*.json")) if json.loads(path.read_text())["schema"] == 1
+]
+
+
+@pytest.mark.parametrize("path", OF_SCHEMA_1, ids=lambda path: path.name)
 def test_a_proof_of_schema_1_keeps_its_samples(path: Path) -> None:
     found = results.load_any(path)
     assert found.schema == 2
