@@ -18,8 +18,18 @@ from mlpfusion.spec import MLPSpec
 CUDA = torch.device("cuda")
 CARD = launch.card(torch.cuda.current_device())
 TABLE = configs.table(CARD, torch.bfloat16)
-# Sums of as many steps as an epilogue has parts, and of one more, among them.
-SHAPES = [(8, 256, 128), (9, 272, 128), (300, 512, 208), (300, 528, 208), (129, 1024, 384), (1000, 768, 3072)]
+# Sums of as many steps as an epilogue has parts or pieces, and of one more, among them. Others expect (1000, 768, 3072)
+# last.
+SHAPES = [
+    (8, 256, 128),
+    (9, 272, 128),
+    (300, 512, 208),
+    (300, 528, 208),
+    (129, 1024, 384),
+    (200, 1040, 272),
+    (3000, 1040, 2736),
+    (1000, 768, 3072),
+]
 
 
 def made(m, d, h, *, dtype=torch.bfloat16, bias=False, seed=0):

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlpfusion_kernels.gate_up import backward_hopper
-from support.gate_up_compiled import Case, each_shipped, expect_good
+import torch
+from mlpfusion_kernels.gate_up import backward_hopper, configs
+from mlpfusion_kernels.gate_up.limits import shared_bytes
+from support.gate_up_compiled import Case, card, each_shipped, expect_good, shipped
 
 if TYPE_CHECKING:
     from support.no_card import Compiler
 
-PIECES = backward_hopper.PIECES.value
+AHEAD, BOX = backward_hopper.AHEAD.value, backward_hopper.BOX.value
 
 
 @each_shipped(lambda case: case.config.form == "hopper" and case.kernel == "backward")
-def test_every_shipped_configuration_has_one_copy_of_the_consumers_code(
+def test_every_shipped_configuration_moves_whole_rows_under_its_products(
     arch: int, case: Case, compiler: Compiler
 ) -> None:
     found = expect_good(compiler, arch, case)
     config = case.config
-    assert config.parts == PIECES  # by which the launcher cuts the boxes
-    # Two consumers and the producer's warp, which gets the registers of a whole warpgroup and gives most of them away.
+    # Two consumers of four warps and the producer's, which gets the registers of a whole warpgroup and gives most away.
     assert found["threads"] == 3 * 128
     assert found["registers"] * found["threads"] <= 65536
-    # Both warpgroups run the same instructions: the steps with a piece of the epilogue, and a loop for the others.
-    assert found["wgmma"] == (PIECES + 1) * config.block_k // 16
+    # Of each consumer two or four steps in a loop with four pieces of the epilogue, and one in the loop for the others.
+    under = AHEAD if case.depth > 2 * config.parts * config.block_k else AHEAD // 2
+    assert found["wgmma"] == 2 * (under + 1) * config.block_k // 16
     assert found["wgmma_columns"] == [config.block_n]
-    # dgate, dup and the product, under a tile's products and after the last tile.
-    assert found["tma_stores"] == 3 * 2 * PIECES
-    assert (found["loads"], found["stores"]) == (0, 0)
+    # 16 bytes a thread: gate and up, dgate, dup and the product of four pieces, and once more after the last tile.
+    moved = BOX * config.block_n * 2 // (128 * 16)
+    assert found["loads"] == found["wide_loads"] == 2 * 2 * AHEAD * 2 * moved
+    assert found["stores"] == found["wide_stores"] == 3 * 2 * AHEAD * 2 * moved
+    assert found["tma_stores"] == 0
+
+
+def test_the_limits_know_how_much_shared_memory_every_shipped_configuration_needs(compiler: Compiler) -> None:
+    for config in shipped(90, "backward"):
+        if config.form == "hopper":
+            (found,) = compiler.compile(90, [Case("backward", config)._asdict()])
+            # Beyond the operands and a whole tile: barriers, and what the warps are told to do.
+            assert 0 <= found["shared"] - shared_bytes(config, card(90), torch.bfloat16, "backward") <= 1024
+
+
+def test_the_pieces_of_a_tile_are_as_many_as_the_steps_that_a_sum_needs() -> None:
+    """`Config.sums_in` counts parts: with two pieces a step, one fewer would wait for the next tile for ever."""
+    for rule in configs.SM90.backward:
+        for config in rule.configs:
+            if config.form == "hopper":
+                assert config.block_m // 2 // BOX == 2 * config.parts

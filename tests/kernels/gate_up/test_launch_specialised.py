@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import torch
 from mlpfusion_kernels import Weights
-from mlpfusion_kernels.gate_up import launch
+from mlpfusion_kernels.gate_up import backward_hopper, launch
 from mlpfusion_kernels.gate_up.configs import Card, Config
 from mlpfusion_kernels.launching import cached
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 M, D, H = 300, 512, 208
 FORWARD = Config("hopper", 128, 128, 64, 8, 4, 4, 1)
-BACKWARD = Config("hopper", 128, 256, 64, 8, 8, 3, 1)
+BACKWARD = Config("hopper", 128, 256, 64, 8, 4, 3, 1)
+BOX = backward_hopper.BOX.value
 
 
 class Call(NamedTuple):
@@ -111,23 +112,33 @@ def test_long_epilogues_are_loops(
     assert kernels[0].calls[0].rest[8:10] == (parts, together)
 
 
-def test_backward_boxes_lie_over_both_halves_of_one_gradient(
+def test_backward_boxes_lie_over_the_operands_and_the_rest_comes_by_pointers(
     kernels: tuple[Recorder, Recorder], told: list[Launched]
 ) -> None:
     dy, down, gate, up = random(M, D), random(D, H), random(M, H), random(M, H)
     dgate_up, product = launch.gate_up_backward(dy, down, gate, up, "gelu", BACKWARD)
     assert (dgate_up.shape, product.shape) == ((M, 2 * H), (M, H))
     (call,) = kernels[1].calls
-    operands = (dy, down, gate, up, dgate_up[:, :H], dgate_up[:, H:], product)
-    for box, operand in zip(call.described.boxes(), operands, strict=True):
+    for box, operand in zip(call.described.boxes(), (dy, down), strict=True):
         assert box.tensor.data_ptr() == operand.data_ptr()
         assert (box.shape, box.strides) == (tuple(operand.shape), operand.stride())
-    assert [box.block for box in call.described.boxes()] == [(128, 64), (64, 256), *[(128, 32)] * 5]
-    assert call.rest == (M, H, D, 128, 256, 64, 3, 8, "gelu")
+    assert [box.block for box in call.described.boxes()] == [(64, 64), (64, 256)]
+    assert [each.data_ptr() for each in call.tensors] == [each.data_ptr() for each in (gate, up, dgate_up, product)]
+    assert call.rest == (M, H // 16, D, 128, 256, 64, 3, 8, 2, "gelu")
     assert call.key[2] == call.rest[3:]
-    assert call.options == {"num_warps": 8, "maxnreg": 168}
+    assert call.options == {"num_warps": 4, "maxnreg": 168}
     assert set(told[0].reads) == {"dy", "down_weight", "gate", "up"}
     assert set(told[0].writes) == {"dgate_up", "product"}
+
+
+@pytest.mark.parametrize(("depth", "pieces"), [(528, 2), (768, 2), (1024, 2), (1040, 1), (4096, 1)])
+def test_a_step_of_a_long_sum_has_one_piece_of_the_backwards_epilogue(
+    kernels: tuple[Recorder, Recorder], depth: int, pieces: int
+) -> None:
+    launch.gate_up_backward(random(M, depth), random(depth, H), random(M, H), random(M, H), "silu", BACKWARD)
+    assert kernels[1].calls[0].rest[8] == pieces
+    # Each of these steps waits for the one after it, and a tile's last step must not.
+    assert -(-depth // BACKWARD.block_k) > BACKWARD.block_m // 2 // BOX // pieces
 
 
 def test_nobody_is_told_when_nobody_listens(

@@ -190,7 +190,7 @@ _SM90_BACKWARD = (
     Rule(
         ANY,
         (
-            Config("hopper", 128, 256, 64, 8, 8, 3, 1),
+            Config("hopper", 128, 256, 64, 8, 4, 3, 1),
             Config("wide", 128, 128, 64, 2, 8, 4, 1),
             Config("wide", 64, 128, 64, 2, 4, 3, 2),
             Config("wide", 64, 64, 64, 2, 4, 4, 3),

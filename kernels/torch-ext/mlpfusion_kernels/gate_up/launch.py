@@ -289,23 +289,23 @@ def _backward_hopper(
     activation: str,
 ) -> None:
     (m, d), h = dy.shape, gate.shape[1]
-    rows, box = config.block_m, config.block_n // config.parts
+    rows = config.block_m
 
     def boxes() -> tuple[Box, ...]:
-        operands = (box_of(dy, rows, config.block_k), box_of(down_weight, config.block_k, config.block_n))
-        tall = (gate, up, dgate_up[:, :h], dgate_up[:, h:], product)
-        return *operands, *(box_of(each, rows, box) for each in tall)
+        return box_of(dy, rows // 2, config.block_k), box_of(down_weight, config.block_k, config.block_n)
 
-    tensors = (dy, down_weight, gate, up, dgate_up, product)
-    described = Described(tensors, (m, h, d, dy.stride(0), down_weight.stride(0)), boxes)
-    constants = (rows, config.block_n, config.block_k, config.stages, config.group, activation)
+    described = Described((dy, down_weight), (m, h, d, dy.stride(0), down_weight.stride(0)), boxes)
+    # A piece of the epilogue under each step, or, where the sum is too short for that, two.
+    per = 1 if config._replace(parts=2 * config.parts).sums_in(d) else 2
+    constants = (rows, config.block_n, config.block_k, config.stages, config.group, per, activation)
     programs = config.programs(m, h, here.multiprocessors)
     key = (dy.get_device(), dy.dtype, constants)
     if LISTENERS:
         read = {"dy": dy, "down_weight": down_weight, "gate": gate, "up": up}
         written = {"dgate_up": dgate_up, "product": product}
         announce(Launched(_hopper()[1].kernel, (programs,), read, written))
-    _hopper()[1](key, programs, described, (), (m, h, d, *constants), _specialised(config))
+    tensors = (gate, up, dgate_up, product)
+    _hopper()[1](key, programs, described, tensors, (m, h // 16, d, *constants), _specialised(config))
 
 
 def _backward_wide(

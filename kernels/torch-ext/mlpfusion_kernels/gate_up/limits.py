@@ -25,7 +25,7 @@ def refusal(config: Config, card: Card, dtype: torch.dtype, direction: str, hidd
     """Why the kernel of that direction cannot run so for operands of `dtype` and sums over `hidden`, or None."""
     if config.form not in FORMS:
         return f"form {config.form!r} is none of {', '.join(FORMS)}"
-    reason = _form_refusal(config, card, dtype, direction) or _tile_refusal(config)
+    reason = _form_refusal(config, card, dtype, direction) or _tile_refusal(config, direction)
     if reason is not None:
         return reason
     if not config.sums_in(hidden):
@@ -36,13 +36,14 @@ def refusal(config: Config, card: Card, dtype: torch.dtype, direction: str, hidd
 def shared_bytes(config: Config, card: Card, dtype: torch.dtype, direction: str) -> int:
     """The shared memory that a program needs at least, in bytes: its operands in flight, and a part of a result by TMA.
 
-    The instructions of compute capability 9 and 10 for 64 rows and more read their operands there; elsewhere the stage
-    in use is in registers.
+    The specialised backward keeps a whole tile there in place of that part. The instructions of compute capability 9
+    and 10 for 64 rows and more read their operands there; elsewhere the stage in use is in registers.
     """
     operands = config.block_m + config.block_n * (1 if direction == "backward" else 2)
     there = card.capability[0] in (9, 10) and config.block_m >= 64 and dtype in _SIXTEEN_BITS
     ring = (config.stages - (not there)) * operands * config.block_k * dtype.itemsize
-    part = config.block_m * config.block_n // config.parts * dtype.itemsize
+    parts = 1 if config.form == "hopper" and direction == "backward" else config.parts
+    part = config.block_m * config.block_n // parts * dtype.itemsize
     return ring if config.form == "pointer" else ring + part
 
 
@@ -86,7 +87,7 @@ def _form_refusal(config: Config, card: Card, dtype: torch.dtype, direction: str
     return f"the hopper kernels are not written for a {direction} with {_shown(config)}"
 
 
-def _tile_refusal(config: Config) -> str | None:
+def _tile_refusal(config: Config, direction: str) -> str | None:
     """Sizes that no form takes: a dimension of a product is at least 16, and one of a TMA block at most 256."""
     for name in ("block_m", "block_n", "block_k"):
         size = getattr(config, name)
@@ -103,7 +104,9 @@ def _tile_refusal(config: Config) -> str | None:
         return f"stages must be from 2 to 8, got {config.stages}"
     if not 1 <= config.group <= 64:
         return f"group must be from 1 to 64, got {config.group}"
-    sums = config.block_m * config.block_n * 2 // (32 * config.warps * (2 if config.form == "hopper" else 1))
+    # The specialised kernels share a tile between two groups of so many warps.
+    operands, groups = (1 if direction == "backward" else 2, 2) if config.form == "hopper" else (2, 1)
+    sums = config.block_m * config.block_n * operands // (32 * config.warps * groups)
     return _too_many(sums)
 
 
