@@ -6,6 +6,7 @@ a target prints goes to the log that stands for stdout and stderr. PATH is where
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -68,6 +69,7 @@ class _Served:
         on_launch(lambda: None if self.run is None else self.run.pins)
         guard.install()  # it replaces functions of PyTorch as well
         launches.install()
+        self.own: frozenset[str] = frozenset()  # packages of the target
         self.imports: dict[str, dict[str, str]] = {}  # what importing each file of targets left changed
         self.before = leftovers.Before()
         self.counted: dict[str, object] = {}  # the settings that no call reads, as the target's import left them
@@ -104,7 +106,8 @@ class _Served:
         settings.stir()
         state = settings.read() if source not in self.imports else {}
         try:
-            with imports.apart(state, {source.partition(".")[0], *(each.name for each in folders)}):
+            self.own = frozenset({source.partition(".")[0], *(each.name for each in folders)})
+            with imports.apart(state, self.own):
                 target = loader.load(request.target, request.activation, self.here)
         except loader.SeveralError as several:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
@@ -135,7 +138,9 @@ class _Served:
         pins = self.run.pins
         pins.pin(request.options.get("configuration", 0))
         state, given = settings.read(settings.EACH), channel.unpack(request.tensors)
-        with launches.counted() as launched:
+        # A speed probe's calls may import what they have imported before: no watch is timed.
+        watched = contextlib.nullcontext() if request.probe in SPEED_PROBES else imports.apart(state, self.own)
+        with watched, launches.counted() as launched:
             tensors, facts = probe(self.run, given, request.options)
         facts["left"], facts["launches"] = settings.changed(state), launched.count
         if request.probe == "state":

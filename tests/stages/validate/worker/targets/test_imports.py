@@ -110,12 +110,16 @@ def test_an_import_that_fails_is_its_own_error_and_leaves_no_watch(tmp_path: Pat
     assert not settings.changed(state)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_verdict_tells_a_target_s_own_changes_alone(bench: examine.Bench, tmp_path: Path, change: str) -> None:
-    name = library(tmp_path / "site", f"lib_of_{change}", CHANGES[change][0], installed=True)
-    head = f"sys.path.insert(0, {str(tmp_path / 'site')!r})\nimport {name}.inner\nsys.path.pop(0)\n"
-    path = written(tmp_path, head + GOOD)
+def test_a_verdict_tells_a_target_s_own_changes_alone(
+    bench: examine.Bench, tmp_path: Path, change: str, lazy: bool
+) -> None:
+    name = library(tmp_path / "site", f"lib_of_{change}_{lazy}".lower(), CHANGES[change][0], installed=True)
+    head, statement = f"sys.path.insert(0, {str(tmp_path / 'site')!r})\n", f"import {name}.inner\n"
+    good = GOOD.replace("    return", f"    {statement}    return") if lazy else statement + GOOD
+    path = written(tmp_path, head + good)
     assert "state" not in {each.name for each in verdict_of(bench, f"{path}:good", only=("runs", "state")).hazards}
-    path = written(tmp_path, head + CHANGES[change][0].replace("LIBRARY", "TARGET") + GOOD, "changes.py")
+    path = written(tmp_path, head + CHANGES[change][0].replace("LIBRARY", "TARGET") + good, "changes.py")
     found = verdict_of(bench, f"{path}:good", only=("runs", "state"))
     assert "leaves the program changed" in str(found.hazards)
