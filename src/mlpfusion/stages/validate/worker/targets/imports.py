@@ -8,6 +8,9 @@ import sys
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch._guards import TracingContext
+
 from mlpfusion.stages.validate.worker import settings
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ def apart(state: dict[str, object], own: Collection[str]) -> Iterator[None]:
     def watched(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         nonlocal importing
         top = name.partition(".")[0]
-        if importing or level or top in own or _is_there(name, fromlist):
+        if importing or level or top in own or _is_there(name, fromlist) or _is_traced():
             return original(name, globals, locals, fromlist, level)
         importing, before = True, settings.read(state)
         try:
@@ -48,6 +51,15 @@ def apart(state: dict[str, object], own: Collection[str]) -> Iterator[None]:
 def _is_there(name: str, fromlist: Any) -> bool:
     module = sys.modules.get(name)
     return module is not None and all(hasattr(module, each) for each in fromlist or () if each != "*")
+
+
+def _is_traced() -> bool:
+    """Whether the settings cannot be read, since operators make no tensors of their own just now."""
+    core: Any = torch._C
+    if core._len_torch_dispatch_stack() or core._len_torch_function_stack() or TracingContext.try_get():
+        return True
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def _is_installed(top: str) -> bool:
