@@ -6,9 +6,10 @@ python tools/generated.py
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlpfusion_kernels.layers import LAYERS
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
+WHOLE = ROOT / "bench" / "results" / "h200-plugin.json"
 MAPPED = ("src/mlpfusion", "kernels/torch-ext/mlpfusion_kernels", "bench", "tools")
 
 
@@ -68,7 +70,51 @@ def table() -> str:
     return render.tables(found, "github", Options(transpose=True), ["--transpose"]).rstrip("\n")
 
 
+def _parts() -> list[dict[str, Any]]:
+    """The parts of the recording of whole models, each with its ways by their names."""
+    found = json.loads(WHOLE.read_text(encoding="utf-8"))["parts"]
+    return [one | {"ways": {way["way"]: way for way in one["ways"]}} for one in found]
+
+
+def _ratio(found: dict[str, float], digits: int = 3) -> str:
+    return f"{found['median']:.{digits}f}x [{found['low']:.{digits}f}–{found['high']:.{digits}f}]"
+
+
+def whole_models() -> str:
+    """The table of whole models in each way to run them, against plain `torch.compile`."""
+    head = ["model", "mode", "compiled", "eager", "swapped", "swapped and compiled", "the pass", "the pass / the swap"]
+    rows = []
+    for one in _parts():
+        ways = one["ways"]
+        plain, passed = ways["compile"], ways["pass"]
+        cells = [f"{one['shape']}, {one['layers']} layers", one["mode"], f"{plain['clock']['median'] / 1000:.1f} ms"]
+        cells += [_ratio(ways[way]["speedup"]) for way in ("eager", "swap", "swap-compile", "pass")]
+        cells += [_ratio(one["pass_to_swap"], 4)]
+        cells += [f"{plain['compile_s']:.1f} → {passed['compile_s']:.1f} s, {passed['pass_ms']:.0f} ms of it"]
+        rows.append(f"| {' | '.join(cells)} |")
+    columns = [*head, "compiling"]
+    return "\n".join([f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows])
+
+
+def swapped() -> str:
+    """What a swap and the pass give a whole model, in few words."""
+    of = [one for one in _parts() if one["shape"] == "gemma-2b"]
+    what = f"{of[0]['layers']} layers of gemma-2b, {of[0]['batch']} × {of[0]['seq']} tokens"
+    head = [f"{what}: over plain `torch.compile`", "eager", "swapped", "swapped, compiled", "the pass, compiled"]
+    names = {"inference": "prefill", "training": "training step"}
+    rows = [
+        [
+            names[one["mode"]],
+            *(_ratio(one["ways"][way]["speedup"]) for way in ("eager", "swap", "swap-compile", "pass")),
+        ]
+        for one in of
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
+
+
 PARTS = {
+    ("README.md", "swap"): swapped,
+    ("docs/inductor.md", "whole models"): whole_models,
     ("docs/publishing.md", "table"): table,
     ("docs/columns.md", "columns"): columns,
     ("docs/backends.md", "activations"): activations,
