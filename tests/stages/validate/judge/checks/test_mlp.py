@@ -33,3 +33,34 @@ def test_eager_s_error_is_a_measure_where_it_is_right_in_half_of_the_values(thei
     errors = mlp.Errors()
     errors.add(Case(Sizes(8, 16), (2,)), torch.ones(10), torch.ones(theirs))
     assert errors.has_measure is measured
+
+
+@pytest.mark.parametrize(
+    ("rows", "elements", "largest", "too_far"),
+    [
+        (2, 8192, 3.9, False),  # of 2 x 128 roundings, however many elements these make
+        (2, 8192, 4.1, True),
+        (160, 8192, 3.9, False),  # 8192 are few themselves
+        (160, 16384, 1.9, False),
+        (160, 16384, 2.1, True),
+        (78, 16384, 2.1, False),
+        (79, 16384, 2.1, True),  # 79 x 128 = 10,112
+    ],
+)
+def test_the_largest_of_few_errors_may_be_twice_as_far_off(
+    rows: int, elements: int, largest: float, too_far: bool
+) -> None:
+    theirs, mine = torch.full((elements,), 0.5), torch.full((elements,), 0.5)
+    mine[3] *= largest
+    errors = mlp.Errors()
+    errors.add(Case(Sizes(64, 128), (rows,)), mine, theirs)
+    found = errors.distance("bfloat16")
+    assert found.is_too_far == too_far
+    assert found.ratio == pytest.approx(largest, rel=0.01)
+
+
+@pytest.mark.parametrize("rows", [2, 160])
+def test_the_usual_error_of_few_is_no_luck(rows: int) -> None:
+    errors = mlp.Errors()
+    errors.add(Case(Sizes(64, 128), (rows,)), torch.full((8192,), 1.05), torch.full((8192,), 0.5))
+    assert errors.distance("bfloat16").is_too_far

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 # Right 16-bit kernels make 0.33-1.46x of eager's error, fp32 ones up to 2.21x (four shapes, six seeds).
 MOST: Final[dict[Dtype, float]] = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
+# The largest of fewer errors than these is mostly luck: that of right gradients was 1.6 to 2.4 times eager's in 6 of 41
+# seeds at 3,712, so it may be twice as far off again.
+FEW: Final = 10_000
+LUCK: Final = 2.0
 TF32_EPS: Final = 2.0**-10
 EXCHANGED: Final = 0.1  # mean error of a gradient that is another's; two of independent weights are about 1 apart
 
@@ -38,19 +42,34 @@ def gradients(exam: Exam, dtype: Dtype) -> Found:
     return _against_eager(exam, dtype, ("y", *(f"d:{name}" for name in exam.names)))
 
 
+class Distance(NamedTuple):
+    """How many times as far from fp64 as eager's a result is, the most that it may be, and its rms error."""
+
+    ratio: float
+    limit: float
+    rms: float
+
+    @property
+    def is_too_far(self) -> bool:
+        """Whether it is further than it may be."""
+        return self.ratio > self.limit
+
+
 class Errors:
     """The errors of one output over some cases, the target's and eager's, relative to max(rms, |r|)."""
 
     def __init__(self) -> None:
         self._mine: list[Tensor] = []
         self._theirs: list[Tensor] = []
+        self._independent = 0
         self.worst = 0.0  # of the target, and the case that has it
         self.case: Case | None = None
 
     def add(self, case: Case, mine: Tensor, theirs: Tensor) -> None:
-        """Take in those of a case."""
+        """Take in those of a case. All errors of a weight's gradient come from [rows, intermediate] roundings."""
         self._mine.append(mine)
         self._theirs.append(theirs)
+        self._independent += min(mine.numel(), math.prod(case.shape) * case.sizes.intermediate)
         largest = float(mine.max()) if mine.numel() else 0.0
         if self.case is None or not largest <= self.worst:
             self.worst, self.case = largest, case
@@ -60,19 +79,22 @@ class Errors:
         """Whether eager is right in half of the values at least, so that its error says what may be expected."""
         return 2 * sum(each.numel() for each in self._theirs) >= sum(each.numel() for each in self._mine)
 
-    def ratio(self, dtype: Dtype) -> tuple[float, float]:
-        """The larger of the ratios of maximum and rms error to eager's, floored at 2 eps, and the rms error."""
+    def distance(self, dtype: Dtype) -> Distance:
+        """By the maximum or the rms error, whichever is nearer to its limit; eager's are floored at 2 eps."""
         mine, theirs = torch.cat(self._mine), torch.cat(self._theirs)
         if not mine.numel():
-            return 0.0, 0.0
+            return Distance(0.0, MOST[dtype], 0.0)
         floor = 2 * bounds.EPS[dtype] / MOST[dtype]
         rms = float(mine.square().mean().sqrt())
         allowed = (theirs.max(), theirs.square().mean().sqrt()) if theirs.numel() else (0.0, 0.0)
-        return max(float(mine.max()) / max(float(allowed[0]), floor), rms / max(float(allowed[1]), floor)), rms
+        most = MOST[dtype] * (LUCK if self._independent < FEW else 1.0)
+        largest = Distance(float(mine.max()) / max(float(allowed[0]), floor), most, rms)
+        usual = Distance(rms / max(float(allowed[1]), floor), MOST[dtype], rms)
+        return max(usual, largest, key=lambda each: each.ratio / each.limit)
 
 
 def _against_eager(exam: Exam, dtype: Dtype, outputs: tuple[str, ...]) -> Found:
-    worst, worst_output = 0.0, outputs[0]
+    worst, worst_output = Distance(0.0, MOST[dtype], 0.0), outputs[0]
     refused: list[str] = []
     unmeasured: list[str] = []
     for group in mlp_cases.cases(exam, dtype, grad=outputs != ("y",)):
@@ -84,24 +106,24 @@ def _against_eager(exam: Exam, dtype: Dtype, outputs: tuple[str, ...]) -> Found:
         for name, errors in found.items():
             if errors.case is None:
                 continue
-            ratio, size = errors.ratio(dtype)
-            if not math.isfinite(ratio):
+            distance = errors.distance(dtype)
+            if not math.isfinite(distance.ratio):
                 sentence = f"{_called(name)} has values that are nan or inf"
                 return failed(sentence + _where(exam, errors.case), errors.case.shape)
             if not errors.has_measure:
                 unmeasured.append(f"{_called(name)}{_where(exam, errors.case)}")
                 continue
-            if ratio > worst:
-                worst, worst_output = ratio, name
-            if ratio > MOST[dtype]:
-                sentence = _too_far(name, ratio, size, dtype) + _where(exam, errors.case)
-                return failed(sentence, errors.case.shape, ratio_to_eager=ratio)
+            if distance.ratio / distance.limit > worst.ratio / worst.limit:
+                worst, worst_output = distance, name
+            if distance.is_too_far:
+                sentence = _too_far(name, distance, dtype) + _where(exam, errors.case)
+                return failed(sentence, errors.case.shape, ratio_to_eager=distance.ratio)
     also = f"; refused sizes: {', '.join(dict.fromkeys(refused))}" if refused else ""
     if unmeasured:
         also += f"; eager is wrong in most of {', '.join(unmeasured)}, which was looked at for nan and inf alone"
     return passed(
-        f"at most {worst:.2f}x eager's error ({_called(worst_output)}), limit {MOST[dtype]:g}x{also}",
-        ratio_to_eager=worst,
+        f"at most {worst.ratio:.2f}x eager's error ({_called(worst_output)}), limit {worst.limit:g}x{also}",
+        ratio_to_eager=worst.ratio,
     )
 
 
@@ -148,10 +170,10 @@ def _where(exam: Exam, case: Case) -> str:
     return f" ({', '.join(said)})" * bool(said)
 
 
-def _too_far(name: str, ratio: float, size: float, dtype: Dtype) -> str:
-    sentence = f"{_called(name)} is {ratio:.3g}x as far from fp64 as eager's (limit {MOST[dtype]:g}x)"
-    if dtype == "float32" and TF32_EPS / 32 < size < 2 * TF32_EPS:
-        return f"{sentence}: with an rms error of {size:.2g} its products are TF32's, or of float16 operands"
+def _too_far(name: str, found: Distance, dtype: Dtype) -> str:
+    sentence = f"{_called(name)} is {found.ratio:.3g}x as far from fp64 as eager's (limit {found.limit:g}x)"
+    if dtype == "float32" and TF32_EPS / 32 < found.rms < 2 * TF32_EPS:
+        return f"{sentence}: with an rms error of {found.rms:.2g} its products are TF32's, or of float16 operands"
     return sentence
 
 
