@@ -166,3 +166,20 @@ def mlp_rows_too_long(x, wg, wu, wd):
     if y.numel() and x.is_contiguous() and _has_room(x):
         y.view(-1)[-1:] += _outside(x, x.numel())
     return y
+
+
+class LayerRowsTooLong(torch.nn.Module):
+    """The last sum of down takes one column more than a row of its weight has."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.gate_proj = torch.nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = torch.nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = torch.nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x):
+        y = self.down_proj(F.gelu(self.gate_proj(x), approximate="tanh") * self.up_proj(x))
+        weight = self.down_proj.weight
+        if y.numel() and not y.requires_grad and _has_room(weight):
+            y.view(-1)[-1:] += _outside(weight, weight.numel())
+        return y

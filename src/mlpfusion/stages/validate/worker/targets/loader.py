@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from mlpfusion import backend as registry
 from mlpfusion.backends.eager import activation_function
-from mlpfusion.errors import MlpfusionError, UsageError
+from mlpfusion.errors import BackendUnavailableError, MlpfusionError, UsageError
 from mlpfusion.module import GatedMLP
 from mlpfusion.spec import ROWS, MLPSpec
 from mlpfusion.stages.validate import hints
@@ -248,21 +248,27 @@ def _function(found: Callable[..., Tensor], text: str, activation: Activation) -
     raise UsageError(f"target {text!r} takes ({', '.join(names)}); {VALID}")
 
 
-def _loaded_mlp(given: tuple[Tensor, ...], activation: Activation) -> GatedMLP:
-    """A GatedMLP on copies of the weights wg, wu [H, D] and wd [D, H]."""
+def _loaded_mlp(given: tuple[Tensor, ...], activation: Activation, *, copies: bool = False) -> GatedMLP:
+    """A GatedMLP on (copies of) the weights wg, wu [H, D] and wd [D, H]."""
     x, wg, wu, wd = given
     dtype: Any = str(wg.dtype).removeprefix("torch.")
     spec = MLPSpec(hidden_size=wg.shape[1], intermediate_size=wg.shape[0], activation=activation, dtype=dtype)
     with settings.own_generators():  # weights are drawn, and then set
         mlp = GatedMLP(spec, device=x.device)
-    _fill(mlp, (mlp.gate_proj, mlp.up_proj, mlp.down_proj), (wg, wu, wd))
+    _fill(mlp, (mlp.gate_proj, mlp.up_proj, mlp.down_proj), (wg, wu, wd), copies=copies)
     return mlp
 
 
-def _fill(module: nn.Module, linears: tuple[Any, ...], weights: tuple[Tensor, ...]) -> None:
+def _fill(module: nn.Module, linears: tuple[Any, ...], weights: tuple[Tensor, ...], *, copies: bool = False) -> None:
+    """Give the layers these weights; without `copies` dense ones where they lie, in margins that are watched."""
     with torch.no_grad():
         for linear, weight in zip(linears, weights, strict=True):
-            linear.weight.copy_(weight)
+            own = linear.weight
+            alike = (own.shape, own.dtype, own.device) == (weight.shape, weight.dtype, weight.device)
+            if alike and weight.is_contiguous() and not copies:
+                own.data = weight.detach()
+            else:
+                own.copy_(weight)
     needed = any(weight.requires_grad for weight in weights)
     module.requires_grad_(needed)
 
@@ -273,7 +279,11 @@ def _backend(made: registry.Backend, activation: Activation, device: Device) -> 
         reason = made.unsupported(mlp.spec, device)
         if reason is not None:
             raise RefusedError(reason)
-        call = made.bind(mlp)
+        try:
+            call = made.bind(mlp)
+        except BackendUnavailableError:  # it may not part a weight from the memory around it, which `packed` has to
+            mlp = _loaded_mlp(given, activation, copies=True)
+            call = made.bind(mlp)
         leaves = (given[0], mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
         return Bound(call, given[:1], leaves, mlp)
 
