@@ -99,8 +99,8 @@ def whole_models() -> str:
 def swapped() -> str:
     """What a swap and the pass give a whole model, in few words."""
     of = [one for one in _parts() if one["shape"] == "gemma-2b"]
-    what = f"{of[0]['layers']} layers of gemma-2b, {of[0]['batch']} × {of[0]['seq']} tokens"
-    head = [f"{what}: over plain `torch.compile`", "eager", "swapped", "swapped, compiled", "the pass, compiled"]
+    what = f"{of[0]['layers']} layers of gemma-2b, {of[0]['batch']} × {of[0]['seq']} tokens, H200"
+    head = [f"{what}: speed over plain `torch.compile`", "eager", "swapped", "swapped, compiled", "the pass, compiled"]
     names = {"inference": "prefill", "training": "training step"}
     rows = [
         [

@@ -12,6 +12,7 @@ SCHEMA: Final = 1
 KINDS: Final = (
     "act-mul",
     "article",
+    "backward-forms",
     "comparison-simulation",
     "decode",
     "false-alarms",
