@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from support.logged import warnings_of
+from torch._dynamo.backends.common import aot_autograd
 from torch.autograd import forward_ad
 from torch.nn import functional
 
@@ -59,6 +61,109 @@ def test_the_operator_is_what_it_says_to_a_compiler(shape, keep):
     given = tensors(shape=shape)
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     torch.library.opcheck(OPERATOR, (*given, "gelu", keep, ALWAYS["eager"], "x"), test_utils=checks)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", ALWAYS)
+def test_the_operator_of_the_middle_is_what_it_says_to_a_compiler(name, kept):
+    x, *weights = tensors()
+    _, gate, up = OPERATOR(x, *weights, "gelu", kept, ALWAYS[name], "")
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    given = (torch.randn(6, 16), x, gate, up, *weights, "gelu", ALWAYS[name], "x")
+    torch.library.opcheck(torch.ops.mlpfusion.gated_mlp_middle.default, given, test_utils=checks)
+
+
+def traced(rules, *, keep=True, dynamic=False):
+    """The operator compiled in one graph each way, and a list of the operators of ours in each."""
+    graphs = []
+
+    def kept(graph, _inputs):
+        names = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+        graphs.append([name for name in names if name.startswith("mlpfusion")])
+        return make_boxed_func(graph.forward)
+
+    torch.compiler.reset()
+    backend = aot_autograd(fw_compiler=kept, bw_compiler=kept)
+    call = torch.compile(
+        lambda *given: OPERATOR(*given, "silu", keep, rules, "")[0], fullgraph=True, dynamic=dynamic, backend=backend
+    )
+    return call, graphs
+
+
+FORWARD, MIDDLE, BACKWARD = (f"mlpfusion.gated_mlp{part}.default" for part in ("", "_middle", "_backward"))
+
+
+@pytest.mark.parametrize(("keep", "bias", "shape"), [*product((True, False), (True, False), ((2, 3), (4,)))])
+@pytest.mark.parametrize("name", ALWAYS)
+def test_a_graph_has_one_operator_each_way_and_the_products_beside_it(name, keep, bias, shape):
+    call, graphs = traced(ALWAYS[name], keep=keep)
+    given = tensors(bias=bias, shape=shape)
+    leaves = [each for each in given if each is not None]
+    with operator.noting() as ran:
+        found = torch.autograd.grad(call(*given).square().sum(), leaves)
+    assert ran == [None, None]
+    assert graphs == [[FORWARD], [MIDDLE]]
+    for one, other in zip(found, torch.autograd.grad(right("silu", *given).square().sum(), leaves), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_gives_every_choice_of_wanted_gradients():
+    everything = tensors()
+    want = torch.autograd.grad(right("silu", *everything).square().sum(), everything)
+    for matrices in product((False, True), repeat=4):
+        chosen = (*matrices, matrices[0] != matrices[1], matrices[2], matrices[1] == matrices[3])
+        given = [each.detach().requires_grad_(flag) for each, flag in zip(everything, chosen, strict=True)]
+        call, graphs = traced(ALWAYS["fused"])
+        call(*given).square().sum().backward()
+        for each, flag, wanted in zip(given, chosen, want, strict=True):
+            assert (each.grad is not None) == flag
+            if flag:
+                torch.testing.assert_close(each.grad, wanted, rtol=1e-4, atol=1e-5)
+        assert graphs[1] == [MIDDLE] * any(chosen[:6])
+
+
+def test_a_backend_without_a_middle_runs_the_whole_backward(monkeypatch):
+    whole = operator.PRODUCTS._replace(middle=None)
+    monkeypatch.setattr(operator, "_of", lambda name: whole if name == "whole" else operator.PRODUCTS)
+    given = tensors()
+    want = torch.autograd.grad(right("silu", *given).sum(), given)
+    for rules in ((Rule(0, None, "whole"),), (Rule(0, 4, "parts"), Rule(5, None, "whole"))):
+        call, graphs = traced(written(rules))
+        found = torch.autograd.grad(call(*given).sum(), given)
+        assert graphs == [[FORWARD], [BACKWARD]]
+        for one, other in zip(found, want, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_each_number_of_tokens_goes_to_its_backend_in_a_graph_each_way():
+    call, graphs = traced(written((Rule(4, None, "fused"),)), dynamic=True)
+    for tokens, reason in ((2, operator.UNCHOSEN), (8, None), (3, operator.UNCHOSEN), (4, None)):
+        given = tensors(shape=(tokens,))
+        with operator.noting() as ran:
+            found = torch.autograd.grad(call(*given).sum(), given)
+        assert ran == [reason, reason]
+        for one, other in zip(found, torch.autograd.grad(right("silu", *given).sum(), given), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert graphs == [[FORWARD], [MIDDLE]]
+
+
+@pytest.mark.parametrize("name", ALWAYS)
+def test_ambient_autocast_casts_nothing_in_a_graph(name):
+    given = tensors()
+    want = torch.autograd.grad(traced(ALWAYS[name])[0](*given).sum(), given)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = torch.autograd.grad(traced(ALWAYS[name])[0](*given).sum(), given)
+    assert all(torch.equal(*pair) for pair in zip(found, want, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (4,)])
+def test_a_graph_is_differentiated_once(shape):
+    call, _ = traced(ALWAYS["fused"])
+    given = tensors(shape=shape)
+    first = torch.autograd.grad(call(*given).square().sum(), given, create_graph=True)
+    for one, leaf in product(first, given):
+        with pytest.raises(RuntimeError, match="does not currently support double backward"):
+            torch.autograd.grad(one.sum(), leaf, retain_graph=True, allow_unused=True)
 
 
 def test_it_is_differentiated_once():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.passed import Gated, an_input, assert_same, backend, operators, outcome, passed
+from support.passed import Gated, Packed, an_input, assert_same, backend, operators, outcome, passed
 from torch.nn import functional
 
 from mlpfusion.inductor.ledger import LEDGER
@@ -108,6 +108,17 @@ def test_rows_may_be_reshaped_on_the_way(forward):
     ran = passed(lambda v: forward(mlp, v), x)
     assert len(ran.report.placed) == 1, str(ran.report)
     assert_same(ran.values, outcome(lambda v: forward(mlp, v), None, x))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_layer_of_gate_and_up_is_cut_once(bias):
+    """Two cuts would have two gradients, each half of it zeros, and their sum."""
+    mlp, x = Packed(lambda both: silu(*both.chunk(2, -1)), bias=bias), an_input()
+    ran = passed(mlp, x, then="aot_eager")
+    assert len(ran.report.placed) == 1
+    cuts = [node for graph in ran.graphs for node in graph.nodes if node.target is torch.chunk]
+    assert len(cuts) == 1 + bias
+    assert_same(ran.values, outcome(mlp, mlp, x))
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])

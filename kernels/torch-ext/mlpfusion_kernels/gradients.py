@@ -1,13 +1,17 @@
-"""The gradients of a gated MLP as an operator returns them: those of gate and up as one tensor."""
+"""The gradients of a gated MLP: by products from the middle of its backward, and as an operator returns them."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    Middle = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 class Wanted(NamedTuple):
@@ -20,6 +24,74 @@ class Wanted(NamedTuple):
     gate_bias: bool
     up_bias: bool
     down_bias: bool
+
+
+def is_traced() -> bool:
+    """Whether a compiler traces this call: AOTAutograd, with forward and backward at once, or Dynamo.
+
+    Dynamo does so for compiled autograd, and cannot trace the question for a mode.
+    """
+    return torch.compiler.is_dynamo_compiling() or get_proxy_mode() is not None
+
+
+def without_autocast(kind: str) -> contextlib.AbstractContextManager[object]:
+    """A context in which autocast casts nothing on this kind of device."""
+    if kind != "meta" and torch.is_autocast_enabled(kind):  # of "meta" it raises
+        return torch.autocast(kind, enabled=False)
+    return contextlib.nullcontext()
+
+
+def by_middle(
+    middle: Middle,
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate_up: tuple[torch.Tensor, torch.Tensor],
+    wanted: Wanted,
+    *,
+    addresses: bool = True,
+) -> tuple[torch.Tensor | None, ...]:
+    """The wanted gradients of (x, *Weights), each in x's dtype, for dy and x [..., D]; the others are None.
+
+    `gate_up` are the weights of the two. `middle(dy, x)`, of both as [M, D], gives the gradients of gate and up side by
+    side, [M, 2H], and the product [M, H] that the down projection got; the rest is products of PyTorch. The gradients
+    of the two weights may be the halves of one tensor. Without `addresses`, which tensors that a compiler traces do not
+    have, weights that are adjacent are not seen as such.
+    """
+    # Whoever calls backward under autocast gets the precision of the forward.
+    with without_autocast(dy.device.type):
+        rows, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+        dgate_up, product = middle(dy, rows)
+        h = product.shape[1]
+        dx = dgate = dup = ddown = dgate_bias = dup_bias = None
+        if wanted.x:
+            dx = _times_both(dgate_up, *gate_up, addresses).view(x.shape)
+        if wanted.gate and wanted.up:
+            dgate, dup = (dgate_up.T @ rows).chunk(2)  # one product, of which each gradient is a half
+        elif wanted.gate:
+            dgate = dgate_up[:, :h].T @ rows
+        elif wanted.up:
+            dup = dgate_up[:, h:].T @ rows
+        if wanted.down:
+            ddown = dy.T @ product
+        if wanted.gate_bias or wanted.up_bias:
+            dgate_bias, dup_bias = dgate_up.sum(0).chunk(2)
+        ddown_bias = dy.sum(0) if wanted.down_bias else None
+    found = (dx, dgate, dup, ddown, dgate_bias, dup_bias, ddown_bias)
+    return tuple(each if want else None for each, want in zip(found, wanted, strict=True))
+
+
+def _times_both(dgate_up: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, addresses: bool) -> torch.Tensor:
+    """dgate·gate + dup·up: one product where the weights are seen to be adjacent, else a second that accumulates.
+
+    A second product reads and writes the [M, D] sum once more, which is small beside its operands. In a graph the sum
+    stays apart, so that the compiler can add with what follows.
+    """
+    h = gate.shape[0]
+    if not addresses:
+        return dgate_up[:, :h] @ gate + dgate_up[:, h:] @ up
+    if _are_adjacent(gate, up):
+        return dgate_up @ gate.as_strided((2 * h, gate.shape[1]), gate.stride())
+    return (dgate_up[:, :h] @ gate).addmm_(dgate_up[:, h:], up)
 
 
 def joined(found: Sequence[torch.Tensor | None], like: torch.Tensor) -> list[torch.Tensor]:
@@ -60,15 +132,19 @@ def _shape(some: list[torch.Tensor]) -> tuple[int, ...]:
 def _together(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
     if first is None or second is None:
         return second if first is None else first
-    adjacent = (
+    if not _are_adjacent(first, second):
+        return torch.cat((first, second))
+    return first.as_strided((first.shape[0] + second.shape[0], *first.shape[1:]), first.stride())
+
+
+def _are_adjacent(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether both are contiguous, in one memory, and the second begins where the first ends."""
+    return (
         first.is_contiguous()
         and second.is_contiguous()
         and first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
         and second.storage_offset() == first.storage_offset() + first.numel()
     )
-    if not adjacent:
-        return torch.cat((first, second))
-    return first.as_strided((first.shape[0] + second.shape[0], *first.shape[1:]), first.stride())
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:

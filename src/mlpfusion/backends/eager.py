@@ -37,7 +37,7 @@ class Eager:
         """PyTorch's products, without a module."""
         from mlpfusion.backends import products
 
-        return OnTensors(products.forward, products.backward, products.unreadable)
+        return OnTensors(products.forward, products.backward, products.unreadable, products.middle)
 
     def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Calls the three projections as modules, so that hooks and adapters on them take part."""

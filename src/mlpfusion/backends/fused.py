@@ -58,9 +58,9 @@ class Fused:
     def on_tensors(self) -> OnTensors:
         """The kernels' forward and backward, without a module."""
         from mlpfusion_kernels import unreadable
-        from mlpfusion_kernels.gate_up.autograd import rows_backward, rows_forward
+        from mlpfusion_kernels.gate_up.autograd import rows_backward, rows_forward, rows_middle
 
-        return OnTensors(rows_forward, rows_backward, unreadable)
+        return OnTensors(rows_forward, rows_backward, unreadable, rows_middle)
 
     def bind(self, mlp: GatedLayers) -> Callable[[Tensor], Tensor]:
         """Reads the parameters in place at each call; nothing is packed or padded.

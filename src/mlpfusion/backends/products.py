@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from mlpfusion_kernels.activations import activate_backward_reference, activate_reference
 from torch.nn import functional
 
@@ -37,17 +38,26 @@ def backward(
     rows, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
     if gate is None or up is None:
         gate, up = _preactivations(rows, weights)
-    acted, dproduct = activate_reference(gate, activation), dy @ weights.down
-    dgate, dup = activate_backward_reference(gate, dproduct * up, activation), dproduct * acted
+    dgate, dup, product = _middle(dy, gate, up, weights, activation)
     return (
         (dgate @ weights.gate + dup @ weights.up).view(x.shape) if wanted.x else None,
         dgate.T @ rows if wanted.gate else None,
         dup.T @ rows if wanted.up else None,
-        dy.T @ (acted * up) if wanted.down else None,
+        dy.T @ product if wanted.down else None,
         dgate.sum(0) if wanted.gate_bias else None,
         dup.sum(0) if wanted.up_bias else None,
         dy.sum(0) if wanted.down_bias else None,
     )
+
+
+def middle(
+    dy: Tensor, x: Tensor, gate: Tensor | None, up: Tensor | None, weights: Weights, activation: str
+) -> tuple[Tensor, Tensor]:
+    """(dgate beside dup [M, 2H], product [M, H]) of dy and x [M, D]; gate and up are computed again where None."""
+    if gate is None or up is None:
+        gate, up = _preactivations(x, weights)
+    dgate, dup, product = _middle(dy, gate, up, weights, activation)
+    return torch.cat((dgate, dup), 1), product
 
 
 def unreadable(weights: Weights, *, addresses: bool) -> None:
@@ -57,3 +67,8 @@ def unreadable(weights: Weights, *, addresses: bool) -> None:
 def _preactivations(rows: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
     gate = functional.linear(rows, weights.gate, weights.gate_bias)
     return gate, functional.linear(rows, weights.up, weights.up_bias)
+
+
+def _middle(dy: Tensor, gate: Tensor, up: Tensor, weights: Weights, activation: str) -> tuple[Tensor, Tensor, Tensor]:
+    acted, dproduct = activate_reference(gate, activation), dy @ weights.down
+    return activate_backward_reference(gate, dproduct * up, activation), dproduct * acted, acted * up

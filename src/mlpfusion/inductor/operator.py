@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from mlpfusion_kernels import Weights
-from mlpfusion_kernels.gradients import Wanted, joined, parted, shapes
+from mlpfusion_kernels.gradients import Wanted, by_middle, is_traced, joined, parted, shapes, without_autocast
 from torch.autograd import forward_ad
 
 from mlpfusion import backend as registry
@@ -26,7 +26,7 @@ LOG: Final = logging.getLogger("torch._inductor.mlpfusion")  # TORCH_LOGS="induc
 _NO_FORWARD_MODE: Final = (
     "a gated MLP that mlpfusion.inductor put into a graph has no forward-mode derivative; compile this without it"
 )
-PRODUCTS: Final = registry.OnTensors(products.forward, products.backward, products.unreadable)
+PRODUCTS: Final = registry.OnTensors(products.forward, products.backward, products.unreadable, products.middle)
 
 
 class Rule(NamedTuple):
@@ -97,16 +97,6 @@ def _warn_once(backend: str, reason: str) -> None:
     LOG.warning("a gated MLP runs by PyTorch's products and not by %s: %s", backend, reason)
 
 
-@contextlib.contextmanager
-def _without_autocast(kind: str) -> Iterator[None]:
-    """The operands have been cast by the graph; a cast of autocast's own would be a second one."""
-    if kind != "meta" and torch.is_autocast_enabled(kind):
-        with torch.autocast(kind, enabled=False):
-            yield
-    else:
-        yield
-
-
 @torch.library.custom_op("mlpfusion::gated_mlp", mutates_args=())
 def _forward(
     x: torch.Tensor,
@@ -125,7 +115,8 @@ def _forward(
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():  # the tangents would be lost without a word
         raise RuntimeError(_NO_FORWARD_MODE)
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
-    with _without_autocast(x.device.type):
+    # The operands have been cast by the graph; a cast of autocast's own would be a second one.
+    with without_autocast(x.device.type):
         y, gate, up = _chosen(rules, x, weights).forward(x, weights, activation, keep)
     return y, x.new_empty(0) if gate is None else gate, x.new_empty(0) if up is None else up
 
@@ -164,15 +155,53 @@ def _backward(
 ) -> list[torch.Tensor]:
     """The wanted gradients, joined: an unwanted one is empty."""
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
-    with _without_autocast(x.device.type):
+    with without_autocast(x.device.type):
         chosen = _chosen(rules, x, weights)
-        kept = (gate, up) if gate.dim() == 2 else (None, None)
-        return joined(chosen.backward(dy, x, *kept, weights, activation, Wanted(*wanted)), x)
+        return joined(chosen.backward(dy, x, *_kept(gate, up), weights, activation, Wanted(*wanted)), x)
 
 
 @_backward.register_fake
 def _(dy: torch.Tensor, x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *rest: Any) -> list[torch.Tensor]:
     return [x.new_empty(shape) for shape in shapes((x, *rest[:6]), Wanted(*rest[7]))]
+
+
+@torch.library.custom_op("mlpfusion::gated_mlp_middle", mutates_args=())
+def _middle(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    up_bias: torch.Tensor | None,
+    down_bias: torch.Tensor | None,
+    activation: str,
+    rules: str,
+    digest: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(dgate beside dup [M, 2H], product [M, H]) of dy [M, D] and x [..., D], by a backend that has a `middle`."""
+    weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
+    with without_autocast(x.device.type):
+        middle: Any = _chosen(rules, x, weights).middle
+        found: tuple[torch.Tensor, torch.Tensor] = middle(
+            dy, x.reshape(-1, x.shape[-1]), *_kept(gate, up), weights, activation
+        )
+        return found
+
+
+@_middle.register_fake
+def _(
+    dy: torch.Tensor, x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, gate_weight: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    m, h = dy.shape[0], gate_weight.shape[0]
+    return dy.new_empty((m, 2 * h)), dy.new_empty((m, h))
+
+
+def _kept(gate: torch.Tensor, up: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | tuple[None, None]:
+    """What the forward kept; where it kept nothing, both came as empty tensors."""
+    return (gate, up) if gate.dim() == 2 else (None, None)
 
 
 def _no_second_derivative(*_: Any) -> Any:
@@ -182,6 +211,7 @@ def _no_second_derivative(*_: Any) -> Any:
 
 
 _backward.register_autograd(_no_second_derivative)
+_middle.register_autograd(_no_second_derivative)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
@@ -197,8 +227,19 @@ def _gradients(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor
         return (None,) * 11
     wanted = Wanted(*ctx.needs_input_grad[:7])
     x, *weights, gate, up = ctx.saved_tensors
-    found = _backward(dy, x, gate, up, *weights, ctx.activation, list(wanted), ctx.rules, ctx.digest)
-    return *parted(found, wanted), None, None, None, None
+    if is_traced() and all(_of(rule.backend).middle for rule in _read(ctx.rules)):
+        # x and not its rows: a compiled backward refuses a second derivative by the inputs that it was given.
+        found = by_middle(
+            lambda dy, _: _middle(dy, x, gate, up, *weights, ctx.activation, ctx.rules, ctx.digest),
+            dy,
+            x,
+            weights[:2],
+            wanted,
+            addresses=False,
+        )
+        return *found, None, None, None, None
+    whole = _backward(dy, x, gate, up, *weights, ctx.activation, list(wanted), ctx.rules, ctx.digest)
+    return *parted(whole, wanted), None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)

@@ -77,17 +77,19 @@ def _parted(graph: Graph, operands: Operands, proved: Proved) -> tuple[Any, Any,
     """Gate and up weights and biases, of a packed layer its halves: views that gradients go through."""
     weights, biases = ([_cast(graph, operands, each) for each in some] for some in (operands.weights, operands.biases))
     if operands.packed:
-        weights, biases = ([_half(graph, each, place) for place in (0, 1)] for each in (weights[0], biases[0]))
+        weights, biases = (_halves(graph, each) for each in (weights[0], biases[0]))
     if proved.up_first:
         weights.reverse()
         biases.reverse()
     return (*weights, *biases)
 
 
-def _half(graph: Graph, whole: Node | None, place: int) -> Node | None:
+def _halves(graph: Graph, whole: Node | None) -> list[Node | None]:
+    """Both of one `chunk`, so that the gradient is what both put together and not a sum of two with zeros."""
     if whole is None:
-        return None
-    return graph.call_function(operator.getitem, (graph.call_function(torch.chunk, (whole, 2)), place))
+        return [None, None]
+    both = graph.call_function(torch.chunk, (whole, 2))
+    return [graph.call_function(operator.getitem, (both, place)) for place in (0, 1)]
 
 
 def _cast(graph: Graph, operands: Operands, node: Any) -> Any:

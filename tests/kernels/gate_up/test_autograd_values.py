@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlpfusion_kernels import ACTIVATIONS, Weights, act_mul, gated_mlp
 from mlpfusion_kernels.gate_up import autograd
-from mlpfusion_kernels.gate_up.autograd import _mlp_backward_op, _mlp_op
+from mlpfusion_kernels.gate_up.autograd import _mlp_backward_op, _mlp_middle_op, _mlp_op
 from support import rings
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
@@ -176,6 +176,18 @@ def test_the_backward_operator_passes_torchs_own_check(kept: bool, bias: bool, w
     preacts = (gate, up) if kept else (None, None)
     asked = [want and operand is not None for want, operand in zip(wanted, (x, *weights), strict=True)]
     torch.library.opcheck(_mlp_backward_op, (torch.randn(3, 2, D), x, *preacts, *weights, "silu", asked))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_operator_of_the_middle_passes_torchs_own_check_and_gives_what_is_new(kept: bool, bias: bool) -> None:
+    x, weights = operands(3, 2, bias=bias)
+    _, gate, up = _mlp_op(x, *weights, "silu", True)
+    given = (torch.randn(6, D), x, *((gate, up) if kept else (None, None)), *weights, "silu")
+    torch.library.opcheck(_mlp_middle_op, given)
+    dgate_up, product = _mlp_middle_op(*given)
+    assert (dgate_up.shape, product.shape) == ((6, 2 * H), (6, H))
+    assert torch.equal(product, act_mul(gate, up, "silu"))
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from itertools import product
+from itertools import permutations, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -15,6 +15,8 @@ from support.timeline import GELU, GEMM, MUL
 from mlpfusion.trace.analysis.summary import read
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mlpfusion.records.breakdown import MLPShare
 
 FLASH = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false> >(int)"
@@ -192,6 +194,95 @@ def test_a_fused_backward_is_all_that_is_launched_with_it(layers: int, compiled:
     assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
 
 
+NODE = "CompiledFunctionBackward"
+MIDDLE = Piece("gate_up_backward_hopper_kernel", "mlpfusion_kernels::gated_mlp_middle", None, NODE, mlp=True)
+NORM_BACKWARD = Piece("triton_per_fused_add_div_mul_pow_sum_4", "triton_per_fused_add_div_mul_pow_sum_4", None, NODE)
+PRODUCTS = {
+    "x": [mm(M, H, D, NODE, mlp=True)] * 2,
+    "x at once": [mm(M, 2 * H, D, NODE, mlp=True)],
+    "gate up": [mm(2 * H, M, D, NODE, mlp=True)],
+    "gate, up": [mm(H, M, D, NODE, mlp=True)] * 2,
+    "down": [mm(D, M, H, NODE, mlp=True)],
+}
+
+
+def compiled_attention_backward() -> list[Piece]:
+    return [one._replace(node=NODE) for one in attention_backward()]
+
+
+def check_compiled(pieces: list[Piece], layers: int, *, shapes: bool) -> None:
+    found = share(pieces, shapes=shapes)
+    assert (found.layers, found.backward_layers) == (layers, layers)
+    assert found.forward_us == pytest.approx(us(pieces, mlp=True, backward=False))
+    assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
+
+
+@pytest.mark.parametrize(("layers", "shapes", "summed"), [*product((1, 3), (True, False), (True, False))])
+def test_a_fused_kernel_alone_is_told_with_the_products_behind_it(layers: int, shapes: bool, summed: bool) -> None:
+    """As our operators are compiled: the sum of x's two gradients alone, or fused with what follows."""
+    pieces = [*attention(), *fused_forward()] * layers
+    added = Piece(FUSED_SUM, FUSED_SUM, None, NODE, mlp=True) if summed else NORM_BACKWARD
+    mlp = [MIDDLE, *PRODUCTS["x"], *PRODUCTS["gate up"], *PRODUCTS["down"], added]
+    pieces += [*mlp, NORM_BACKWARD, *compiled_attention_backward()] * layers
+    check_compiled(pieces, layers, shapes=shapes)
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+@pytest.mark.parametrize(("x", "gate_up"), [*product(("x", "x at once"), ("gate up", "gate, up"))])
+def test_the_products_of_a_fused_kernel_may_be_one_or_two_in_any_order(
+    x: str, gate_up: str, order: tuple[int, ...]
+) -> None:
+    pieces = [*attention(), *fused_forward()] * 3
+    groups = [PRODUCTS[x], PRODUCTS[gate_up], PRODUCTS["down"]]
+    first, second, third = (groups[place] for place in order)
+    o, *rest = compiled_attention_backward()  # the last products may come behind another layer's first
+    pieces += [MIDDLE, *first, NORM_BACKWARD, *second, o, *third, *rest] * 3
+    check_compiled(pieces, 3, shapes=True)
+
+
+@pytest.mark.parametrize("last", ["gate up", "down"])
+def test_a_product_may_come_behind_the_next_fused_kernel(last: str) -> None:
+    pieces = [*attention(), *fused_forward()] * 3
+    delayed, made = list[Piece](), list[Piece]()
+    for _ in range(3):
+        soon = [one for name in ("x", "gate up", "down") if name != last for one in PRODUCTS[name]]
+        made += [MIDDLE, *delayed, *soon, NORM_BACKWARD, *compiled_attention_backward()]
+        delayed = PRODUCTS[last]
+    check_compiled([*pieces, *made, *delayed], 3, shapes=True)
+
+
+@pytest.mark.parametrize("left", [("x",), ("x", "down"), ("gate up",)])
+def test_a_fused_kernel_whose_weights_are_frozen_has_fewer_products(left: tuple[str, ...]) -> None:
+    pieces = [*attention(), *fused_forward()] * 3
+    mlp = [MIDDLE, *(one for name in left for one in PRODUCTS[name])]
+    pieces += [*mlp, NORM_BACKWARD, *compiled_attention_backward()] * 3
+    check_compiled(pieces, 3, shapes=True)
+
+
+def test_a_fused_kernel_that_computes_gate_and_up_again_takes_that_along() -> None:
+    again = Piece("gate_up_hopper_kernel", MIDDLE.op, None, NODE, mlp=True)
+    both = [one._replace(custom="mlpfusion_kernels::gated_mlp_middle") for one in (again, MIDDLE)]
+    mlp = [*both, *PRODUCTS["x"], *PRODUCTS["gate up"], *PRODUCTS["down"], NORM_BACKWARD]
+    pieces = [*attention(), *fused_forward()] * 3 + [*mlp, *compiled_attention_backward()] * 3
+    found = share(pieces, shapes=True)
+    assert found.backward_layers == 3
+    assert found.backward_us == pytest.approx(us(pieces, mlp=True, backward=True))
+
+
+@pytest.mark.parametrize("shapes", [True, False])
+def test_fused_and_other_backwards_stand_beside_each_other(shapes: bool) -> None:
+    fused = [MIDDLE, *PRODUCTS["x"], *PRODUCTS["gate up"], *PRODUCTS["down"], NORM_BACKWARD]
+    pieces = [*attention(), *fused_forward(), *attention(), *forward(up_last=True)] * 2
+    pieces += [*compiled_backward(), *compiled_attention_backward(), *fused, *compiled_attention_backward()] * 2
+    check_compiled(pieces, 4, shapes=shapes)
+
+
+def test_a_fused_kernel_without_a_product_that_fits_is_no_mlps_backward() -> None:
+    other = [mm(7, 5, 3, NODE)] * 4
+    found = share([*fused_forward(), MIDDLE, *other], shapes=True)
+    assert (found.backward_layers, found.backward_us) == (0, 0)
+
+
 def test_products_of_other_shapes_are_no_mlps_backward() -> None:
     other = [one._replace(shape=(7, 5, 3)) if one.shape else one for one in backward(up_last=True)]
     found = share([*forward(up_last=True), *other], shapes=True)
@@ -251,3 +342,25 @@ def test_a_recorded_compiled_step_of_six_layers_has_the_mlps_of_its_sizes(name: 
     assert found.mlp.forward_us + (found.mlp.backward_us or 0) == pytest.approx(
         sum(mine.values()) / 3, rel=0.01
     )  # fills
+
+
+def test_a_recorded_step_has_the_same_mlps_where_the_products_are_the_regions(tmp_path: Path) -> None:
+    """The operators of a recorded backward end with their kernels' launch; what was in them is the region's."""
+    path = DATA / "h200_compile_swapped_training.json.gz"
+    recorded = json.loads(gzip.decompress(path.read_bytes()))
+    calls = [one for one in recorded["traceEvents"] if one.get("cat") == "cpu_op"]
+    for whole in [one for one in calls if one["name"] == "mlpfusion_kernels::gated_mlp_backward"]:
+        start, end = whole["ts"], whole["ts"] + whole["dur"]
+        inside = [one for one in calls if one["tid"] == whole["tid"] and start < one["ts"] < end]
+        whole["name"] = "mlpfusion_kernels::gated_mlp_middle"
+        whole["dur"] = min(one["ts"] for one in inside if one["name"] == "aten::slice") - start
+        for one in inside:
+            if one["name"] == "aten::addmm_":
+                total, *factors = one["args"]["Input Dims"][:3]
+                one["name"], one["args"]["Input Dims"] = "aten::mm", [*factors, total]
+    changed = tmp_path / "trace.json"
+    changed.write_text(json.dumps(recorded))
+    before, after = read(path).breakdown, read(changed).breakdown
+    assert before is not None
+    assert after is not None
+    assert after.mlp == before.mlp

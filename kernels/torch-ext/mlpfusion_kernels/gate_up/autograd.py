@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from ..activations import ACTIVATIONS, unknown_activation
 from ..elementwise.autograd import DTYPES, NAMESPACE, PLAIN, differentiates_forward, is_unwatched
-from ..gradients import Wanted, joined, parted, shapes
+from ..gradients import Wanted, by_middle, is_traced, joined, parted, shapes, without_autocast
 from .launch import gate_up_backward, mlp_forward, preactivations
 from .operands import Weights
 
@@ -144,48 +144,21 @@ def rows_backward(
     wanted: Wanted,
 ) -> tuple[torch.Tensor | None, ...]:
     """The wanted gradients of (x, *weights), each in x's dtype; gate and up are computed again where they are None."""
-    kind = dy.device.type
-    if torch.is_autocast_enabled(kind):  # whoever calls backward under autocast gets the precision of the forward
-        with torch.autocast(kind, enabled=False):
-            return rows_backward(dy, x, gate, up, weights, activation, wanted)
-    rows = x.reshape(-1, x.shape[-1])
-    dy = dy.reshape(-1, dy.shape[-1])
+    return by_middle(lambda dy, rows: rows_middle(dy, rows, gate, up, weights, activation), dy, x, weights[:2], wanted)
+
+
+def rows_middle(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate: torch.Tensor | None,
+    up: torch.Tensor | None,
+    weights: Weights,
+    activation: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(dgate beside dup [M, 2H], product [M, H]) of dy and x [M, D]; gate and up are computed again where None."""
     if gate is None or up is None:
-        gate, up = preactivations(rows, weights, activation)
-    dgate_up, product = gate_up_backward(dy, weights.down, gate, up, activation)
-    h = gate.shape[1]
-    dx = dgate = dup = ddown = dgate_bias = dup_bias = None
-    if wanted.x:
-        dx = _times_both(dgate_up, weights.gate, weights.up).view(x.shape)
-    if wanted.gate and wanted.up:
-        dgate, dup = (dgate_up.T @ rows).chunk(2)  # one product, of which each gradient is a half
-    elif wanted.gate:
-        dgate = dgate_up[:, :h].T @ rows
-    elif wanted.up:
-        dup = dgate_up[:, h:].T @ rows
-    if wanted.down:
-        ddown = dy.T @ product
-    if wanted.gate_bias or wanted.up_bias:
-        dgate_bias, dup_bias = dgate_up.sum(0).chunk(2)
-    ddown_bias = dy.sum(0) if wanted.down_bias else None
-    found = (dx, dgate, dup, ddown, dgate_bias, dup_bias, ddown_bias)
-    return tuple(each if want else None for each, want in zip(found, wanted, strict=True))
-
-
-def _times_both(dgate_up: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """dgate·gate + dup·up: one product where the weights are adjacent, else a second that accumulates.
-
-    A second product reads and writes the [M, D] sum once more, which is small beside its operands.
-    """
-    h = gate.shape[0]
-    if (
-        gate.is_contiguous()
-        and up.is_contiguous()
-        and gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()
-        and up.storage_offset() == gate.storage_offset() + gate.numel()
-    ):
-        return dgate_up @ gate.as_strided((2 * h, gate.shape[1]), gate.stride())
-    return (dgate_up[:, :h] @ gate).addmm_(dgate_up[:, h:], up)
+        gate, up = preactivations(x, weights, activation)
+    return gate_up_backward(dy, weights.down, gate, up, activation)
 
 
 class _Fused(torch.autograd.Function):
@@ -290,13 +263,6 @@ def _mlp_backward_op(
     return joined(rows_backward(dy, x, gate, up, weights, activation, Wanted(*wanted)), x)
 
 
-def _no_second_derivative(*_: Any) -> Any:
-    raise RuntimeError(_NO_SECOND_ORDER)
-
-
-_mlp_backward_op.register_autograd(_no_second_derivative)
-
-
 @_mlp_backward_op.register_fake
 def _(
     dy: torch.Tensor,
@@ -316,6 +282,50 @@ def _(
     return [x.new_empty(shape) for shape in shapes(operands, Wanted(*wanted))]
 
 
+@torch.library.custom_op(f"{NAMESPACE}::gated_mlp_middle", mutates_args=())
+def _mlp_middle_op(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate: torch.Tensor | None,
+    up: torch.Tensor | None,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    down_weight: torch.Tensor,
+    gate_bias: torch.Tensor | None,
+    up_bias: torch.Tensor | None,
+    down_bias: torch.Tensor | None,
+    activation: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`rows_middle` of dy [M, D] and x [..., D].
+
+    It takes every operand of the MLP, so that no second derivative has a way around its refusal.
+    """
+    weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
+    with without_autocast(dy.device.type):
+        return rows_middle(dy, x.reshape(-1, x.shape[-1]), gate, up, weights, activation)
+
+
+@_mlp_middle_op.register_fake
+def _(
+    dy: torch.Tensor,
+    x: torch.Tensor,
+    gate: torch.Tensor | None,
+    up: torch.Tensor | None,
+    gate_weight: torch.Tensor,
+    *_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    m, h = dy.shape[0], gate_weight.shape[0]
+    return dy.new_empty((m, 2 * h)), dy.new_empty((m, h))
+
+
+def _no_second_derivative(*_: Any) -> Any:
+    raise RuntimeError(_NO_SECOND_ORDER)
+
+
+_mlp_backward_op.register_autograd(_no_second_derivative)
+_mlp_middle_op.register_autograd(_no_second_derivative)
+
+
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
     *tensors, ctx.activation, ctx.keep = inputs
     _, gate, up = output
@@ -329,6 +339,17 @@ def _op_backward(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tens
         return (None,) * 9
     wanted = Wanted(*ctx.needs_input_grad[:7])
     x, *weights, gate, up = ctx.saved_tensors
+    if is_traced():  # a compiler launches products for less of the host's time than an operator in Python does
+        # x and not its rows: a compiled backward refuses a second derivative by the inputs that it was given.
+        found = by_middle(
+            lambda dy, _: _mlp_middle_op(dy, x, gate, up, *weights, ctx.activation),
+            dy,
+            x,
+            weights[:2],
+            wanted,
+            addresses=False,
+        )
+        return *found, None, None
     return *parted(_mlp_backward_op(dy, x, gate, up, *weights, ctx.activation, list(wanted)), wanted), None, None
 
 

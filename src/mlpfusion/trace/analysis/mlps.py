@@ -29,6 +29,10 @@ _NODE: Final = "autograd::engine::evaluate_function: "
 _ACCUMULATES: Final = "AccumulateGrad"
 _REGION: Final = re.compile(r"CompiledFunction|CompiledFxGraph|Torch-Compiled Region")  # of more than an MLP
 _BESIDE: Final = frozenset({"elementwise", "copies", "reduction"})
+# The products behind a fused backward's kernel, in halves: the gradients of x, of gate's and up's weights, of down's.
+_HALVES: Final = {"x": 2, "gate_up": 2, "down": 1}
+# How our operators are compiled, for products whose shapes are not known.
+_USUAL: Final = (("x", 1), ("x", 1), ("gate_up", 2), ("down", 1))
 _ROLES: Final = frozenset({"gate_gemm", "up_gemm", "gate_up_gemm", "activation", "mul", "act_mul", "down_gemm"})
 
 
@@ -48,7 +52,9 @@ def mlp_share(work: Sequence[Work], kernels: Sequence[Kernel], *, kernel_us: flo
 
     A backward is an MLP's where the activation's backward stands between the products that belong to it: of down
     before, of gate and up around or behind it, by the nodes of autograd or in pairs, in shapes that fit the forward's.
-    Where it is in a product's kernel, all is the MLP's that one node or operator launched with it.
+    Where it is in a product's kernel, all is the MLP's that one node or operator launched with it. Where that is no
+    other product, as in compiled code, so are those behind it that fit: one or two for x, one or two for gate and up,
+    and one for down.
     """
     forward = _with_fills(work, [at for at, kernel in enumerate(kernels) if kernel.role in _ROLES], kernels)
     if not forward or kernel_us <= 0 or call_us <= 0:
@@ -94,16 +100,15 @@ def _backward(work: Sequence[Work], kernels: Sequence[Kernel], engine: list[int]
     """The places of the MLPs' backward, and of how many MLPs it was told."""
     decoded = [kernel.decoded for kernel in kernels]
     products = products_of(work, decoded, engine)
-    ends = [product.places[-1] for product in products]
     nodes = {at: _node(work[at]) for at in engine}
     shapes = _shapes(work, kernels)
-    total = _PACKED if any(kernel.role == "gate_up_gemm" for kernel in kernels) else _APART
-    found: set[int] = set()
-    layers = 0
-    fused = [at for at in engine if decoded[at].kind == "gemm" and "act_mul_backward" in decoded[at].fused_ops]
-    for made in _launched_with(work, engine, fused):
-        layers += 1
-        found.update(made)
+    roles = {kernel.role for kernel in kernels}  # one product for gate and up may be that of fused MLPs beside others
+    total = _PACKED if "gate_up_gemm" in roles and "gate_gemm" not in roles else _APART
+    fused = _fused_backward(work, kernels, engine, products)
+    found = {at for each in fused for at in each}
+    layers = len(fused)
+    products = [product for product in products if product.places[0] not in found]
+    ends = [product.places[-1] for product in products]
     for number, anchor in enumerate(engine):
         if not _is_backward_of_activation(decoded[anchor]):
             continue
@@ -117,8 +122,74 @@ def _backward(work: Sequence[Work], kernels: Sequence[Kernel], engine: list[int]
     return sorted(found), layers
 
 
-def _launched_with(work: Sequence[Work], engine: Sequence[int], anchors: Sequence[int]) -> Iterable[Sequence[int]]:
-    """For each place the work of its outermost operator that made no other MLP's and is no compiled region, if any."""
+def _fused_backward(
+    work: Sequence[Work], kernels: Sequence[Kernel], engine: Sequence[int], products: Sequence[Product]
+) -> list[list[int]]:
+    """The places of each backward whose activation is in a product's kernel."""
+    decoded = [kernel.decoded for kernel in kernels]
+    anchors = [at for at in engine if decoded[at].kind == "gemm" and "act_mul_backward" in decoded[at].fused_ops]
+    own = set(anchors)
+    plain = [one for one in products if not (one.gated or one.batched) and one.places[0] not in own]
+    sizes = _sizes(work, kernels, "down_gemm") if anchors else set()
+    taken: set[int] = set()
+    found: list[list[int]] = []
+    for anchor, made in _launched_with(work, engine, anchors):
+        if any(one.places[0] in made for one in plain):
+            found.append([*made])
+            continue
+        until = next((at for at in anchors if at > anchor), len(work))
+        behind = [one for one in plain if one.places[0] > anchor and one.places[0] not in taken][:_AROUND]
+        mine = max((_that_fit(behind, size, until) for size in sizes or (None,)), key=len)
+        if mine:
+            places = [at for one in mine for at in one.places]
+            taken.update(places)
+            found.append([*made, *_with_fills(work, [*places, *_sum_of(decoded, engine, mine)], kernels)])
+    return found
+
+
+def _that_fit(behind: Sequence[Product], down: Shape | None, until: int) -> list[Product]:
+    """The first products that may be a fused backward's, of an MLP whose down product in the forward has this shape.
+
+    One whose shape is not known is taken for the next that is missing, up to the place of the next fused kernel.
+    """
+    parts: list[tuple[Shape, str, int]] = []
+    if down is not None:
+        m, h, d = down
+        parts = [(Shape(m, n * h, d), "x", n) for n in (1, 2)]
+        parts += [(Shape(n * h, m, d), "gate_up", n) for n in (1, 2)]
+        parts.append((Shape(d, m, h), "down", 1))
+    left = dict(_HALVES)
+    found: list[Product] = []
+    for one in behind:
+        if one.shape is None and one.places[0] > until:
+            break
+        fits = _USUAL if one.shape is None else [each[1:] for each in parts if each[0] == one.shape]
+        for part, halves in fits:
+            if halves <= left[part]:
+                left[part] -= halves
+                found.append(one)
+                break
+    return found
+
+
+def _sum_of(decoded: Sequence[Decoded], engine: Sequence[int], products: Sequence[Product]) -> list[int]:
+    """The place of the first kernel that only adds, of those between these products and the one directly behind them.
+
+    It adds the two gradients of x, unless the compiler did that together with what follows.
+    """
+    first, last = products[0].places[0], products[-1].places[-1]
+    within = engine[bisect_left(engine, first) : bisect_left(engine, last) + 2]
+    return [at for at in within if _only_adds(decoded[at])][:1]
+
+
+def _only_adds(name: Decoded) -> bool:
+    return set(name.fused_ops) - ops.VIEWS == {"add"}
+
+
+def _launched_with(
+    work: Sequence[Work], engine: Sequence[int], anchors: Sequence[int]
+) -> Iterable[tuple[int, Sequence[int]]]:
+    """Places, and the work of their outermost operators that made no other MLP's and are no compiled region, if any."""
     by_owner: dict[tuple[object, ...], list[int]] = {}
     for at in engine if anchors else ():
         for owner in work[at].owners:
@@ -128,7 +199,7 @@ def _launched_with(work: Sequence[Work], engine: Sequence[int], anchors: Sequenc
         owners = [_key(owner) for owner in work[anchor].owners if not _REGION.search(owner.name)]
         own = [owner for owner in owners if users[owner] == 1]
         if own:
-            yield by_owner[own[-1]]
+            yield anchor, by_owner[own[-1]]
 
 
 def _is_backward_of_activation(name: Decoded) -> bool:
@@ -140,14 +211,17 @@ def _is_backward_of_activation(name: Decoded) -> bool:
 
 def _shapes(work: Sequence[Work], kernels: Sequence[Kernel]) -> set[Shape]:
     """The shapes that the backward's products may have, of those of the forward."""
-    decoded = [kernel.decoded for kernel in kernels]
-    made = products_of(work, decoded, [at for at, kernel in enumerate(kernels) if kernel.role.endswith("_gemm")])
     found: set[Shape] = set()
-    for one in made:
-        if one.shape is not None:
-            m, k, n = one.shape
-            found.update(Shape(*lengths) for lengths in ((m, n, k), (n, m, k), (k, m, n)))
+    for m, k, n in _sizes(work, kernels, "_gemm"):
+        found.update(Shape(*lengths) for lengths in ((m, n, k), (n, m, k), (k, m, n)))
     return found
+
+
+def _sizes(work: Sequence[Work], kernels: Sequence[Kernel], role: str) -> set[Shape]:
+    """The shapes that are known of the forward's products whose role ends so."""
+    decoded = [kernel.decoded for kernel in kernels]
+    made = products_of(work, decoded, [at for at, kernel in enumerate(kernels) if kernel.role.endswith(role)])
+    return {one.shape for one in made if one.shape is not None}
 
 
 def _node(item: Work) -> object:
@@ -228,8 +302,7 @@ def _members(
             if nodes[at] in own or category_of(decoded[at]) in _BESIDE:
                 yield at
         else:
-            adds = set(decoded[at].fused_ops) - ops.VIEWS == {"add"}
-            if nodes[at] in own or (adds and len(units) == _APART):
+            if nodes[at] in own or (_only_adds(decoded[at]) and len(units) == _APART):
                 yield at
             if nodes[at] not in own:
                 return
