@@ -35,6 +35,17 @@ def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
     assert torch.empty(3).untyped_storage().nbytes() == 12  # nothing is watched any more
 
 
+@pytest.mark.parametrize("module", [guard.GRAPHS_OF_PYTORCH, "mine"])
+def test_memory_of_pytorchs_cuda_graphs_is_left_to_them(module: str) -> None:
+    """They refuse to record while anything else holds memory of their pool."""
+    scope = {"__name__": module, "torch": torch}
+    exec("def record(inner): return inner(torch)", scope)
+    with guard.watch("nan") as watched:
+        made = scope["record"](lambda torch: torch.empty(3))  # type: ignore[operator]
+    assert len(watched.seen) == (module == "mine")
+    assert (made.untyped_storage().nbytes() == 12) == (module != "mine")
+
+
 def test_a_watched_tensor_keeps_strides_and_gradients() -> None:
     with guard.watch("nan"):
         turned = torch.empty_like(torch.ones(3, 4).t())

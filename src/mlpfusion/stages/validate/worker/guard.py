@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -13,11 +14,13 @@ from mlpfusion.stages.validate.channel import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 # Elements behind each tensor: as many as the largest block of a kernel whose mask lets everything through.
 MARGIN: Final = 65536
 # Elements before it, which an index that is too small by a row or a tile reaches; a multiple of any vector.
 BEFORE: Final = 4096
+GRAPHS_OF_PYTORCH: Final = "torch._inductor.cudagraph_trees"
 
 
 class Watched(NamedTuple):
@@ -104,11 +107,21 @@ class _Allocators:
         @functools.wraps(original)
         def allocate(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
-            if torch.compiler.is_compiling() or self.current is None:
+            if torch.compiler.is_compiling() or self.current is None or kwargs.get("out") is not None:
                 return made
-            return self.current.watched(made, make) if kwargs.get("out") is None else made
+            return made if _is_for_a_graph_of_pytorch() else self.current.watched(made, make)
 
         return allocate
+
+
+def _is_for_a_graph_of_pytorch() -> bool:
+    """Whether torch.compile's CUDA graphs warm up or record: they refuse any memory of their pool that others hold."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == GRAPHS_OF_PYTORCH:
+            return True
+        frame = frame.f_back
+    return False
 
 
 _ALLOCATORS: Final = _Allocators()
