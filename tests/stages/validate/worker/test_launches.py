@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from triton.backends.amd.driver import HIPLauncher
+from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
@@ -96,3 +98,58 @@ def test_a_second_install_counts_nothing_twice(kernel: Kernel, kind: Any) -> Non
         kind.run("a")
     assert made.count == 1
     assert kernel.calls == [("a",)]
+
+
+class Direct:
+    """What stands for a compiled kernel's launcher, which a target may call by itself."""
+
+    def __init__(self, maker: type, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        monkeypatch.setattr(maker, "__call__", lambda _, *args: self.calls.append(args))
+        launches.install()
+        self.launch = object.__new__(maker)
+
+
+@pytest.fixture(params=[CudaLauncher, HIPLauncher])
+def direct(request: pytest.FixtureRequest, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> Direct:
+    return Direct(request.param, monkeypatch)
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_a_launch_past_the_kernel_counts_too(direct: Direct, off: bool) -> None:
+    launches.install()
+    with launches.counted(off=off) as made:
+        direct.launch(1, 1, 1)
+    assert (made.tried, made.count) == (1, 1)
+    assert direct.calls == [] if off else [(1, 1, 1)]
+
+
+def test_a_launch_through_the_kernel_counts_once(direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JITFunction, "run", lambda *_: direct.launch(1, 1, 1))
+    launches.install()
+    with launches.counted() as made:
+        JITFunction.run("a")
+        direct.launch(2, 1, 1)
+    assert made.count == 2
+    assert direct.calls == [(1, 1, 1), (2, 1, 1)]
+
+
+def below(launch: Any, depth: int) -> None:
+    """Launch from functions inside each other."""
+    if depth:
+        below(launch, depth - 1)
+    else:
+        launch(1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "depth", "counts"),
+    [("torch._inductor.runtime.triton_heuristics", 1, 0), ("generated", 1, 1), ("torch._inductor.x", 5, 1)],
+)
+def test_a_launch_of_inductors_is_none_of_the_targets(direct: Direct, module: str, depth: int, counts: int) -> None:
+    """Inductor calls a launcher by code that it generates; a target's operator in compiled code is further below it."""
+    scope: dict[str, Any] = {"__name__": module, "below": below}
+    exec("def outer(launch, depth): below(launch, depth)", scope)
+    with launches.counted(off=True) as made:
+        scope["outer"](direct.launch, depth)
+    assert made.count == counts

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+import importlib
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,16 @@ class Launches:
 
 
 _COUNTED: list[Launches] = []  # all that count now, the innermost last
+_WITHIN: Final = threading.local()  # whether a thread is in `run` of a kernel, which calls its launcher
+
+# A compiled kernel has a launcher of its card's maker, which a target can call without `kernel[grid]`.
+LAUNCHERS: Final = (
+    ("triton.backends.nvidia.driver", "CudaLauncher"),
+    ("triton.backends.amd.driver", "HIPLauncher"),
+)
+INDUCTOR: Final = "torch._inductor."
+# From Inductor's call of a launcher, through code that it generates, to its own module.
+FRAMES: Final = 3
 
 
 def install() -> None:
@@ -32,6 +45,11 @@ def install() -> None:
     for kind in (InterpretedFunction, JITFunction):
         if not hasattr(kind.run, "is_counted"):
             kind.run = _counted(kind.run)
+    for module, name in LAUNCHERS:
+        with contextlib.suppress(ImportError, AttributeError):  # a build of Triton may lack a maker
+            launcher = getattr(importlib.import_module(module), name)
+            if not hasattr(launcher.__call__, "is_counted"):
+                launcher.__call__ = _counted_directly(launcher.__call__)
 
 
 @contextlib.contextmanager
@@ -49,12 +67,43 @@ def _counted(run: Any) -> Any:
     def counting(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("warmup"):
             return run(*args, **kwargs)
-        for each in _COUNTED:
-            each.tried += 1
-        done = None if any(each.off for each in _COUNTED) else run(*args, **kwargs)
-        for each in _COUNTED:
-            each.count += 1
-        return done
+        outer, _WITHIN.run = getattr(_WITHIN, "run", False), True
+        try:
+            return _launched(run, *args, **kwargs)
+        finally:
+            _WITHIN.run = outer
 
     counting.is_counted = True  # type: ignore[attr-defined]
     return counting
+
+
+def _counted_directly(launch: Any) -> Any:
+    @functools.wraps(launch)
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        if not _COUNTED or getattr(_WITHIN, "run", False) or _is_inductors():
+            return launch(*args, **kwargs)
+        return _launched(launch, *args, **kwargs)
+
+    counting.is_counted = True  # type: ignore[attr-defined]
+    return counting
+
+
+def _launched(launch: Any, *args: Any, **kwargs: Any) -> Any:
+    for each in _COUNTED:
+        each.tried += 1
+    done = None if any(each.off for each in _COUNTED) else launch(*args, **kwargs)
+    for each in _COUNTED:
+        each.count += 1
+    return done
+
+
+def _is_inductors() -> bool:
+    """Whether Inductor calls the launcher for a kernel that it compiled."""
+    frame = sys._getframe(2)
+    for _ in range(FRAMES):
+        if str(frame.f_globals.get("__name__")).startswith(INDUCTOR):
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
