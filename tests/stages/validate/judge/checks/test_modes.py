@@ -105,6 +105,30 @@ def test_a_compiled_result_is_apart_from_a_plain_one_if_it_is_from_what_is_right
     assert (modes._apart(exam, {}, first, second, "bfloat16") is not None) == apart
 
 
+@pytest.mark.parametrize("version", ["2.11.0+cu130", "2.13.0"])
+def test_gradients_that_are_lost_when_compiled_are_said_to_be_0_and_who_loses_them(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {"y": torch.ones(2, 3), "d:gate": torch.ones(2, 3)}
+    results = {f"{part}:y": plain["y"] for part in "po"} | {"y": plain["y"], "d:gate": torch.zeros(2, 3)}
+    exam = SimpleNamespace(
+        device="cpu",
+        kind="act_mul",
+        plain=(2, 3),
+        names=("gate",),
+        lack=lambda _: None,
+        ask=lambda *_, **__: (results, {"fp64": []}),
+        operands=lambda *_: {"gate": plain["y"], "dy": plain["y"]},
+        backward=lambda _: (plain, {}),
+        reference=lambda given, grad: {name: value.double() for name, value in plain.items()},
+    )
+    monkeypatch.setattr(torch, "__version__", version)
+    found = modes.compiled(exam, "float32")
+    assert found.status == "fail"
+    assert "the gradient of gate is 0 everywhere" in found.sentence
+    assert ("PyTorch 2.11 loses" in found.sentence) == version.startswith("2.11")
+
+
 def test_a_compiled_result_that_lacks_a_gradient_or_a_row_is_apart() -> None:
     plain = {"y": torch.ones(3), "d:gate": torch.ones(3)}
     assert modes._apart(None, {}, plain, {"y": torch.ones(3)}, "float32") == "there is no gradient for gate"

@@ -110,7 +110,8 @@ def rows_padded_to_64(gate, up):
         if y.dim() < 2 or not y.numel():
             return y
         padded = torch.empty((*y.shape[:-1], -(-y.shape[-1] // 64) * 64), dtype=y.dtype, device=y.device)
-        return padded[..., : y.shape[-1]].copy_(y)
+        padded[..., : y.shape[-1]] = y
+        return padded[..., : y.shape[-1]]
 
     if gate.shape != up.shape or gate.dtype != up.dtype:
         raise ValueError("gate and up must have one shape and dtype")
