@@ -40,21 +40,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mlpfusion.device import Device
+    from mlpfusion.spec import Dtype
 
 ROOT: Final = Path(__file__).parents[1]
 # Where every new shape costs up to a minute of compiling or tuning, what the shapes would tell is left to the other
-# backends. The slowest comes last, so that it takes the time of none.
-SLOW: Final = ("fused-graph", "quack", "compile-cudagraphs", "compile-max-autotune")
+# backends, and to one dtype where it takes minutes. The slowest comes last, so that it takes the time of none.
+SLOW: Final[dict[str, tuple[Dtype, ...] | None]] = {
+    "compile-cudagraphs": None,
+    "quack": ("bfloat16",),
+    "compile-max-autotune": ("bfloat16",),
+}
 PARTS: Final = ("judged", "verdicts")
 BRIEF: Final = ("inputs-kept", "results-kept", "function", "constants", "mlp-values", "mlp-gradients")
 
 
 class Target(NamedTuple):
-    """What is judged beside the controls: its text, what to call it, and the checks (None: all)."""
+    """What is judged beside the controls: its text, what to call it, the checks and the dtypes (None: all)."""
 
     text: str
     name: str
     only: tuple[str, ...] | None = None
+    dtypes: tuple[Dtype, ...] | None = None
     against: tuple[str, ...] = ("eager", "inductor")
 
 
@@ -66,8 +72,8 @@ def targets() -> list[Target]:
         Target(f"{self_test.folder() / 'good.py'}:liger", "good.py:liger"),
     ]
     names = backend.names()
-    found += [Target(name, name, None) for name in names if name not in SLOW]
-    return found + [Target(name, name, BRIEF, ()) for name in SLOW if name in names]
+    found += [Target(name, name) for name in names if name not in SLOW]
+    return found + [Target(name, name, BRIEF, dtypes, ()) for name, dtypes in SLOW.items() if name in names]
 
 
 def code() -> str:
@@ -236,7 +242,7 @@ def judge_targets(
     for target in asked_for:
         if not kept.lacks("verdicts", target.name) or time.monotonic() >= deadline:
             continue
-        asked = Asked(only=target.only, against=target.against, time_limit_s=240.0, rounds=rounds)
+        asked = Asked(dtypes=target.dtypes, only=target.only, against=target.against, time_limit_s=240.0, rounds=rounds)
         verdict = examine.examine(
             bench,
             examine.Order(target.text, examine.DEFAULT),
