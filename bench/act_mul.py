@@ -12,13 +12,13 @@ import json
 import random
 import statistics
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
+from asked import result_file
 from mlpfusion_kernels import act_mul
 from mlpfusion_kernels.elementwise.autograd import _act_mul_op
 from mlpfusion_kernels.elementwise.kernels import act_mul_flat_kernel
@@ -301,7 +301,7 @@ def show(title: str, rows: dict[str, dict[str, float]]) -> None:
 def main() -> None:
     """Measure everything, print tables, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="write the numbers here as JSON")
+    parser.add_argument("--out", type=result_file, help="write the numbers here as JSON")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--rounds", type=int, default=60)
     options = parser.parse_args()

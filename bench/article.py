@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from asked import result_file
+
 # Read when torch is loaded. Inductor's tuner chooses differently from run to run: each run draws its own.
 os.environ.setdefault("TORCHINDUCTOR_AUTOTUNE_LOCAL_CACHE", "0")
 
@@ -98,7 +100,7 @@ def _time(found: Any) -> str:
 def main() -> None:
     """Climb, judge, print, and write JSON with a Markdown table beside it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="write the result here as JSON, and the table beside it as .md")
+    parser.add_argument("--out", type=result_file, help="write the result here as JSON, and the table beside it as .md")
     parser.add_argument("--judge", type=Path, help="measure nothing: judge the ladder in this result file again")
     parser.add_argument("--traces", type=Path, help="keep the traces, scrubbed, in this folder")
     parser.add_argument("--device", choices=["cuda", "cpu"])

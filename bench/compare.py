@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from asked import result_file
 
 from mlpfusion.stages.compare import difference
 from mlpfusion.stages.compare.difference import LEVEL, Difference
@@ -266,7 +267,7 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 def main() -> int:
     """Simulate, write the file and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=result_file, required=True)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()

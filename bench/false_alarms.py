@@ -13,8 +13,9 @@ import math
 import os
 import platform
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from asked import result_file
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported, below
 
@@ -157,7 +158,7 @@ def table(results: dict[str, dict[Dtype, Any]], names: list[str]) -> str:
 def main() -> None:
     """Measure all forms, print the tables, and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=result_file)
     parser.add_argument("--seeds", type=int, default=200)
     args = parser.parse_args()
     torch.set_num_threads(1)

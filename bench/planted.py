@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import torch
+from asked import result_file
 
 from mlpfusion.device import Device
 from mlpfusion.records.base import Record
@@ -302,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS))
     parser.add_argument("--control", default=CONTROL)
     parser.add_argument("--options", type=shlex.split, default=[], help="of profile, in one text")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=result_file)
     asked: Any = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
     options = [f"--processes={asked.processes}", f"--rounds={asked.rounds}", *asked.options]

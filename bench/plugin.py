@@ -17,11 +17,11 @@ import gc
 import sys
 import time
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 import torch
+from asked import result_file
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
@@ -299,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--backend", default="fused")
     parser.add_argument("--lengths", action="store_true")
-    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--json", type=result_file, required=True)
     asked: Any = parser.parse_args(arguments)
     here = devices.detect()
     parts: dict[str, Part] = {}

@@ -26,6 +26,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from asked import result_file
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -256,7 +258,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=200, help="0 for none")
     parser.add_argument("--from", dest="recorded", type=Path, default=RECORDED)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=result_file)
     parser.add_argument("--timed", nargs=2, metavar=("WHAT", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.timed:

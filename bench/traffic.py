@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from asked import result_file
 
 from mlpfusion import backend, device
 from mlpfusion.errors import MlpfusionError
@@ -101,7 +102,7 @@ def main() -> None:
     parser.add_argument("--shapes", default="article,large", help="some of: article, large")
     parser.add_argument("--backends", help="by name, separated by commas; all")
     parser.add_argument("--rounds", type=int, default=20, help="samples of each clock; at least 20")
-    parser.add_argument("--out", type=Path, help="result file; bench/results/CARD-traffic.json")
+    parser.add_argument("--out", type=result_file, help="result file; bench/results/CARD-traffic.json")
     options = parser.parse_args()
     names = [name.strip() for name in options.shapes.split(",")]
     for name in names:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import torch
+from asked import result_file
 from torch import nn
 from torch.nn import functional
 
@@ -253,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=result_file)
     parser.add_argument("--traces", type=Path)
     asked: Any = parser.parse_args(arguments)
     spec = MLPSpec(hidden_size=asked.hidden, intermediate_size=asked.intermediate, dtype=asked.dtype)

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from asked import result_file
+
 from mlpfusion.environment import machine
 from mlpfusion.errors import MlpfusionError, UsageError
 from mlpfusion.stages.compare.run import compare
@@ -165,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", help="TOML file of `mlpfusion sweep`")
     parser.add_argument("--folder", type=Path, required=True, help="where the studies go")
-    parser.add_argument("--out", type=Path, help="result file")
+    parser.add_argument("--out", type=result_file, help="result file")
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--same", action="store_true", help="the first card twice")
     parser.add_argument("--ray", help="a cluster's address, for a run there too")
