@@ -46,6 +46,28 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return JITFunction.run
 
 
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_replay_is_a_launch_too(launch: Callable[..., None], monkeypatch: pytest.MonkeyPatch, captures: bool) -> None:
+    """Of a graph that was captured in the call, or in one before."""
+    made: list[Any] = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda self: self[0].copy_(self[1]))
+    launches.install()
+
+    def replaying(gate: Tensor, up: Tensor) -> Tensor:
+        out = torch.empty_like(gate)
+        if captures and not made:
+            launch(gate, up, torch.empty_like(gate))
+            made.append(True)
+        torch.cuda.CUDAGraph.replay((out, gate * up))  # type: ignore[arg-type]
+        return out
+
+    results, facts = author_probes.ablated(run_of(replaying), GIVEN, {})
+    assert torch.equal(results["y"], RIGHT)
+    assert (facts["launched"], facts["replays"], facts["operators"]) == (int(captures), 1, [])
+    assert set(results) == {"y", *(f"without {pattern}" for pattern in PATTERNS if captures)}
+    assert not any(torch.equal(value, RIGHT) for name, value in results.items() if name != "y")
+
+
 def test_a_result_that_a_launch_made_is_another_without_it(launch: Callable[..., None]) -> None:
     def launching(gate: Tensor, up: Tensor) -> Tensor:
         out = torch.empty_like(gate)
@@ -53,7 +75,7 @@ def test_a_result_that_a_launch_made_is_another_without_it(launch: Callable[...,
         return out
 
     results, facts = author_probes.ablated(run_of(launching), GIVEN, {})
-    assert facts == {"launched": 1, "tried": 1, "operators": []}
+    assert facts == {"launched": 1, "tried": 1, "replays": 0, "operators": []}
     assert torch.equal(results["y"], RIGHT)
     assert set(results) == {"y", *(f"without {pattern}" for pattern in PATTERNS)}
     assert bool(results["without nan"].isnan().all())

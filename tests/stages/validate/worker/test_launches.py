@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from triton.backends.amd.driver import HIPLauncher
 from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime.interpreter import InterpretedFunction
@@ -153,3 +154,18 @@ def test_a_launch_of_inductors_is_none_of_the_targets(direct: Direct, module: st
     with launches.counted(off=True) as made:
         scope["outer"](direct.launch, depth)
     assert made.count == counts
+
+
+@pytest.mark.parametrize("off", [False, True])
+@pytest.mark.parametrize("module", ["mine", "torch._inductor.cudagraph_trees"])
+def test_a_graph_is_launched_by_its_replay(monkeypatch: pytest.MonkeyPatch, module: str, off: bool) -> None:
+    replayed: list[object] = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replayed.append)
+    launches.install()
+    scope: dict[str, Any] = {"__name__": module, "replay": torch.cuda.CUDAGraph.replay}
+    exec("def run(graph): replay(graph)", scope)
+    scope["run"]("before")
+    with launches.counted(off=off) as made:
+        scope["run"]("a")
+    assert (made.replays, made.count) == (int(module == "mine"), 0)
+    assert replayed == (["before"] if off and module == "mine" else ["before", "a"])

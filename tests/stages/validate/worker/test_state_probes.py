@@ -117,6 +117,21 @@ def test_what_is_kept_for_each_shape_grows_where_shapes_differ(varied: bool) -> 
     assert [rows for rows, _ in kept] == (list(range(256 - calls, 256)) if varied else [256])
 
 
+@pytest.mark.parametrize("before", [0, 16])
+def test_calls_before_memory_is_counted_fill_a_cache_that_is_bounded(before: int) -> None:
+    kept: dict[torch.Size, Tensor] = {}
+
+    def keeps(gate: Tensor, up: Tensor) -> Tensor:
+        if gate.shape not in kept and len(kept) == 16:
+            del kept[next(iter(kept))]
+        kept[gate.shape] = torch.empty_like(gate)
+        return gate * up
+
+    options = {"grad": False, "varied": True, "before": before}
+    first, second, third, _ = (each[0] for each in state_probes.growth(run_of(keeps), GIVEN, options)[1]["held"])
+    assert (second - first, third - second) == ((0, 0) if before else (state_probes.HALF, state_probes.HALF))
+
+
 def test_two_views_of_one_memory_are_two_tensors_of_its_size() -> None:
     kept: list[Tensor] = []
 

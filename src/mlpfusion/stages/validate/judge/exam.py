@@ -149,8 +149,8 @@ class Exam:
         self.largest: dict[str, int] = {}  # of the sizes that it has seen taken
         self.refused: dict[str, None] = {}  # shapes that the target has refused it, in their order
         self.left = dict(loaded.left)  # settings of its process that the target has changed, and how
-        self.launched: dict[tuple[Dtype, tuple[int, ...]], int] = {}  # Triton kernels of a forward, by gate or x
-        self.launches = 0  # of Triton kernels, in all calls
+        self.launched: dict[tuple[Dtype, tuple[int, ...]], int] = {}  # launches of a forward, by gate or x
+        self.launches = 0  # in all calls
         self.after_timing: list[Found] = []  # what each race has shown of the values
         self.left_out: dict[str, None] = {}  # what a quick exam does not judge, in words and in its order
         self._lacks: dict[Dtype, Lack | None] = {}

@@ -41,8 +41,8 @@ def ablated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
     They are missing where such a call raises.
 
-    Facts: `tried` and `launched` count launches, `operators` are those of PyTorch that computed something, where no
-    kernel was launched.
+    Facts: `tried` and `launched` count launches, `replays` those of CUDA graphs, `operators` are those of PyTorch that
+    computed something, where neither was launched.
     """
     bound = run.target.bind(run.operands(given, options))
     results = {}
@@ -50,9 +50,9 @@ def ablated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         with launches.counted() as made:
             results["y"] = plain(bound()).clone()
             run.synchronize()
-        facts = {"launched": made.count, "tried": made.tried, "operators": []}
+        facts = {"launched": made.count, "tried": made.tried, "replays": made.replays, "operators": []}
         if not made.count:
-            facts["operators"] = _operators(bound)
+            facts["operators"] = [] if made.replays else _operators(bound)
             return results, facts
         try:
             # What is multiplied by 0 is nan of one pattern, and nothing of the other.

@@ -1,4 +1,4 @@
-"""Counts the launches of Triton kernels that a target makes itself, and can turn them into no-ops."""
+"""Counts the launches of Triton kernels and CUDA graphs that a target makes itself, and can turn them into no-ops."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 class Launches:
-    """How many launches were `tried` and came back, and whether they do anything; Inductor's are not among them."""
+    """How many launches were `tried` and came back, and whether they do anything; Inductor's are not among them.
+
+    `replays` are launches of graphs, whose kernels were seen, if at all, when they were captured.
+    """
 
     def __init__(self, *, off: bool = False) -> None:
         self.tried = 0
         self.count = 0
+        self.replays = 0
         self.off = off
 
 
@@ -36,7 +42,10 @@ FRAMES: Final = 3
 
 
 def install() -> None:
-    """Have every launch counted, by a compiler or an interpreter; without Triton there is none."""
+    """Have every launch counted: of graphs, and of kernels by a compiler or an interpreter, if there is Triton."""
+    graph: Any = torch.cuda.CUDAGraph
+    if not hasattr(graph.replay, "is_counted"):
+        graph.replay = _replayed(graph.replay)
     try:
         from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import JITFunction
@@ -72,6 +81,19 @@ def _counted(run: Any) -> Any:
             return _launched(run, *args, **kwargs)
         finally:
             _WITHIN.run = outer
+
+    counting.is_counted = True  # type: ignore[attr-defined]
+    return counting
+
+
+def _replayed(replay: Any) -> Any:
+    @functools.wraps(replay)
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        if not _COUNTED or _is_inductors():
+            return replay(*args, **kwargs)
+        for each in _COUNTED:
+            each.replays += 1
+        return None if any(each.off for each in _COUNTED) else replay(*args, **kwargs)
 
     counting.is_counted = True  # type: ignore[attr-defined]
     return counting

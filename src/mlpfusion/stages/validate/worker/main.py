@@ -142,7 +142,7 @@ class _Served:
         watched = contextlib.nullcontext() if request.probe in SPEED_PROBES else imports.apart(state, self.own)
         with watched, launches.counted() as launched:
             tensors, facts = probe(self.run, given, request.options)
-        facts["left"], facts["launches"] = settings.changed(state), launched.count
+        facts["left"], facts["launches"] = settings.changed(state), launched.count + launched.replays
         if request.probe == "state":
             facts["left"] |= settings.changed(self.counted)
         if request.options.get("functions"):

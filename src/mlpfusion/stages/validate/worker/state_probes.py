@@ -43,17 +43,17 @@ def state(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {}, {"seeded": seeded, "drawn": drawn}
 
 
-def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False) -> Callable[[], None]:
+def _once(run: Run, given: Tensors, *, grad: bool, varied: int = 0) -> Callable[[], None]:
     """A call, with its backward where there is one, of which nothing is kept; each has operands of its own.
 
-    With `varied` each call has one row more than the last, and the last one row less than are given: calls without it
+    Each of `varied` calls has one row more than the last, and the last one row less than are given: calls without it
     had all of them before.
     """
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, {}, grad=grad))
     fixed = dict(zip(names, bound.leaves, strict=True))
     dy = given["dy"].to(run.device)
-    left = itertools.count(WARM + 2 * HALF, -1) if varied else itertools.repeat(0)
+    left = itertools.count(varied, -1) if varied else itertools.repeat(0)
 
     def call() -> None:
         rows = slice(dy.shape[0] - next(left))
@@ -116,9 +116,10 @@ def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """What is alive after some calls, HALF more, HALF more again, and then a collection; each [tensors, bytes, bytes].
 
     The collector is off until then: what it would have to free lies in a cycle of references. With `varied` each call
-    has one row more than the last.
+    has one row more than the last. `before` more calls come first.
     """
-    call = _once(run, given, grad=options["grad"], varied=options.get("varied", False))
+    warm = WARM + options.get("before", 0)
+    call = _once(run, given, grad=options["grad"], varied=(warm + 2 * HALF) * options.get("varied", False))
     was_on, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
     # Neither a count nor a collection looks at what was there before, garbage or not, which a collection of its own
@@ -126,7 +127,7 @@ def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     gc.freeze()
     try:
         counts = []
-        for calls in (WARM, HALF, HALF):
+        for calls in (warm, HALF, HALF):
             for _ in range(calls):
                 call()
             counts.append(_held(run))

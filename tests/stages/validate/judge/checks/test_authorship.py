@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from support import checked, rings
+
+from mlpfusion.stages.validate.judge.checks import authorship
 
 WRONG = {
     "late": """
@@ -48,3 +52,11 @@ def test_a_launch_counts_if_the_result_depends_on_it(bench, control, word, words
     assert verdict.word in {word, "not decidable here"}
     (told,) = {each.sentence for each in verdict.checks if each.name == "own-kernel"}
     assert words in told
+
+
+def test_a_graph_of_an_earlier_call_is_not_taken_for_another_author():
+    facts = {"launched": 0, "tried": 0, "replays": 1, "operators": []}
+    exam = SimpleNamespace(plain=(2, 3), operands=lambda *_: {}, ask=lambda *_: ({}, facts))
+    found = authorship.own_kernel(exam, "float32")
+    assert found.status == "reported"
+    assert "captured before" in found.sentence

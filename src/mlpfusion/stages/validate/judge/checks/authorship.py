@@ -40,6 +40,8 @@ NOT_ITS_OWN: Final = "no kernel of its own was launched"
 def own_kernel(exam: Exam, dtype: Dtype) -> Found:
     """Its own kernels make the result: without their launches it is another."""
     results, facts = exam.ask("ablated", exam.operands(dtype, exam.plain, "ablated"))
+    if facts["replays"] and not facts["launched"]:
+        return reported("a CUDA graph captured before makes the result: whose kernels are in it is not known here")
     if not facts["launched"]:
         backward = exam.gradients(exam.operands(dtype, exam.plain, "ablated")) if exam.lack(dtype) is None else None
         return _without_launches(exam, facts, backward[1]["launches"] if backward else 0)
