@@ -1,6 +1,6 @@
 """Judges everything on this machine: the controls, every backend, the example, our kernel and Liger's.
 
-python bench/validate.py --out bench/results    writes <card>-validate.json and <card>-validate.md there
+python bench/validate.py --out bench/results    writes <card>-validate.json.gz and <card>-validate.md there
 
 With --seconds it starts nothing new after that time; run it again and it goes on where the file ends. What other
 versions of the validator, the kernels or the controls have judged is judged again, and stays in the file until then.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gzip
 import hashlib
 import json
 import re
@@ -43,25 +44,28 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
 
 ROOT: Final = Path(__file__).parents[1]
-# Where every new shape costs up to a minute of compiling or tuning, what the shapes would tell is left to the other
-# backends, and to one dtype where it takes minutes. The slowest comes last, so that it takes the time of none.
-SLOW: Final[dict[str, tuple[Dtype, ...] | None]] = {
-    "compile-cudagraphs": None,
-    "quack": ("bfloat16",),
-    "compile-max-autotune": ("bfloat16",),
-}
 PARTS: Final = ("judged", "verdicts")
-BRIEF: Final = ("inputs-kept", "results-kept", "function", "constants", "mlp-values", "mlp-gradients")
+SUFFIX: Final = ".json.gz"  # as text the checks of 300 controls are 8 MB
 
 
 class Target(NamedTuple):
-    """What is judged beside the controls: its text, what to call it, the checks and the dtypes (None: all)."""
+    """What is judged beside the controls: its text and name, and its checks, dtypes and rows of x (None: all)."""
 
     text: str
     name: str
     only: tuple[str, ...] | None = None
     dtypes: tuple[Dtype, ...] | None = None
+    shapes: tuple[tuple[int, ...], ...] | None = None
     against: tuple[str, ...] = ("eager", "inductor")
+
+
+BRIEF: Final = ("inputs-kept", "results-kept", "function", "constants", "mlp-values", "mlp-gradients")
+# A new shape takes up to a minute of compiling and tuning. Two are judged in 11 kinds of call and one dtype, not in 49
+# kinds: what others would tell is left to other backends. The slowest comes last, and takes no other's time.
+SLOW: Final = (
+    Target("compile-cudagraphs", "compile-cudagraphs", BRIEF, against=()),
+    *(Target(name, name, BRIEF, ("bfloat16",), ((160,),), ()) for name in ("quack", "compile-max-autotune")),
+)
 
 
 def targets() -> list[Target]:
@@ -71,9 +75,9 @@ def targets() -> list[Target]:
         Target("mlpfusion_kernels:act_mul", "mlpfusion_kernels:act_mul"),
         Target(f"{self_test.folder() / 'good.py'}:liger", "good.py:liger"),
     ]
-    names = backend.names()
-    found += [Target(name, name) for name in names if name not in SLOW]
-    return found + [Target(name, name, BRIEF, dtypes, ()) for name, dtypes in SLOW.items() if name in names]
+    names, slow = backend.names(), {each.name: each for each in SLOW}
+    found += [Target(name, name) for name in names if name not in slow]
+    return found + [each for name, each in slow.items() if name in names]
 
 
 def code() -> str:
@@ -111,17 +115,24 @@ def _imported(path: Path, root: Path) -> Iterator[Path]:
                 yield from (each for each in (place.with_suffix(".py"), place / "__init__.py") if each.is_file())
 
 
+def recorded(path: Path) -> dict[str, Any]:
+    """What a file of this script holds."""
+    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return found
+
+
 class Set:
     """What was judged so far, in one file."""
 
     def __init__(self, path: Path, here: Device, *, seed: int) -> None:
         self.path = path
+        self.page = path.with_name(path.name.removesuffix(SUFFIX) + ".md")
         self.here = here
         self.seed = seed
         self.code = code()
         self.document: dict[str, Any] = {"schema": 1, "kind": "validation-set", "judged": {}, "verdicts": {}}
         if path.is_file():
-            self.document |= json.loads(path.read_text(encoding="utf-8"))
+            self.document |= recorded(path)
             self.seed = self.document["seed"]
         self.by: dict[str, dict[str, str]] = self.document.setdefault("by", {"judged": {}, "verdicts": {}})
 
@@ -145,8 +156,9 @@ class Set:
     def save(self) -> None:
         """Write the file and the tables beside it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self.document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        self.path.with_suffix(".md").write_text(self.tables(), encoding="utf-8")
+        text = json.dumps(self.document, indent=1, ensure_ascii=False) + "\n"
+        self.path.write_bytes(gzip.compress(text.encode(), mtime=0))  # a file that holds the same is the same
+        self.page.write_text(self.tables(), encoding="utf-8")
 
     def tables(self) -> str:
         """Everything as Markdown: the controls, one line per target, then each target's own page."""
@@ -173,7 +185,7 @@ class Set:
 
     def join(self, other: Path) -> None:
         """Take over what the file of a part holds that this code has judged."""
-        document = json.loads(other.read_text(encoding="utf-8"))
+        document = recorded(other)
         for part in PARTS:
             for name, found in document[part].items():
                 if document["by"][part].get(name) == self.code:
@@ -281,10 +293,10 @@ def main() -> None:
     # "NVIDIA H200" and "NVIDIA H100 80GB HBM3" are h200 and h100, as in the names of the other results.
     card = re.search(r"\b([A-Z]+\d+)", here.name) if here.kind == "cuda" else None
     name = card.group(1).lower() if card else here.kind
-    kept = Set(args.out / f"{name}-validate.json", here, seed=examine.new_seed())
+    kept = Set(args.out / f"{name}-validate{SUFFIX}", here, seed=examine.new_seed())
     if args.join is not None:
         for each in args.join:
-            kept.join(each / f"{name}-validate.json")
+            kept.join(each / kept.path.name)
         kept.save()
     else:
         deadline = time.monotonic() + args.seconds
@@ -293,7 +305,7 @@ def main() -> None:
                 judge_controls(bench, kept, deadline, self_test.controls()[args.shard])
             asked_for = [known[each] for each in names[args.shard]]
             judge_targets(bench, kept, deadline, rounds=args.rounds, asked_for=asked_for)
-    print("\n".join([*kept.standing(), f"in {kept.path} and {kept.path.with_suffix('.md')}"]))
+    print("\n".join([*kept.standing(), f"in {kept.path} and {kept.page}"]))
 
 
 if __name__ == "__main__":

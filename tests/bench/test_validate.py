@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ import mlpfusion
 from mlpfusion.device import Device, detect
 from mlpfusion.records.validation import Judged
 
-RECORDED = RESULTS / "h200-validate.json"
+RECORDED = RESULTS / "h200-validate.json.gz"
 validate = bench("validate")
 
 
@@ -25,13 +24,13 @@ def kept(tmp_path):
     """The recorded run, to be gone on with."""
     path = tmp_path / RECORDED.name
     path.write_bytes(RECORDED.read_bytes())
-    here = msgspec.convert(json.loads(path.read_text(encoding="utf-8"))["device"], Device)
+    here = msgspec.convert(validate.recorded(path)["device"], Device)
     return validate.Set(path, here, seed=1)
 
 
 def test_slow_targets_come_last_and_every_backend_is_one():
     names = [each.name for each in validate.targets()]
-    assert names[-len(validate.SLOW) :] == list(validate.SLOW)
+    assert names[-len(validate.SLOW) :] == [each.name for each in validate.SLOW]
     assert len(names) == len(set(names))
 
 
@@ -65,7 +64,7 @@ def test_the_tables_say_what_is_missing_and_what_is_older(kept):
 
 def test_the_recorded_tables_are_those_of_the_recorded_file(kept):
     """But for what is said of other versions: this one may be another."""
-    recorded = RECORDED.with_suffix(".md").read_text(encoding="utf-8")
+    recorded = (RESULTS / kept.page.name).read_text(encoding="utf-8")
     assert kept.tables().partition("## Controls")[2] == recorded.partition("## Controls")[2]
 
 

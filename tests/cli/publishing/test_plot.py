@@ -80,7 +80,7 @@ WRONG = {
         (str(RESULTS / "predict.json"), "--figure", "ratios", "-o", "f.json"),
         "the files hold no measured rows",
     ),
-    "no numbers": ((str(RESULTS / "h200-validate.json"), "--figure", "ratios", "-o", "f.json"), "needs rows with"),
+    "no numbers": ((str(RESULTS / "h200-validate.json.gz"), "--figure", "ratios", "-o", "f.json"), "needs rows with"),
 }
 
 

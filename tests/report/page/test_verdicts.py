@@ -26,7 +26,7 @@ def test_a_proof_has_its_word_and_its_whole_text() -> None:
 
 def test_every_check_of_a_target_has_the_command_that_runs_it_again() -> None:
     found = [
-        each for each in verdicts.verdicts(gather([str(RESULTS / "h200-validate.json")])) if each.table is not None
+        each for each in verdicts.verdicts(gather([str(RESULTS / "h200-validate.json.gz")])) if each.table is not None
     ]
     assert len(found) > 50
     for judged in found:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ("h200-choose-article/choice.json", ["Ranges"]),
         ("h200-choose-article/plan.json", ["Plan of a choice"]),
         ("h200-prove-gemma-2b-fused.json", ["Errors against fp64", "Time of the whole model"]),
-        ("h200-validate.json", ["validation-set"]),
+        ("h200-validate.json.gz", ["validation-set"]),
         ("h200-groups.json", ["groups"]),
         ("h200-profile.json", []),
     ],

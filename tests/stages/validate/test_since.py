@@ -93,7 +93,7 @@ def test_what_cannot_be_compared_is_refused_in_one_line(tmp_path: Path) -> None:
     ("file", "words"),
     [
         (RESULTS / "h200-profile.json", "is a profile"),
-        (RESULTS / "h200-validate.json", "is a validation-set"),
+        (RESULTS / "h200-validate.json.gz", "is a validation-set"),
         ("no.json", "no.json"),
     ],
 )

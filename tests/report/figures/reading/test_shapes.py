@@ -32,7 +32,7 @@ def of(*names: str) -> tuple[shapes.Shape, ...]:
         ("h200-traffic.json", 2, "article"),
         ("h200-grid.json", 35, "article"),
         ("h200-fused.json", 14, None),
-        ("h200-validate.json", 0, None),
+        ("h200-validate.json.gz", 0, None),
         ("h200-prove-gemma-2b-fused.json", 0, None),
     ],
 )
