@@ -21,3 +21,15 @@ def result_file(text: str) -> Path:
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return path
+
+
+def share(text: str) -> slice:
+    """What `I/N` takes of a list: each Nth, from the Ith.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such text.
+    """
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no I/N with I from 1 to N, such as 1/2")
+    return slice(int(part) - 1, None, int(parts))

@@ -66,6 +66,7 @@ class Planned(Record, frozen=True, kw_only=True):
         spec = self.workload.spec
         parts = [f"{self.workload.tokens}x{spec.hidden_size}x{spec.intermediate_size}"]
         parts += ["silu"] if spec.activation == "silu" else []
+        parts += [spec.dtype] if spec.dtype != "bfloat16" else []
         parts += ["training"] if self.workload.mode == "training" else []
         return "-".join(parts)
 

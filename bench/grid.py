@@ -1,7 +1,9 @@
 """Races `fused` against every baseline over models and token counts, half of them untuned.
 
-python bench/grid.py                  (goes on where the last run stopped; `--budget-s` seconds at a time)
-python bench/grid.py --show FILE      (prints a recorded grid again)
+python bench/grid.py                          (goes on where the last run stopped; `--budget-s` seconds at a time)
+python bench/grid.py --shard I/N --out PART   (the points of one of N cards)
+python bench/grid.py --join PART… --out FILE  (puts what the cards measured together; measures nothing)
+python bench/grid.py --show FILE              (prints a recorded grid again)
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import random
 import statistics
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import fused
 import fused_rows as rows
 import msgspec
 import torch
+from asked import share
 from tabulate import tabulate
 
 from mlpfusion import device
@@ -37,8 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mlpfusion.records.clocks import Ratio
+    from mlpfusion.spec import Mode
 
 Half = Literal["tuning", "held-out"]
+Kind = Literal["forward", "forward, float16", "training"]
 
 # One card's share of each model's gated MLP. Tiles and constants may be chosen on the first half alone.
 SHARES: Final[dict[Half, tuple[tuple[str, int], ...]]] = {
@@ -68,6 +73,8 @@ CLOCKS: Final = (rows.GRAPH, "event_us")
 ORDER_SEED: Final = 0
 RESAMPLES: Final = 2000
 LOST: Final = 0.99  # of the best baseline: a loss beyond what two runs of one kernel differ by
+# Two token counts of each share, by turns, are measured in float16 and in training too.
+KIND_EVERY: Final = 6
 MOST_BYTES: Final = 2**27
 WORST: Final = 10
 
@@ -107,28 +114,47 @@ def shares() -> tuple[Share, ...]:
 
 
 def plan() -> list[tuple[rows.Planned, tuple[str, ...]]]:
-    """Every point with its backends, in a fixed random order, so that a part of the grid is a sample of it."""
+    """Every point with its backends, in a fixed random order, so that a part of the grid is a sample of it.
+
+    Those that tune Inductor's products come last, since one takes the time of five others.
+    """
     points = []
-    for place, (share, tokens) in enumerate(itertools.product(shares(), TOKENS)):
-        planned = rows.Planned(
-            workload=Workload(spec=share.spec, batch=1, seq=tokens, mode="inference"),
-            wanted=(),
-            optional=(),
-            targets=(),
-        )
+    for place, (one, tokens) in enumerate(itertools.product(shares(), TOKENS)):
+        model, column = divmod(place, len(TOKENS))
         more = (AUTOTUNED,) if place % AUTOTUNED_EVERY == 0 else ()
-        points.append((planned, (*BASELINES, *more, "fused")))
-    return random.Random(ORDER_SEED).sample(points, len(points))
+        points.append((_planned(one.spec, tokens, "inference"), (*BASELINES, *more, "fused")))
+        if (model + column) % KIND_EVERY == 0:
+            points.append((_planned(one.spec, tokens, "training"), (*BASELINES, "fused")))
+        if (model + column) % KIND_EVERY == KIND_EVERY // 2:
+            half = msgspec.structs.replace(one.spec, dtype="float16")
+            points.append((_planned(half, tokens, "inference"), (*BASELINES, "fused")))
+    order = random.Random(ORDER_SEED).sample(points, len(points))
+    return sorted(order, key=lambda point: AUTOTUNED in point[1])
 
 
-def measure(grid: Grid, out: Path, *, budget_s: float, rounds: int, baselines: Sequence[str] = ()) -> Grid:
+def _planned(spec: MLPSpec, tokens: int, mode: Mode) -> rows.Planned:
+    work = Workload(spec=spec, batch=1, seq=tokens, mode=mode)
+    return rows.Planned(workload=work, wanted=(), optional=(), targets=())
+
+
+def kind_of(work: Workload) -> Kind:
+    """Which of the grid's kinds a point is of."""
+    if work.mode == "training":
+        return "training"
+    return "forward" if work.spec.dtype == "bfloat16" else "forward, float16"
+
+
+def measure(
+    grid: Grid, out: Path, *, budget_s: float, rounds: int, baselines: Sequence[str] = (), part: slice = slice(None)
+) -> Grid:
     """Measure the points missing from `grid` while the time lasts; the file has each as soon as it is finished.
 
-    With `baselines` only these are raced.
+    With `baselines` only these are raced, with `part` only these points of the plan measured.
     """
     done = {row.key for row in grid.rows}
+    own = plan()[part]
     missing = [
-        (planned, (*baselines, "fused") if baselines else names) for planned, names in plan() if planned.key not in done
+        (planned, (*baselines, "fused") if baselines else names) for planned, names in own if planned.key not in done
     ]
     longest = 0.0
     for planned, names in missing:
@@ -143,7 +169,7 @@ def measure(grid: Grid, out: Path, *, budget_s: float, rounds: int, baselines: S
             rows=(*grid.rows, msgspec.structs.replace(row, key=planned.key, workload=planned.workload, peers=kept)),
         )
         files.write_whole("result file", out, fused.encode(grid).encode())
-        fused.tell(f"{planned.key}: {_cell(row)} in {row.seconds:.1f} s; {len(grid.rows)} of {len(plan())} points")
+        fused.tell(f"{planned.key}: {_cell(row)} in {row.seconds:.1f} s; {len(grid.rows)} of {len(own)} points")
         gc.collect()
         torch.compiler.reset()
         if grid.device.kind == "cuda":
@@ -192,7 +218,7 @@ def page(grid: Grid) -> str:
         "",
         tabulate(_map(grid, judged), headers=["share", "D × H, activation", *TOKENS], tablefmt="github"),
         "",
-        *(_summary(grid, half, judged) for half in SHARES),
+        *(line for kind in get_args(Kind) for half in SHARES if (line := _summary(grid, kind, half, judged))),
         "",
         f"the {WORST} worst points:",
         "",
@@ -209,16 +235,17 @@ def _raced(grid: Grid) -> list[str]:
 
 
 def _map(grid: Grid, judged: dict[str, tuple[str, Ratio]]) -> list[list[str]]:
-    keys = {(row.workload.spec, row.workload.tokens): row.key for row in grid.rows}
+    forward = [row for row in grid.rows if kind_of(row.workload) == "forward"]
+    keys = {(row.workload.spec, row.workload.tokens): row.key for row in forward}
     table = []
-    for share in grid.shares:
-        spec = share.spec
+    for each in grid.shares:
+        spec = each.spec
         cells = []
         for tokens in TOKENS:
             pair = judged.get(keys.get((spec, tokens), ""))
             cells.append("–" if pair is None else _marked(pair[1]))
         what = f"{spec.hidden_size} × {spec.intermediate_size} {spec.activation}"
-        table.append([share.name + (" (held out)" if share.half == "held-out" else ""), what, *cells])
+        table.append([each.name + (" (held out)" if each.half == "held-out" else ""), what, *cells])
     return table
 
 
@@ -228,20 +255,27 @@ def _marked(ratio: Ratio) -> str:
     return f"**{text}**" if ratio.median < LOST and ratio.high < 1 else text
 
 
-def _summary(grid: Grid, half: Half, judged: dict[str, tuple[str, Ratio]]) -> str:
-    specs = {share.spec for share in grid.shares if share.half == half}
-    points = [row for row in grid.rows if row.workload.spec in specs and row.key in judged]
+def _summary(grid: Grid, kind: Kind, half: Half, judged: dict[str, tuple[str, Ratio]]) -> str | None:
+    """What came of the points of a kind and half; None where none was measured."""
+    of_half = {_shape(each.spec) for each in grid.shares if each.half == half}
+    points = [row for row in grid.rows if _shape(row.workload.spec) in of_half and kind_of(row.workload) == kind]
+    points = [row for row in points if row.key in judged]
     if not points:
-        return f"{half}: nothing measured"
+        return None
     ratios = [judged[row.key][1].median for row in points]
     mean, low, high = geometric_mean(ratios)
     lost = sum(ratio < LOST for ratio in ratios)
     to_eager = sum(_slower_than_eager(row) for row in points)
-    planned = len(specs) * len(TOKENS)
+    planned = sum(_shape(one.workload.spec) in of_half and kind_of(one.workload) == kind for one, _ in plan())
     return (
-        f"{half}: geometric mean {mean:.3f} [{low:.3f}–{high:.3f}] over {len(points)} of {planned} points; {lost} "
-        f"below {LOST} of the best baseline, {to_eager} slower than eager by an interval that excludes 1"
+        f"{kind}, {half}: geometric mean {mean:.3f} [{low:.3f}–{high:.3f}] over {len(points)} of {planned} points; "
+        f"{lost} below {LOST} of the best baseline, {to_eager} slower than eager by an interval that excludes 1"
     )
+
+
+def _shape(spec: MLPSpec) -> MLPSpec:
+    """The share of a model that a point is of, whatever its dtype."""
+    return msgspec.structs.replace(spec, dtype="bfloat16")
 
 
 def _slower_than_eager(row: rows.Row) -> bool:
@@ -293,16 +327,36 @@ def begun(out: Path, fresh: Grid) -> Grid:
     if not out.exists() or not out.stat().st_size:
         return fresh
     held = read(out)
-    for what, there, here in (
-        ("card", held.device.name, fresh.device.name),
-        ("torch", held.environment.torch, fresh.environment.torch),
-        ("triton", held.environment.triton, fresh.environment.triton),
-        ("baselines", held.packages, fresh.packages),
-        ("shares", held.shares, fresh.shares),
-    ):
-        if there != here:
-            raise UsageError(f"{str(out)!r} has another {what}: {there} there, {here} here; name another --out")
+    _refuse_others(out, held, fresh)
     return held
+
+
+def _refuse_others(path: Path, held: Grid, here: Grid) -> None:
+    for what, there, wanted in (
+        ("card", held.device.name, here.device.name),
+        ("torch", held.environment.torch, here.environment.torch),
+        ("triton", held.environment.triton, here.environment.triton),
+        ("baselines", held.packages, here.packages),
+        ("shares", held.shares, here.shares),
+    ):
+        if there != wanted:
+            raise UsageError(f"{str(path)!r} has another {what}: {there} there, {wanted} here; name another --out")
+
+
+def joined(parts: Sequence[Path]) -> Grid:
+    """What the parts hold, in the order of the plan; of a point that several hold, the first's.
+
+    Raises:
+        UsageError: one holds something else, or is of another card or software than the first.
+    """
+    first, *others = [read(path) for path in parts]
+    found = {row.key: row for row in first.rows}
+    for path, other in zip(parts[1:], others, strict=True):
+        _refuse_others(path, other, first)
+        found = {row.key: row for row in other.rows} | found
+    order = [planned.key for planned, _ in plan()]
+    kept = tuple(found[key] for key in order if key in found)
+    return msgspec.structs.replace(first, rows=kept)
 
 
 def main() -> None:
@@ -317,11 +371,20 @@ def main() -> None:
         "--baselines", nargs="+", choices=BASELINES, default=(), help="race these alone; name another --out for them"
     )
     parser.add_argument("--device", choices=["cuda", "cpu"], help="a CPU only tries the script out, with small sizes")
+    parser.add_argument("--shard", type=share, default=slice(None), metavar="I/N", help="the part I of N of the points")
+    parser.add_argument("--join", type=Path, nargs="+", metavar="PART", help="measure nothing: put these into --out")
     parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing: print this result file")
     options = parser.parse_args()
+    if options.join and options.out is None:
+        parser.error("--join needs --out")
     try:
         if options.show is not None:
             print(page(read(options.show)))
+            return
+        if options.join:
+            grid = joined(options.join)
+            files.write_whole("result file", options.out, fused.encode(grid).encode())
+            print(page(grid))
             return
         here = device.detect(options.device)
         out = options.out or fused.RESULTS / f"{fused.card(here.name) if here.kind == 'cuda' else 'cpu'}-grid.json"
@@ -336,7 +399,10 @@ def main() -> None:
     except UsageError as error:
         sys.exit(str(error))
     torch._dynamo.config.automatic_dynamic_shapes = False  # each point is compiled for its own number of tokens
-    print(page(measure(grid, out, budget_s=options.budget_s, rounds=options.rounds, baselines=options.baselines)))
+    done = measure(
+        grid, out, budget_s=options.budget_s, rounds=options.rounds, baselines=options.baselines, part=options.shard
+    )
+    print(page(done))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import mlpfusion_kernels
 import msgspec
 import torch
 import triton
+from asked import share
 
 import mlpfusion
 from mlpfusion import backend, device
@@ -226,18 +227,6 @@ def judge_controls(bench: examine.Bench, kept: Set, deadline: float, asked_for: 
             one = self_test.judge(bench, control, seed=kept.seed, tell=silent)
             kept.keep("judged", control.name, one)
             print(f"{control.name}: {said(control, one)}", flush=True)
-
-
-def share(text: str) -> slice:
-    """What `I/N` takes of a list: each Nth, from the Ith.
-
-    Raises:
-        ValueError: it is no such text.
-    """
-    part, _, parts = text.partition("/")
-    if not 1 <= int(part) <= int(parts):
-        raise ValueError(text)
-    return slice(int(part) - 1, None, int(parts))
 
 
 def said(control: Control, one: Judged) -> str:

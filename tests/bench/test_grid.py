@@ -51,8 +51,17 @@ def made(grid: ModuleType, *rows: Any) -> Any:
 
 
 def test_the_plan_covers_the_grid_once(grid: ModuleType) -> None:
-    keys = [planned.key for planned, _ in grid.plan()]
-    assert len(keys) == len(set(keys)) == len(grid.shares()) * len(grid.TOKENS) == 144
+    planned = [one for one, _ in grid.plan()]
+    keys = [one.key for one in planned]
+    assert len(keys) == len(set(keys)) == 144 + 24 + 24
+    kinds = [grid.kind_of(one.workload) for one in planned]
+    assert {kind: kinds.count(kind) for kind in kinds} == {"forward": 144, "forward, float16": 24, "training": 24}
+    for kind in ("forward, float16", "training"):  # spread over shares and token counts
+        some = [one.workload for one in planned if grid.kind_of(one.workload) == kind]
+        assert {work.tokens for work in some} == set(grid.TOKENS)
+        assert len({msgspec.structs.replace(work.spec, dtype="bfloat16") for work in some}) == len(grid.shares())
+    tuned = [grid.AUTOTUNED in names for _, names in grid.plan()]
+    assert tuned == sorted(tuned), "the slowest come last"
     assert sum(grid.AUTOTUNED in names for _, names in grid.plan()) == len(grid.shares())
     halves = [share.half for share in grid.shares()]
     assert halves.count("tuning") == halves.count("held-out")
@@ -132,3 +141,37 @@ def test_named_baselines_are_raced_alone_and_shown(
     found = grid.measure(made(grid), tmp_path / "grid.json", budget_s=1e9, rounds=3, baselines=("packed", "eager"))
     assert raced == [("packed", "eager", "fused")] * 2
     assert "baselines: eager, packed\n" in grid.page(found)
+
+
+def test_the_parts_of_two_cards_are_put_together(grid: ModuleType, rows: ModuleType, tmp_path: Path) -> None:
+    first, second, third = (measured(grid, rows, place, eager=2.0, fused=1.0) for place in range(3))
+    again = msgspec.structs.replace(second, created="2026-02-02")
+    parts = [tmp_path / "1.json", tmp_path / "2.json"]
+    for path, some in zip(parts, ((third, second), (again, first)), strict=True):
+        path.write_text(grid.fused.encode(made(grid, *some)))
+    found = grid.joined(parts)
+    assert found.rows == (first, second, third), "in the order of the plan, each once"
+    other = made(grid, first)
+    other = msgspec.structs.replace(other, device=msgspec.structs.replace(other.device, name="another card"))
+    parts[1].write_text(grid.fused.encode(other))
+    with pytest.raises(UsageError, match="another card"):
+        grid.joined(parts)
+
+
+def test_a_part_measures_its_own_points(
+    grid: ModuleType, rows: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid.fused, "measure", lambda *_, **__: measured(grid, rows, 0, eager=2.0, fused=1.0))
+    parts = [
+        grid.measure(made(grid), tmp_path / f"{part}.json", budget_s=math.inf, rounds=3, part=slice(part, None, 2))
+        for part in (0, 1)
+    ]
+    done = [row.key for part in parts for row in part.rows]
+    assert sorted(done) == sorted(planned.key for planned, _ in grid.plan())
+
+
+def test_kinds_of_points_are_summed_up_apart(grid: ModuleType, rows: ModuleType) -> None:
+    places = {grid.kind_of(planned.workload): place for place, (planned, _) in enumerate(grid.plan())}
+    page = grid.page(made(grid, *(measured(grid, rows, place, eager=2.0, fused=1.0) for place in places.values())))
+    for kind, planned in (("forward", 72), ("forward, float16", 12), ("training", 12)):
+        assert sum(line.startswith(f"{kind}, ") and f"1 of {planned} points" in line for line in page.splitlines()) == 1
