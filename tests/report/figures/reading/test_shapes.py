@@ -111,3 +111,20 @@ def test_a_clock_without_samples_is_none(values: list[object]) -> None:
     (found,) = shapes.of([with_samples(values)])
     assert found.rows[0].clocks is not None
     assert found.rows[0].clocks.graph_us is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_share_has_its_name_in_every_dtype(dtype: str) -> None:
+    (file,) = gather([str(RESULTS / "h200-grid.json")])
+    assert isinstance(file.record, Bench)
+    named = {shape.workload: shape.model for shape in shapes.of([file])}
+    rows = [*file.record.content["rows"]]
+    other = [
+        {**row, "workload": {**row["workload"], "spec": {**row["workload"]["spec"], "dtype": dtype}}} for row in rows
+    ]
+    found = shapes.of(
+        [Gathered("g.json", msgspec.structs.replace(file.record, content={**file.record.content, "rows": other}), "")]
+    )
+    for shape in found:
+        as_recorded = msgspec.structs.replace(shape.workload.spec, dtype="bfloat16")
+        assert shape.model == named[msgspec.structs.replace(shape.workload, spec=as_recorded)] is not None

@@ -133,6 +133,10 @@ class _Share(msgspec.Struct):
     name: str
     spec: MLPSpec
 
+    def is_of(self, spec: MLPSpec) -> bool:
+        """Whether it has this MLP's sizes and activation, in whatever dtype."""
+        return msgspec.structs.replace(spec, dtype=self.spec.dtype) == self.spec
+
 
 class _Races(msgspec.Struct):
     rows: tuple[_Raced, ...]
@@ -150,7 +154,7 @@ def _of_bench(path: str, found: Bench) -> list[Shape]:
                 rows=_rows(each),
                 device=races.device,
                 created=each.created,
-                model=next((share.name for share in races.shares if share.spec == each.workload.spec), None),
+                model=next((share.name for share in races.shares if share.is_of(each.workload.spec)), None),
             )
             for each in races.rows
         ]
