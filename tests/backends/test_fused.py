@@ -234,6 +234,27 @@ def test_weights_that_change_are_seen_by_the_next_call() -> None:
     assert (mlp(x) - expected).abs().max() <= 2e-2 * expected.abs().max()
 
 
+@pytest.mark.parametrize("how", ["plain tensor", "functional call", "new parameter"])
+@pytest.mark.parametrize("part", PARTS)
+def test_weights_in_the_place_of_parameters_are_read(part: str, how: str) -> None:
+    """As sharding, a functional call and `.to()` put them there."""
+    mlp, x = GatedMLP(SPEC, backend=Fused()), torch.randn(3, SPEC.hidden_size)
+    layer = mlp.get_submodule(part)
+    other = torch.randn_like(layer.weight).detach() / 4
+    with torch.no_grad():
+        if how == "functional call":
+            y = torch.func.functional_call(mlp, {f"{part}.weight": other}, (x,))
+            layer.weight.copy_(other)
+        elif how == "plain tensor":
+            del layer.weight
+            layer.weight = other
+            y = mlp(x)
+        else:
+            layer.weight = nn.Parameter(other)
+            y = mlp(x)
+        assert torch.allclose(y, mlp.set_backend("eager")(x), atol=1e-6)
+
+
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda mlp: pickle.loads(pickle.dumps(mlp))])
 def test_copies_run_on_weights_of_their_own(duplicate: Callable[[GatedMLP], GatedMLP]) -> None:
     mlp, x = GatedMLP(SPEC, backend="fused"), torch.randn(3, 16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mlpfusion.backend import OnTensors, release
 from mlpfusion.backends.bypass import plain_linears, refuse_bypassed
@@ -125,5 +125,15 @@ def _weights(mlp: GatedLayers) -> Callable[[], Weights]:
             return Weights(gate, up, out.weight, gate_bias, up_bias, out.bias)
 
         return halves
-    gate, up, down = mlp.gate_proj, mlp.up_proj, mlp.down_proj
-    return lambda: Weights(gate.weight, up.weight, down.weight, gate.bias, up.bias, down.bias)
+    layers = (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    # nn.Module takes half a microsecond to find an attribute. These dicts live as long as their modules.
+    tables: list[dict[str, Any]] = [layer._parameters for layer in layers]
+    gate, up, down = tables
+
+    def read() -> Weights:
+        try:
+            return Weights(gate["weight"], up["weight"], down["weight"], gate["bias"], up["bias"], down["bias"])
+        except KeyError:  # sharding, say, puts plain tensors in the place of parameters
+            return Weights(*(layer.weight for layer in layers), *(layer.bias for layer in layers))
+
+    return read

@@ -99,10 +99,11 @@ def check(x: torch.Tensor, weights: Weights, activation: str) -> None:
     """Raise ValueError or TypeError, with the value at fault, for operands that `gated_mlp` does not take."""
     if activation not in ACTIVATIONS:
         raise ValueError(unknown_activation(activation))
-    if x.dtype not in DTYPES:
-        raise TypeError(f"x must be float32, float16 or bfloat16, got {x.dtype}")
-    if x.device.type not in _DEVICES:
-        raise ValueError(f"x must be on a CUDA or ROCm GPU or, in Triton's interpreter, on the CPU, got {x.device}")
+    dtype, device = x.dtype, x.device  # each costs a call, and this runs at each one of the MLP
+    if dtype not in DTYPES:
+        raise TypeError(f"x must be float32, float16 or bfloat16, got {dtype}")
+    if device.type not in _DEVICES:
+        raise ValueError(f"x must be on a CUDA or ROCm GPU or, in Triton's interpreter, on the CPU, got {device}")
     if weights.gate.dim() != 2:
         raise ValueError(f"gate_weight must be [H, D], got {tuple(weights.gate.shape)}")
     h, d = weights.gate.shape
@@ -118,10 +119,10 @@ def check(x: torch.Tensor, weights: Weights, activation: str) -> None:
             continue
         if weight.shape != shape:
             raise ValueError(f"{name} must be {list(shape)}, got {list(weight.shape)}")
-        if weight.dtype is not x.dtype:
-            raise TypeError(f"{name} must have x's dtype {x.dtype}, got {weight.dtype}")
-        if weight.device != x.device:
-            raise ValueError(f"{name} must be on x's device {x.device}, got {weight.device}")
+        if weight.dtype is not dtype:
+            raise TypeError(f"{name} must have x's dtype {dtype}, got {weight.dtype}")
+        if weight.device != device:
+            raise ValueError(f"{name} must be on x's device {device}, got {weight.device}")
 
 
 def rows_forward(

@@ -26,11 +26,8 @@ def unreadable(weights: Weights, *, addresses: bool = True) -> str | None:
 
     Without `addresses`, which tensors that a compiler traces do not have, as far as shapes and strides say.
     """
-    for name in ("gate", "up", "down"):
-        weight: torch.Tensor = getattr(weights, name)
-        if weight.dim() == 2 and (
-            weight.stride(1) != 1 or weight.stride(0) < weight.shape[1] or weight.stride(0) * weight.element_size() % 16
-        ):
+    for name, weight in (("gate", weights.gate), ("up", weights.up), ("down", weights.down)):
+        if weight.dim() == 2 and _has_loose_rows(weight):
             return (
                 f"{name}_weight must have rows of adjacent elements, apart from each other and at distances that are "
                 f"multiples of 16 bytes, got strides {tuple(weight.stride())}"
@@ -39,6 +36,14 @@ def unreadable(weights: Weights, *, addresses: bool = True) -> str | None:
             return f"{name}_weight must start at a multiple of 16 bytes, not at address {weight.data_ptr():#x}"
     one = weights.gate is weights.up or (addresses and weights.gate.data_ptr() == weights.up.data_ptr())
     return "gate_weight and up_weight share one memory" if one and weights.gate.numel() else None
+
+
+def _has_loose_rows(weight: torch.Tensor) -> bool:
+    step = weight.stride(0)
+    if step * weight.element_size() % 16:
+        return True
+    # What is contiguous, as most are, is asked no more: this runs at each call.
+    return not weight.is_contiguous() and (weight.stride(1) != 1 or step < weight.shape[1])
 
 
 def with_adjacent_biases(weights: Weights) -> Weights:
