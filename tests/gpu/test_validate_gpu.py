@@ -79,9 +79,22 @@ def test_the_example_is_valid_and_raced_against_inductor(bench):
     assert eager.speed == "faster"  # one kernel for two
 
 
-def test_our_kernel_is_valid(bench):
-    verdict = examine(bench, "mlpfusion_kernels:act_mul")
+@pytest.mark.parametrize("target", ["mlpfusion_kernels:act_mul", "triton", "fused", "fused-graph"])
+def test_what_runs_our_kernels_is_valid_and_is_seen_to_run_them(bench, target):
+    """They are launched past `kernel[grid]`, or by a graph that replays them."""
+    verdict = examine(bench, target)
     assert verdict.word == "valid", verdict.headline
+    assert {check.status for check in verdict.checks if check.name == "own-kernel"} == {"pass"}
+
+
+def test_pytorchs_cuda_graphs_are_judged_in_every_dtype(bench):
+    verdict = examine(bench, "compile-cudagraphs", only=("mlp-values", "mlp-gradients"))
+    assert verdict.word == "valid", verdict.headline
+    assert {check.dtype for check in verdict.checks if check.name == "mlp-gradients"} == {
+        "bfloat16",
+        "float16",
+        "float32",
+    }
 
 
 def test_a_target_that_poisons_the_device_costs_one_verdict(bench):
