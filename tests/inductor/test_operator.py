@@ -156,6 +156,26 @@ def test_ambient_autocast_casts_nothing_in_a_graph(name):
     assert all(torch.equal(*pair) for pair in zip(found, want, strict=True))
 
 
+@pytest.mark.parametrize("name", ALWAYS)
+def test_a_gradient_of_another_dtype_becomes_that_of_the_operands(name):
+    """Where a graph's products run under an ambient autocast, the gradient that comes in is its dtype's."""
+    given = tensors()
+    torch.compiler.reset()
+    call = torch.compile(
+        lambda x, *weights: OPERATOR(
+            OPERATOR(x, *weights, "silu", True, ALWAYS[name], "")[0], *weights, "silu", True, ALWAYS[name], ""
+        )[0],
+        backend="aot_eager",
+    )
+    want = torch.autograd.grad(right("silu", right("silu", *given), *given[1:]).sum(), given)
+    y = call(*given)
+    with torch.autocast("cpu", torch.float16):
+        found = torch.autograd.grad(y.sum(), given)
+    for one, other in zip(found, want, strict=True):
+        assert one.dtype is torch.float32
+        assert (one - other).abs().max() <= 1e-2 * other.abs().max()
+
+
 @pytest.mark.parametrize("shape", [(2, 3), (4,)])
 def test_a_graph_is_differentiated_once(shape):
     call, _ = traced(ALWAYS["fused"])

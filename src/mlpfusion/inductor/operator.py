@@ -157,7 +157,7 @@ def _backward(
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
     with without_autocast(x.device.type):
         chosen = _chosen(rules, x, weights)
-        return joined(chosen.backward(dy, x, *_kept(gate, up), weights, activation, Wanted(*wanted)), x)
+        return joined(chosen.backward(dy.to(x.dtype), x, *_kept(gate, up), weights, activation, Wanted(*wanted)), x)
 
 
 @_backward.register_fake
@@ -181,12 +181,15 @@ def _middle(
     rules: str,
     digest: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dgate beside dup [M, 2H], product [M, H]) of dy [M, D] and x [..., D], by a backend that has a `middle`."""
+    """(dgate beside dup [M, 2H], product [M, H]) of dy [M, D] and x [..., D], by a backend that has a `middle`.
+
+    An ambient autocast may have cast the products of a graph that made dy.
+    """
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
     with without_autocast(x.device.type):
         middle: Any = _chosen(rules, x, weights).middle
         found: tuple[torch.Tensor, torch.Tensor] = middle(
-            dy, x.reshape(-1, x.shape[-1]), *_kept(gate, up), weights, activation
+            dy.to(x.dtype), x.reshape(-1, x.shape[-1]), *_kept(gate, up), weights, activation
         )
         return found
 
@@ -196,7 +199,7 @@ def _(
     dy: torch.Tensor, x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, gate_weight: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     m, h = dy.shape[0], gate_weight.shape[0]
-    return dy.new_empty((m, 2 * h)), dy.new_empty((m, h))
+    return x.new_empty((m, 2 * h)), x.new_empty((m, h))
 
 
 def _kept(gate: torch.Tensor, up: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | tuple[None, None]:

@@ -363,6 +363,17 @@ def test_compiled_under_autocast_gives_the_same_bits(ambient: bool) -> None:
     assert close(gradients(leaves, y), gradients(leaves, mixed(leaves)))
 
 
+def test_compiled_products_that_an_ambient_autocast_casts_lead_to_the_next_backward() -> None:
+    """A graph casts nothing between its operators, as the engine of autograd does between nodes."""
+    torch.compiler.reset()
+    leaves = leaves_of(m=3)
+    y = torch.compile(lambda: run([run(leaves), *leaves[1:]]), fullgraph=True, backend="aot_eager")()
+    expected = gradients(leaves, run([run(leaves), *leaves[1:]]))
+    with torch.autocast("cpu", torch.float16):
+        found = gradients(leaves, y)
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+
+
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("lead", [(), (1,)])
 def test_a_compiled_graph_holds_one_operator_each_way_and_keeps_what_is_needed(

@@ -299,11 +299,12 @@ def _mlp_middle_op(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`rows_middle` of dy [M, D] and x [..., D].
 
-    It takes every operand of the MLP, so that no second derivative has a way around its refusal.
+    It takes every operand of the MLP, so that no second derivative has a way around its refusal. An ambient autocast
+    may have cast the products of a graph that made dy.
     """
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
     with without_autocast(dy.device.type):
-        return rows_middle(dy, x.reshape(-1, x.shape[-1]), gate, up, weights, activation)
+        return rows_middle(dy.to(x.dtype), x.reshape(-1, x.shape[-1]), gate, up, weights, activation)
 
 
 @_mlp_middle_op.register_fake
@@ -316,7 +317,7 @@ def _(
     *_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     m, h = dy.shape[0], gate_weight.shape[0]
-    return dy.new_empty((m, 2 * h)), dy.new_empty((m, h))
+    return x.new_empty((m, 2 * h)), x.new_empty((m, h))
 
 
 def _no_second_derivative(*_: Any) -> Any:
