@@ -10,8 +10,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mlpfusion_kernels import Weights, gated_mlp
-from mlpfusion_kernels.gradients import Wanted, by_middle, is_traced, joined, parted, shapes, without_autocast
+from mlpfusion_kernels.gradients import (
+    Wanted,
+    by_middle,
+    is_nested,
+    is_traced,
+    joined,
+    parted,
+    shapes,
+    without_autocast,
+)
 from torch import Tensor
+from torch._higher_order_ops.utils import reenter_make_fx
 from torch._inductor.utils import run_and_get_code
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
@@ -164,3 +174,19 @@ def test_a_trace_is_told() -> None:
     look(torch.ones(2))
     make_fx(look)(torch.ones(2))
     assert seen == [False, True]
+
+
+def test_a_nested_trace_is_told() -> None:
+    seen = []
+
+    def look(x: Tensor) -> Tensor:
+        seen.append(is_nested())
+        return x + 1
+
+    def outer(x: Tensor) -> Tensor:
+        reenter_make_fx(look)(look(x))  # type: ignore[no-untyped-call]
+        return look(x)
+
+    make_fx(outer)(torch.ones(2))
+    assert seen == [False, True, False]
+    assert not is_nested()

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.fx.experimental import proxy_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,19 @@ def is_traced() -> bool:
 
     Dynamo does so for compiled autograd, and cannot trace the question for a mode.
     """
-    return torch.compiler.is_dynamo_compiling() or get_proxy_mode() is not None
+    return torch.compiler.is_dynamo_compiling() or proxy_tensor.get_proxy_mode() is not None
+
+
+def is_nested() -> bool:
+    """Whether a graph inside another one is traced, as that of `torch.compiler.nested_compile_region`.
+
+    Its results must begin where their memory begins: Inductor adds the offset of another one twice, and reads what
+    lies behind it.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return False
+    tracer = getattr(proxy_tensor, "_CURRENT_MAKE_FX_TRACER", None)
+    return getattr(tracer, "parent_tracer", None) is not None
 
 
 def without_autocast(kind: str) -> contextlib.AbstractContextManager[object]:
@@ -54,26 +66,27 @@ def by_middle(
 
     `gate_up` are the weights of the two. `middle(dy, x)`, of both as [M, D], gives the gradients of gate and up side by
     side, [M, 2H], and the product [M, H] that the down projection got; the rest is products of PyTorch. The gradients
-    of the two weights may be the halves of one tensor. Without `addresses`, which tensors that a compiler traces do not
-    have, weights that are adjacent are not seen as such.
+    of the two weights may be the halves of one tensor, but in a nested graph. Without `addresses`, which tensors that a
+    compiler traces do not have, weights that are adjacent are not seen as such.
     """
     # Whoever calls backward under autocast gets the precision of the forward.
     with without_autocast(dy.device.type):
         rows, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
         dgate_up, product = middle(dy, rows)
         h = product.shape[1]
-        dx = dgate = dup = ddown = dgate_bias = dup_bias = None
+        nested = is_nested()
+        dx = dgate = dup = dgate_bias = dup_bias = None
         if wanted.x:
             dx = _times_both(dgate_up, *gate_up, addresses).view(x.shape)
-        if wanted.gate and wanted.up:
+        if wanted.gate and wanted.up and not nested:
             dgate, dup = (dgate_up.T @ rows).chunk(2)  # one product, of which each gradient is a half
-        elif wanted.gate:
-            dgate = dgate_up[:, :h].T @ rows
-        elif wanted.up:
-            dup = dgate_up[:, h:].T @ rows
-        if wanted.down:
-            ddown = dy.T @ product
-        if wanted.gate_bias or wanted.up_bias:
+        else:
+            dgate = dgate_up[:, :h].T @ rows if wanted.gate else None
+            dup = dgate_up[:, h:].T @ rows if wanted.up else None
+        ddown = dy.T @ product if wanted.down else None
+        if nested:
+            dgate_bias, dup_bias = dgate_up[:, :h].sum(0), dgate_up[:, h:].sum(0)
+        elif wanted.gate_bias or wanted.up_bias:
             dgate_bias, dup_bias = dgate_up.sum(0).chunk(2)
         ddown_bias = dy.sum(0) if wanted.down_bias else None
     found = (dx, dgate, dup, ddown, dgate_bias, dup_bias, ddown_bias)

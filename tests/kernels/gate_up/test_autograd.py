@@ -15,6 +15,7 @@ from mlpfusion_kernels.gate_up import autograd
 from torch import Tensor
 from torch._dynamo import compiled_autograd
 from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.utils import fresh_cache
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -434,6 +435,17 @@ def test_compiled_gradients_of_packed_weights(inside: bool) -> None:
         y = traced(apart, graphs)(leaves[0], *whole.chunk(2), leaves[3])
     torch.testing.assert_close(gradients(operands, y), want)
     assert [name for name in graphs[1] if name.startswith(NAMESPACE)] == [f"{NAMESPACE}.gated_mlp_middle.default"]
+
+
+def test_a_nested_region_that_runs_twice_sums_the_gradients_of_both() -> None:
+    """Inductor adds the results of an inner graph, and reads a view of one beside its memory."""
+    torch.compiler.reset()
+    leaves = leaves_of(m=3, bias=False)
+    region = torch.compiler.nested_compile_region(lambda x: run([x, *leaves[1:]], "silu"))
+    expected = run([run(leaves, "silu"), *leaves[1:]], "silu")
+    with fresh_cache():  # a cache's keys know the operator, and not its backward
+        y = torch.compile(lambda x: region(region(x)), fullgraph=True)(leaves[0])
+        torch.testing.assert_close(gradients(leaves, y), gradients(leaves, expected))
 
 
 @pytest.mark.parametrize("lead", [(), (1,)])
