@@ -9,6 +9,7 @@ import torch
 from functorch.compile import make_boxed_func
 from support.logged import warnings_of
 from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.utils import fresh_cache
 from torch.autograd import forward_ad
 from torch.nn import functional
 
@@ -133,6 +134,24 @@ def test_a_backend_without_a_middle_runs_the_whole_backward(monkeypatch):
         assert graphs == [[FORWARD], [BACKWARD]]
         for one, other in zip(found, want, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_nested_region_that_runs_twice_sums_the_gradients_of_both(whole, monkeypatch):
+    if whole:
+        made = operator.PRODUCTS._replace(middle=None)
+        monkeypatch.setattr(operator, "_of", lambda _: made)
+    torch.compiler.reset()
+    given = tensors(bias=False)
+    region = torch.compiler.nested_compile_region(
+        lambda x: OPERATOR(x, *given[1:], "silu", True, ALWAYS["eager"], "")[0]
+    )
+    want = torch.autograd.grad(right("silu", right("silu", *given), *given[1:]).sum(), given[:4])
+    with fresh_cache():
+        y = torch.compile(lambda x: region(region(x)), fullgraph=True)(given[0])
+        found = torch.autograd.grad(y.sum(), given[:4])
+    for one, other in zip(found, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_each_number_of_tokens_goes_to_its_backend_in_a_graph_each_way():

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from mlpfusion_kernels import Weights
-from mlpfusion_kernels.gradients import Wanted, by_middle, is_traced, joined, parted, shapes, without_autocast
+from mlpfusion_kernels.gradients import (
+    Wanted,
+    by_middle,
+    is_nested,
+    is_traced,
+    joined,
+    parted,
+    shapes,
+    without_autocast,
+)
 from torch.autograd import forward_ad
 
 from mlpfusion import backend as registry
@@ -241,8 +250,20 @@ def _gradients(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor
             addresses=False,
         )
         return *found, None, None, None, None
-    whole = _backward(dy, x, gate, up, *weights, ctx.activation, list(wanted), ctx.rules, ctx.digest)
-    return *parted(whole, wanted), None, None, None, None
+    seven: list[torch.Tensor | None] = [None] * 7
+    for some in _calls(wanted):
+        whole = _backward(dy, x, gate, up, *weights, ctx.activation, list(some), ctx.rules, ctx.digest)
+        seven = [one if each is None else each for one, each in zip(seven, parted(whole, some), strict=True)]
+    return *seven, None, None, None, None
+
+
+def _calls(wanted: Wanted) -> list[Wanted]:
+    """What each call is to give: in a nested graph up's come from a second, as none may be a half of a result."""
+    if not is_nested():
+        return [wanted]
+    first = wanted._replace(up=False, up_bias=False)
+    second = Wanted(*[False] * 7)._replace(up=wanted.up, up_bias=wanted.up_bias)
+    return [each for each in (first, second) if any(each)]
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
