@@ -79,8 +79,9 @@ class OnTensors(NamedTuple):
     - `unreadable(weights, addresses=…)`: why these cannot be read where they lie, or None; without addresses as far as
       shapes and strides say.
     - `middle(dy, x, gate, up, weights, activation) -> (dgate_up [M, 2H], product [M, H])`, for dy and x [M, D]: the
-      gradients of gate and up side by side, and what the down projection got, all of it new. With it a compiled graph
-      has the products of the backward as PyTorch's own, which cost the host less; without it `backward` runs there.
+      gradients of gate and up side by side, and what the down projection got, each contiguous and in new memory of its
+      own. With it a compiled graph has the products of the backward as PyTorch's own, which cost the host less; without
+      it `backward` runs there.
 
     `weights` are `mlpfusion_kernels.Weights`. The functions run below autograd, so that both write down what they
     compute; none may keep or return its operands.
