@@ -23,6 +23,7 @@ from mlpfusion_kernels import act_mul
 from mlpfusion_kernels.elementwise.autograd import _act_mul_op
 from mlpfusion_kernels.elementwise.kernels import act_mul_flat_kernel
 from mlpfusion_kernels.elementwise.launch import FORWARD_TILE, Tile, act_mul_backward, act_mul_forward
+from mlpfusion_kernels.sources import DIGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,7 +235,7 @@ def host_candidates(device: str) -> list[Candidate]:
 
     plain = {
         "act_mul": lambda: ours(gate, up),
-        "custom operator": lambda: _act_mul_op(gate, up, "gelu_tanh"),
+        "custom operator": lambda: _act_mul_op(gate, up, "gelu_tanh", DIGEST),
         "kernel[grid]": by_jit,
         "F.gelu * up": lambda: eager(gate, up),
         "MLP eager": lambda: mlp(eager),
@@ -242,7 +243,7 @@ def host_candidates(device: str) -> list[Candidate]:
     }
     with_grad = {
         "act_mul": lambda: ours(grad_gate, grad_up),
-        "custom operator": lambda: _act_mul_op(grad_gate, grad_up, "gelu_tanh"),
+        "custom operator": lambda: _act_mul_op(grad_gate, grad_up, "gelu_tanh", DIGEST),
         "F.gelu * up": lambda: eager(grad_gate, grad_up),
         "MLP eager": lambda: mlp(eager),
         "MLP act_mul": lambda: mlp(ours),

@@ -134,7 +134,7 @@ def test_the_shapes_that_a_compiler_is_told_are_the_real_ones():
     gate, up, x, dy = mlp.gate_proj, mlp.up_proj, torch.randn(2, 3, 16), torch.randn(2, 3, 48)
     with torch.no_grad():
         for op, arguments in (
-            (packed._gate_up_op, (x, gate.weight, up.weight, gate.bias, up.bias)),
+            (packed._gate_up_op, (x, gate.weight, up.weight, gate.bias, up.bias, "")),
             (packed._gradients_op, (dy, x, gate.weight, up.weight, True, True)),
         ):
             real = op(*arguments)

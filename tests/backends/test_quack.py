@@ -323,7 +323,7 @@ def test_the_shapes_that_a_compiler_is_told_are_the_real_ones(keep: bool) -> Non
     weights = (mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
     preact = x.new_zeros(6, 96)
     for op, arguments in (
-        (adapter._mlp_op, (x, *weights, None, None, None, "geglu", True, keep)),
+        (adapter._mlp_op, (x, *weights, None, None, None, "geglu", True, keep, "")),
         (adapter._gradients_op, (dy, x, preact, *weights, "geglu", True, keep, not keep, keep)),
     ):
         with torch.no_grad():

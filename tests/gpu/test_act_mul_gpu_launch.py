@@ -49,7 +49,7 @@ def test_all_ways_to_call_give_the_same_bits() -> None:
     compiled = torch.compile(lambda g, u: act_mul(g, u, "gelu_tanh"), fullgraph=True)
     want = act_mul(gate, up, "gelu_tanh")
     want_gradients = torch.autograd.grad(want.sum(), (gate, up), retain_graph=True)
-    for way in (compiled, lambda g, u: _act_mul_op(g, u, "gelu_tanh")):
+    for way in (compiled, lambda g, u: _act_mul_op(g, u, "gelu_tanh", "")):
         y = way(gate, up)
         assert torch.equal(y, want)
         assert_same(torch.autograd.grad(y.sum(), (gate, up)), want_gradients)
@@ -58,7 +58,7 @@ def test_all_ways_to_call_give_the_same_bits() -> None:
         assert torch.equal(compiled(gate, up), want)
     with torch.inference_mode():
         assert torch.equal(act_mul(gate, up, "gelu_tanh"), want)
-    torch.library.opcheck(_act_mul_op, (gate, up, "gelu_tanh"))
+    torch.library.opcheck(_act_mul_op, (gate, up, "gelu_tanh", ""))
 
 
 def kernels_of(run: Any) -> list[str]:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch.nn import functional
 from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
 from mlpfusion.backends.bypass import autocast_dtype, plain_linears, refuse_bypassed
 from mlpfusion.backends.triton import Triton, act_mul_unsupported
+from mlpfusion.environment import provenance
 from mlpfusion.errors import BackendUnavailableError
 from mlpfusion.module import PackedGatedMLP
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from mlpfusion.backend import GatedLayers
     from mlpfusion.device import Device
     from mlpfusion.spec import MLPSpec
+
+# In graphs, so that no cache of PyTorch's brings back the gradient of another version.
+_SOURCES: Final = provenance.digest([Path(__file__)])
 
 
 class Packed:
@@ -89,7 +94,7 @@ def gate_up(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bi
     if _differentiates_forward():  # where the operator would lose the tangents without a word
         bias = None if gate_bias is None or up_bias is None else torch.cat((gate_bias, up_bias)).to(x.dtype)
         return functional.linear(x, torch.cat((gate, up)).to(x.dtype), bias)
-    both: Tensor = _gate_up_op(x, gate, up, gate_bias, up_bias)
+    both: Tensor = _gate_up_op(x, gate, up, gate_bias, up_bias, _SOURCES)
     return both
 
 
@@ -98,7 +103,9 @@ def _differentiates_forward() -> bool:
     return forward_ad._current_level >= 0
 
 
-def _product(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
+def _product(
+    x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None, digest: str
+) -> Tensor:
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
         raise RuntimeError(f"{Packed.name} has no forward-mode derivative inside torch.compile")
     both = joined(Packed.name, gate, up).to(x.dtype)
@@ -110,7 +117,9 @@ _gate_up_op = torch.library.custom_op("mlpfusion_packed::gate_up", _product, mut
 
 
 @_gate_up_op.register_fake
-def _gate_up_shape(x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
+def _gate_up_shape(
+    x: Tensor, gate: Tensor, up: Tensor, gate_bias: Tensor | None, up_bias: Tensor | None, digest: str
+) -> Tensor:
     return x.new_empty((*x.shape[:-1], 2 * gate.shape[0]))
 
 
@@ -140,14 +149,14 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, gate, up, gate_bias, _ = inputs
+    x, gate, up, gate_bias, *_ = inputs
     ctx.save_for_backward(x, gate, up)
     ctx.bias_dtype = None if gate_bias is None else gate_bias.dtype
 
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, gate, up = ctx.saved_tensors
-    want_dx, want_dgate, want_dup, want_dgate_bias, want_dup_bias = ctx.needs_input_grad
+    want_dx, want_dgate, want_dup, want_dgate_bias, want_dup_bias, _ = ctx.needs_input_grad
     want_dweight = want_dgate or want_dup
     if torch.is_grad_enabled():  # gradients of gradients are wanted: PyTorch's own ops know their derivatives
         both = torch.cat((gate, up)).to(dy.dtype)
@@ -158,7 +167,7 @@ def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     dgate_bias = dup_bias = None
     if want_dgate_bias or want_dup_bias:
         dgate_bias, dup_bias = _rows(dy).sum(0).to(ctx.bias_dtype).chunk(2)
-    found = (dx, dgate, dup, dgate_bias, dup_bias)
+    found = (dx, dgate, dup, dgate_bias, dup_bias, None)
     return tuple(value if want else None for value, want in zip(found, ctx.needs_input_grad, strict=True))
 
 

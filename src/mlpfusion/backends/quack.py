@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from importlib import metadata, util
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn import functional
 from mlpfusion.backend import both
 from mlpfusion.backends.adjacent_weights import Pair, joined, joined_biases
 from mlpfusion.backends.bypass import autocast_dtype, plain_linears, refuse_bypassed
+from mlpfusion.environment import provenance
 from mlpfusion.errors import BackendUnavailableError, first_line
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ ACTIVATIONS: Final[dict[Activation, str]] = {"gelu_tanh": "geglu", "silu": "swig
 CAPABILITIES: Final = (8, 9, 10, 11, 12)
 # Elements: its loads are 16 bytes wide.
 ALIGNMENT: Final = 8
+# In graphs, so that no cache of PyTorch's brings back the gradient of another version.
+_SOURCES: Final = provenance.digest([Path(__file__)])
 
 
 class Quack:
@@ -89,7 +93,7 @@ class Quack:
             if train or torch.compiler.is_compiling():
                 if train and any(bias is not None for bias in operands[3:]):
                     raise BackendUnavailableError(Quack.name, "its backward has no biases, and this module has one")
-                y: Tensor = _mlp_op(x, *operands, activation, tuned, train)[0]
+                y: Tensor = _mlp_op(x, *operands, activation, tuned, train, _SOURCES)[0]
                 return y
             both = weights.joined(*operands[:2])
             bias = joined_biases(Quack.name, operands[3], operands[4], biases)
@@ -218,6 +222,7 @@ def _mlp_op(
     activation: str,
     tuned: bool,
     keep: bool,
+    digest: str,
 ) -> tuple[Tensor, Tensor]:
     """`_forward` on two adjacent weights; what is not kept is an empty tensor, as an operator cannot return None."""
     bias = joined_biases(Quack.name, gate_bias, up_bias)
@@ -238,6 +243,7 @@ def _mlp_shape(
     activation: str,
     tuned: bool,
     keep: bool,
+    digest: str,
 ) -> tuple[Tensor, Tensor]:
     kept = (x.numel() // x.shape[-1], 2 * gate.shape[0]) if keep else (0,)
     return x.new_empty((*x.shape[:-1], down.shape[0])), x.new_empty(kept)
@@ -304,7 +310,7 @@ def _aligned(rows: Tensor) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, gate, up, down, _, _, _, activation, tuned, _ = inputs
+    x, gate, up, down, _, _, _, activation, tuned, *_ = inputs
     preact = output[1]
     ctx.mark_non_differentiable(preact)
     ctx.set_materialize_grads(False)  # else a gradient of zeros, [M, 2H], is made for what nobody differentiates
@@ -317,7 +323,7 @@ def _backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | N
         raise BackendUnavailableError(
             Quack.name, "its backward cannot be differentiated: create_graph=True is not supported"
         )
-    nothing = (None,) * 10
+    nothing = (None,) * 11
     if dy is None:
         return nothing
     x, gate, up, down, preact = ctx.saved_tensors

@@ -243,7 +243,7 @@ def test_operators_pass_torchs_own_check(packed: bool) -> None:
     gate, up = operands(3, 8)
     if packed:
         gate, up = torch.randn(3, 16, requires_grad=True).chunk(2, -1)
-    torch.library.opcheck(_act_mul_op, (gate, up, "gelu"))
+    torch.library.opcheck(_act_mul_op, (gate, up, "gelu", ""))
     backward = getattr(torch.ops, NAMESPACE).act_mul_backward.default
     for wanted in ((True, True), (True, False), (False, True)):
         torch.library.opcheck(backward, (gate.detach(), gate.detach(), up.detach(), "gelu", *wanted))
@@ -294,7 +294,7 @@ def test_forward_mode_has_its_tangents() -> None:
 def test_forward_mode_is_refused_where_it_would_be_lost() -> None:
     gate, up = (tensor.detach() for tensor in operands(4, 6))
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match=f"{NAMESPACE}::act_mul has no forward-mode"):
-        _act_mul_op(forward_ad.make_dual(gate, up), up, "silu")
+        _act_mul_op(forward_ad.make_dual(gate, up), up, "silu", "")
 
     def tangent(x: torch.Tensor) -> torch.Tensor:
         return torch.func.jvp(lambda g: act_mul(g, up, "silu"), (x,), (x,))[1]

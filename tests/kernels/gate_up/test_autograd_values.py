@@ -77,7 +77,7 @@ def test_values_and_gradients_are_as_near_to_fp64_as_eager_s(activation: str, dt
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_product_is_act_mul_of_the_rounded_preactivations(activation: str) -> None:
     x, weights = operands(37, dtype=torch.float16)
-    y, gate, up = _mlp_op(x, *weights, activation, True)
+    y, gate, up = _mlp_op(x, *weights, activation, True, "")
     assert torch.equal(y, functional.linear(act_mul(gate, up, activation), weights.down, weights.down_bias))
     torch.testing.assert_close(gate, functional.linear(x, weights.gate, weights.gate_bias))
     assert torch.equal(gated_mlp(x, weights, activation), y)
@@ -164,7 +164,7 @@ def test_nothing_is_written_in_place() -> None:
 def test_the_forward_operator_passes_torchs_own_check(keep: bool, bias: bool) -> None:
     x, weights = operands(3, 2, bias=bias)
     leaves = Weights(*(None if w is None else w.requires_grad_() for w in weights))
-    torch.library.opcheck(_mlp_op, (x.requires_grad_(), *leaves, "silu", keep))
+    torch.library.opcheck(_mlp_op, (x.requires_grad_(), *leaves, "silu", keep, ""))
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -172,7 +172,7 @@ def test_the_forward_operator_passes_torchs_own_check(keep: bool, bias: bool) ->
 @pytest.mark.parametrize("wanted", [[True] * 7, [False, True, False, True, False, True, False], [True] + [False] * 6])
 def test_the_backward_operator_passes_torchs_own_check(kept: bool, bias: bool, wanted: list[bool]) -> None:
     x, weights = operands(3, 2, bias=bias)
-    _, gate, up = _mlp_op(x, *weights, "silu", True)
+    _, gate, up = _mlp_op(x, *weights, "silu", True, "")
     preacts = (gate, up) if kept else (None, None)
     asked = [want and operand is not None for want, operand in zip(wanted, (x, *weights), strict=True)]
     torch.library.opcheck(_mlp_backward_op, (torch.randn(3, 2, D), x, *preacts, *weights, "silu", asked))
@@ -182,7 +182,7 @@ def test_the_backward_operator_passes_torchs_own_check(kept: bool, bias: bool, w
 @pytest.mark.parametrize("kept", [False, True])
 def test_the_operator_of_the_middle_passes_torchs_own_check_and_gives_what_is_new(kept: bool, bias: bool) -> None:
     x, weights = operands(3, 2, bias=bias)
-    _, gate, up = _mlp_op(x, *weights, "silu", True)
+    _, gate, up = _mlp_op(x, *weights, "silu", True, "")
     given = (torch.randn(6, D), x, *((gate, up) if kept else (None, None)), *weights, "silu")
     torch.library.opcheck(_mlp_middle_op, given)
     dgate_up, product = _mlp_middle_op(*given)
@@ -194,7 +194,7 @@ def test_the_operator_of_the_middle_passes_torchs_own_check_and_gives_what_is_ne
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (), (0,)])
 def test_the_shapes_that_a_compiler_is_told_are_the_real_ones(shape: tuple[int, ...], keep: bool) -> None:
     x, weights = operands(*shape)
-    real = _mlp_op(x, *weights, "relu", keep)
+    real = _mlp_op(x, *weights, "relu", keep, "")
     dy = torch.randn(*shape, D)
     both = (real[1], real[2]) if keep else (None, None)
     backward = _mlp_backward_op(dy, x, *both, *weights, "relu", [True] * 7)
@@ -202,7 +202,7 @@ def test_the_shapes_that_a_compiler_is_told_are_the_real_ones(shape: tuple[int, 
     fake = lambda tensor: None if tensor is None else mode.from_tensor(tensor)  # noqa: E731
     with mode:
         stand_ins = [fake(tensor) for tensor in (x, *weights)]
-        forward_shapes = _mlp_op(*stand_ins, "relu", keep)
+        forward_shapes = _mlp_op(*stand_ins, "relu", keep, "")
         backward_shapes = _mlp_backward_op(
             fake(dy), stand_ins[0], *(fake(each) for each in both), *stand_ins[1:], "relu", [True] * 7
         )
@@ -218,7 +218,7 @@ def test_a_meta_tensor_has_the_shape_of_the_result() -> None:
 
 def test_the_preactivations_that_the_operator_returns_have_no_gradient() -> None:
     x, weights = operands(3)
-    _, gate, up = _mlp_op(x.requires_grad_(), *weights, "silu", True)
+    _, gate, up = _mlp_op(x.requires_grad_(), *weights, "silu", True, "")
     assert not gate.requires_grad
     assert not up.requires_grad
 
@@ -343,7 +343,7 @@ def test_forward_mode_is_refused() -> None:
     x, weights = operands(3)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(x, x)
-        for call in (gated_mlp, lambda x, weights, activation: _mlp_op(x, *weights, activation, False)):
+        for call in (gated_mlp, lambda x, weights, activation: _mlp_op(x, *weights, activation, False, "")):
             with pytest.raises(RuntimeError, match=NO_TRANSFORMS):
                 call(dual, weights, "silu")
 

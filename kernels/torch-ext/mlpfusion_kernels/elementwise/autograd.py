@@ -12,6 +12,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ..activations import ACTIVATIONS, activate_backward_reference, activate_reference, unknown_activation
+from ..sources import DIGEST
 from .launch import act_mul_backward, act_mul_forward
 
 # A copy of this package that is loaded under another name (the Hub's `kernels` library does so) gets operators of its
@@ -56,12 +57,12 @@ def act_mul(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tens
     if _is_compiling():
         if differentiates_forward():
             raise RuntimeError(_NO_FORWARD_MODE)
-        return _act_mul_op(gate, up, activation)  # type: ignore[no-any-return]
+        return _act_mul_op(gate, up, activation, DIGEST)  # type: ignore[no-any-return]
     if _is_plain_cuda(gate, up):
         return _act_mul_direct(gate, up, activation)
     if _functorch_level() is not None or forward_ad._current_level >= 0:
         return _ActMulTransformed.apply(gate, up, activation)  # type: ignore[no-any-return, no-untyped-call]
-    return _act_mul_op(gate, up, activation)  # type: ignore[no-any-return]
+    return _act_mul_op(gate, up, activation, DIGEST)  # type: ignore[no-any-return]
 
 
 def act_mul_reference(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
@@ -174,7 +175,7 @@ class _ActMulTransformed(torch.autograd.Function):
 
     @staticmethod
     def forward(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
-        return _act_mul_op(gate, up, activation)  # type: ignore[no-any-return]
+        return _act_mul_op(gate, up, activation, DIGEST)  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, str], output: torch.Tensor) -> None:
@@ -212,7 +213,7 @@ class _ActMulTransformed(torch.autograd.Function):
 
 
 @torch.library.custom_op(f"{NAMESPACE}::act_mul", mutates_args=())
-def _act_mul_op(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
+def _act_mul_op(gate: torch.Tensor, up: torch.Tensor, activation: str, digest: str) -> torch.Tensor:
     _refuse_tangents()
     _check(gate, up, activation)
     return act_mul_forward(gate, up, activation)
@@ -228,7 +229,7 @@ def _act_mul_backward_op(
 
 
 @_act_mul_op.register_fake
-def _(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tensor:
+def _(gate: torch.Tensor, up: torch.Tensor, activation: str, digest: str) -> torch.Tensor:
     _check(gate, up, activation)
     return torch.empty_like(gate, dtype=torch.result_type(gate, up), memory_format=torch.contiguous_format)
 
@@ -243,19 +244,19 @@ def _(
     return dgate, dup
 
 
-def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, str], output: torch.Tensor) -> None:
-    gate, up, ctx.activation = inputs
+def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, str, str], output: torch.Tensor) -> None:
+    gate, up, ctx.activation, _ = inputs
     ctx.save_for_backward(gate, up)
 
 
-def _op_backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+def _op_backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
     gate, up = ctx.saved_tensors
-    want_dgate, want_dup, _ = ctx.needs_input_grad
+    want_dgate, want_dup, *_ = ctx.needs_input_grad
     if _is_grad_enabled():
         dgate, dup = _gradients(dy, gate, up, ctx.activation)
     else:
         dgate, dup = _act_mul_backward_op(dy, gate, up, ctx.activation, want_dgate, want_dup)
-    return (dgate if want_dgate else None), (dup if want_dup else None), None
+    return (dgate if want_dgate else None), (dup if want_dup else None), None, None
 
 
 _act_mul_op.register_autograd(_op_backward, setup_context=_setup_context)

@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 from ..activations import ACTIVATIONS, unknown_activation
 from ..elementwise.autograd import DTYPES, NAMESPACE, PLAIN, differentiates_forward, is_unwatched
 from ..gradients import Wanted, by_middle, is_traced, joined, parted, shapes, without_autocast
+from ..sources import DIGEST
 from .launch import gate_up_backward, mlp_forward, preactivations
 from .operands import Weights
 
@@ -72,11 +73,11 @@ def _gated_mlp(x: torch.Tensor, weights: Weights, activation: str, recompute: bo
     if torch.compiler.is_compiling():
         if differentiates_forward():
             raise RuntimeError(_NO_TRANSFORMS)
-        return _mlp_op(x, *weights, activation, keep and not recompute)[0]  # type: ignore[no-any-return]
+        return _mlp_op(x, *weights, activation, keep and not recompute, DIGEST)[0]  # type: ignore[no-any-return]
     if not _is_plain_cuda(x, weights):
         if _functorch_level() is not None or forward_ad._current_level >= 0:
             raise RuntimeError(_NO_TRANSFORMS)
-        y: torch.Tensor = _mlp_op(x, *weights, activation, keep and not recompute)[0]
+        y: torch.Tensor = _mlp_op(x, *weights, activation, keep and not recompute, DIGEST)[0]
         return y
     if keep:
         return _Fused.apply(x, *weights, activation, recompute)  # type: ignore[no-any-return, no-untyped-call]
@@ -214,8 +215,9 @@ def _mlp_op(
     down_bias: torch.Tensor | None,
     activation: str,
     keep: bool,
+    digest: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(y, gate, up); gate and up are empty unless `keep`: an operator cannot return None."""
+    """(y, gate, up); gate and up are empty unless `keep`: an operator cannot return None. `digest` is for caches."""
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
         raise RuntimeError(_NO_TRANSFORMS)
     weights = Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias)
@@ -235,6 +237,7 @@ def _(
     down_bias: torch.Tensor | None,
     activation: str,
     keep: bool,
+    digest: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     check(x, Weights(gate_weight, up_weight, down_weight, gate_bias, up_bias, down_bias), activation)
     y = x.new_empty(x.shape)
@@ -329,7 +332,7 @@ _mlp_middle_op.register_autograd(_no_second_derivative)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.activation, ctx.keep = inputs
+    *tensors, ctx.activation, ctx.keep, _ = inputs
     _, gate, up = output
     ctx.mark_non_differentiable(gate, up)
     ctx.set_materialize_grads(False)
@@ -338,7 +341,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
 
 def _op_backward(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, ...]:
     if dy is None:
-        return (None,) * 9
+        return (None,) * 10
     wanted = Wanted(*ctx.needs_input_grad[:7])
     x, *weights, gate, up = ctx.saved_tensors
     if is_traced():  # a compiler launches products for less of the host's time than an operator in Python does
@@ -351,8 +354,9 @@ def _op_backward(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tens
             wanted,
             addresses=False,
         )
-        return *found, None, None
-    return *parted(_mlp_backward_op(dy, x, gate, up, *weights, ctx.activation, list(wanted)), wanted), None, None
+        return *found, None, None, None
+    whole = _mlp_backward_op(dy, x, gate, up, *weights, ctx.activation, list(wanted))
+    return *parted(whole, wanted), None, None, None
 
 
 _mlp_op.register_autograd(_op_backward, setup_context=_save)
