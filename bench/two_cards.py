@@ -2,9 +2,10 @@
 
 python bench/two_cards.py examples/studies/article.toml --folder two-cards --out bench/results/h200-two-cards.json
 
-The folders `one`, `two` and `ray` in --folder are studies, for `table`, `report` and `compare`. --same takes the first
-card twice, where there is one: that tries the runner, and says nothing about two cards. A card that is taken away is
-tried by hand: kill a process `mlpfusion.stages.sweep.worker`, and give the same command of `mlpfusion sweep` again.
+The folders `one`, `two` and `ray` in --folder are studies, for `table`, `report` and `compare`. The same command goes
+on where it stopped, and `--runs two` measures that one alone: what is measured later finds compiled code in PyTorch's
+caches. --same takes the first card twice, where there is one: that tries the runner, and says nothing about two cards.
+A card that is taken away is tried by hand: kill a process `mlpfusion.stages.sweep.worker`, and give the command again.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
 
 CLOCKS: Final = ("graph_us", "event_us", "wall_us")
 FIRST: Final = "one"
+RUNS: Final = (FIRST, "two", "ray")
 
 
 class Run(NamedTuple):
-    """A study measured from nothing: by how many workers, in how many seconds, and where it is."""
+    """A study that is measured: by how many workers, in how many seconds of all commands, and where it is."""
 
     name: str
     workers: int
@@ -51,11 +53,33 @@ class Run(NamedTuple):
 
 
 def measured(name: str, study: Definition, places: run.Places, out: Path) -> Run:
-    """The study measured at these places, in a folder of its own."""
+    """The study measured at these places, in a folder of its own; what is finished there is not measured again."""
     print(f"{name}: {len(places.devices)} workers", file=sys.stderr, flush=True)
-    begun = time.monotonic()
-    made = run.sweep(study, places, out=out / name, fresh=True, tell=lambda said: print(said, file=sys.stderr))
-    return Run(name, len(places.devices), time.monotonic() - begun, out / name, made)
+    before, begun = spent_s(out, name), time.monotonic()
+    try:
+        made = run.sweep(study, places, out=out / name, tell=lambda said: print(said, file=sys.stderr))
+    finally:
+        workers, seconds = len(places.devices), before + time.monotonic() - begun
+        out.mkdir(parents=True, exist_ok=True)
+        facts = json.dumps({"workers": workers, "seconds": seconds})
+        (out / f"{name}.json").write_text(facts + "\n", encoding="utf-8")
+    return Run(name, workers, seconds, out / name, made)
+
+
+def spent_s(out: Path, name: str) -> float:
+    """Seconds that earlier commands have spent on a run."""
+    path = out / f"{name}.json"
+    return float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else 0.0
+
+
+def kept(name: str, study: Definition, out: Path) -> Run | None:
+    """A run of earlier commands, if there is one."""
+    path = out / f"{name}.json"
+    found = folder.before(out / name, study.name) if path.exists() else None
+    if found is None:
+        return None
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    return Run(name, facts["workers"], facts["seconds"], out / name, found)
 
 
 def two_of(found: Sequence[Slot], *, same: bool) -> tuple[Slot, Slot]:
@@ -171,20 +195,30 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--same", action="store_true", help="the first card twice")
     parser.add_argument("--ray", help="a cluster's address, for a run there too")
+    parser.add_argument(
+        "--runs", nargs="+", choices=RUNS, help="measure these now; all, but a cluster that is not named"
+    )
     args = parser.parse_args()
+    asked = args.runs or [name for name in RUNS if name != "ray" or args.ray is not None]
+    if "ray" in asked and args.ray is None:
+        parser.error("--runs ray needs --ray")
     study = studies.read(args.study)
     two = two_of(slots.found(args.device), same=args.same)
-    runs = [
-        measured(FIRST, study, run.Host(two[:1]), args.folder),
-        measured("two", study, run.Host(two), args.folder),
-    ]
-    if args.ray is not None:
-        with cluster.reached(args.ray, study, lambda said: print(said, file=sys.stderr)) as places:
-            runs.append(measured("ray", study, places, args.folder))
-    found = document(runs, same=args.same)
-    print(text(found))
+    places = {FIRST: run.Host(two[:1]), "two": run.Host(two)}
+    for name in asked:
+        if name in places:
+            measured(name, study, places[name], args.folder)
+        else:
+            with cluster.reached(args.ray, study, lambda said: print(said, file=sys.stderr)) as nodes:
+                measured(name, study, nodes, args.folder)
+    runs = [found for name in RUNS if (found := kept(name, study, args.folder)) is not None]
+    if len(runs) < 2 or runs[0].name != FIRST:
+        print(f"nothing to compare yet: {args.folder} has {', '.join(each.name for each in runs)}")
+        return
+    whole = document(runs, same=args.same)
+    print(text(whole))
     if args.out is not None:
-        args.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        args.out.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

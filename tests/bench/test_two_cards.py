@@ -40,6 +40,30 @@ def test_a_study_is_measured_by_one_and_by_two(two_cards, tmp_path, workers, mon
     assert "within 1%" in capsys.readouterr().out
 
 
+def test_the_runs_may_be_measured_by_several_commands(two_cards, tmp_path, workers, monkeypatch, capsys):
+    monkeypatch.setattr(two_cards.slots, "found", lambda kind: slots(2))
+    command = ["", str(written(tmp_path)), "--folder", f"{tmp_path}/runs", "--out", f"{tmp_path}/found.json", "--runs"]
+    seconds = []
+    for name in ("two", "two", "one"):
+        monkeypatch.setattr(sys, "argv", [*command, name])
+        two_cards.main()
+        seconds.append(two_cards.spent_s(tmp_path / "runs", "two"))
+        assert (tmp_path / "found.json").exists() == (name == "one")
+    assert sorted(measured(workers)) == [1, 1, 4, 4], "what is finished is not measured again"
+    assert 0 < seconds[0] < seconds[1] == seconds[2]
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [each["run"] for each in found["runs"]] == ["one", "two"]
+    assert found["runs"][1]["seconds"] == seconds[2]
+    assert capsys.readouterr().out.count("nothing to compare yet") == 2
+
+
+def test_a_cluster_is_measured_where_one_is_named(two_cards, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["", str(written(tmp_path)), "--folder", str(tmp_path), "--runs", "ray"])
+    with pytest.raises(SystemExit):
+        two_cards.main()
+    assert "--runs ray needs --ray" in capsys.readouterr().err
+
+
 def test_a_difference_is_seen(two_cards, tmp_path, workers):
     asked = studies.read(written(tmp_path))
     one, two = (two_cards.measured(name, asked, host(), tmp_path) for name in ("one", "two"))
