@@ -24,6 +24,7 @@ KINDS: Final = (
     "plugin",
     "prediction errors",
     "reading",
+    "sanitized",
     "tiles",
     "training-step",
     "two-cards",
