@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import types
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,15 +37,16 @@ def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
     assert torch.empty(3).untyped_storage().nbytes() == 12  # nothing is watched any more
 
 
-@pytest.mark.parametrize("module", [guard.GRAPHS_OF_PYTORCH, "mine"])
-def test_memory_of_pytorchs_cuda_graphs_is_left_to_them(module: str) -> None:
-    """They refuse to record while anything else holds memory of their pool."""
-    scope = {"__name__": module, "torch": torch}
-    exec("def record(inner): return inner(torch)", scope)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_memory_of_pytorchs_cuda_graphs_is_left_to_them(monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
+    """They refuse to record while anything else holds memory of their pool. What only has their name is watched."""
+    monkeypatch.setitem(sys.modules, guard.GRAPHS_OF_PYTORCH, types.ModuleType(guard.GRAPHS_OF_PYTORCH))
+    scope = vars(sys.modules[guard.GRAPHS_OF_PYTORCH]) if is_there else {"__name__": guard.GRAPHS_OF_PYTORCH}
+    exec("def record(inner): return inner()", scope)
     with guard.watch("nan") as watched:
-        made = scope["record"](lambda torch: torch.empty(3))  # type: ignore[operator]
-    assert len(watched.seen) == (module == "mine")
-    assert (made.untyped_storage().nbytes() == 12) == (module != "mine")
+        made = scope["record"](lambda: torch.empty(3))
+    assert len(watched.seen) == (not is_there)
+    assert (made.untyped_storage().nbytes() == 12) == is_there
 
 
 def test_a_watched_tensor_keeps_strides_and_gradients() -> None:

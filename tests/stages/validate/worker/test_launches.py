@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -143,17 +145,34 @@ def below(launch: Any, depth: int) -> None:
         launch(1, 1, 1)
 
 
+def scope_of(module: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the functions of a module that is there see."""
+    monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    return vars(sys.modules[module])
+
+
 @pytest.mark.parametrize(
     ("module", "depth", "counts"),
     [("torch._inductor.runtime.triton_heuristics", 1, 0), ("generated", 1, 1), ("torch._inductor.x", 5, 1)],
 )
-def test_a_launch_of_inductors_is_none_of_the_targets(direct: Direct, module: str, depth: int, counts: int) -> None:
+def test_a_launch_of_inductors_is_none_of_the_targets(
+    direct: Direct, monkeypatch: pytest.MonkeyPatch, module: str, depth: int, counts: int
+) -> None:
     """Inductor calls a launcher by code that it generates; a target's operator in compiled code is further below it."""
-    scope: dict[str, Any] = {"__name__": module, "below": below}
+    scope = scope_of(module, monkeypatch)
+    scope["below"] = below
     exec("def outer(launch, depth): below(launch, depth)", scope)
     with launches.counted(off=True) as made:
         scope["outer"](direct.launch, depth)
     assert made.count == counts
+
+
+def test_what_only_has_inductors_name_is_the_targets(direct: Direct) -> None:
+    scope: dict[str, Any] = {"__name__": "torch._inductor.runtime.triton_heuristics"}
+    exec("def outer(launch): launch(1, 1, 1)", scope)
+    with launches.counted(off=True) as made:
+        scope["outer"](direct.launch)
+    assert made.count == 1
 
 
 @pytest.mark.parametrize("off", [False, True])
@@ -162,7 +181,8 @@ def test_a_graph_is_launched_by_its_replay(monkeypatch: pytest.MonkeyPatch, modu
     replayed: list[object] = []
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replayed.append)
     launches.install()
-    scope: dict[str, Any] = {"__name__": module, "replay": torch.cuda.CUDAGraph.replay}
+    scope = scope_of(module, monkeypatch)
+    scope["replay"] = torch.cuda.CUDAGraph.replay
     exec("def run(graph): replay(graph)", scope)
     scope["run"]("before")
     with launches.counted(off=off) as made:

@@ -116,9 +116,12 @@ class _Allocators:
 
 def _is_for_a_graph_of_pytorch() -> bool:
     """Whether torch.compile's CUDA graphs warm up or record: they refuse any memory of their pool that others hold."""
+    graphs = sys.modules.get(GRAPHS_OF_PYTORCH)
+    if graphs is None:
+        return False
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        if frame.f_globals.get("__name__") == GRAPHS_OF_PYTORCH:
+        if frame.f_globals is graphs.__dict__:  # a target may call its own code so
             return True
         frame = frame.f_back
     return False

@@ -123,7 +123,9 @@ def _is_inductors() -> bool:
     """Whether Inductor calls the launcher for a kernel that it compiled."""
     frame = sys._getframe(2)
     for _ in range(FRAMES):
-        if str(frame.f_globals.get("__name__")).startswith(INDUCTOR):
+        name = str(frame.f_globals.get("__name__"))
+        # A target may call its own code so.
+        if name.startswith(INDUCTOR) and getattr(sys.modules.get(name), "__dict__", None) is frame.f_globals:
             return True
         if frame.f_back is None:
             return False
