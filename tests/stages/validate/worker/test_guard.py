@@ -15,7 +15,9 @@ from mlpfusion.stages.validate.layouts import LAYOUTS
 from mlpfusion.stages.validate.worker import guard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
 
 
 @pytest.mark.parametrize("pattern", ["nan", "odd"])
@@ -35,6 +37,25 @@ def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
         made[0].as_strided((3,), (1,), first - 3).fill_(1.0)  # and one whose index begins too early
         assert watched.overwritten() == {"before": 3, "behind": 2, "farthest": 2}
     assert torch.empty(3).untyped_storage().nbytes() == 12  # nothing is watched any more
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(2, 3),
+        lambda: torch.zeros_like(torch.ones(3, 2).t()),
+        lambda: torch.ones(1).new_zeros(6),
+    ],
+)
+@pytest.mark.parametrize("pattern", ["nan", "odd"])
+def test_memory_of_zeros_has_a_margin_and_keeps_its_zeros(make: Callable[[], Tensor], pattern: str) -> None:
+    with guard.watch(pattern) as watched:
+        made = make()
+        assert (made == 0).all()
+        assert watched.overwritten() == {"before": 0, "behind": 0, "farthest": 0}
+        made.as_strided((1,), (1,), made.storage_offset() + 6).fill_(1.0)
+        assert watched.overwritten() == {"before": 0, "behind": 1, "farthest": 1}
+    assert made.stride() == make().stride()
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -37,8 +37,8 @@ class Watch:
         self.pattern = pattern
         self.seen: list[Watched] = []
 
-    def watched(self, made: Tensor, make: Any) -> Tensor:
-        """A tensor like the one that was allocated, in memory with the pattern and margins."""
+    def watched(self, made: Tensor, make: Any, *, zeros: bool = False) -> Tensor:
+        """A tensor like the one that was allocated, in memory with the pattern, or with `zeros`, and margins."""
         if (
             type(made) is not Tensor
             or not made.is_floating_point()
@@ -49,6 +49,8 @@ class Watch:
             return made
         elements = 1 + sum((size - 1) * stride for size, stride in zip(made.shape, made.stride(), strict=True))
         memory = make(BEFORE + elements + MARGIN, dtype=made.dtype, device=made.device).fill_(self.pattern)
+        if zeros:
+            memory[BEFORE : BEFORE + elements].zero_()
         self.seen.append(Watched(memory, elements))
         with torch.no_grad():
             placed = make(0, dtype=made.dtype, device=made.device)
@@ -74,7 +76,10 @@ class Watch:
 
 
 class _Allocators:
-    """`torch.empty` and its kin, wrapped once: compiled code holds on to the functions that it was compiled with."""
+    """`torch.empty` and its kin, wrapped once: compiled code holds on to the functions that it was compiled with.
+
+    Those that fill with zeros keep them: a kernel may add to them, or rely on them where it writes nothing.
+    """
 
     PLACES: Final = (
         (torch, "empty"),
@@ -82,6 +87,10 @@ class _Allocators:
         (torch, "empty_strided"),
         (Tensor, "new_empty"),
         (Tensor, "new_empty_strided"),
+        (torch, "empty_permuted"),
+        (torch, "zeros"),
+        (torch, "zeros_like"),
+        (Tensor, "new_zeros"),
     )
 
     def __init__(self) -> None:
@@ -102,14 +111,14 @@ class _Allocators:
         self._originals = []
 
     def _watched(self, original: Any) -> Any:
-        make = self._originals[0]
+        make, zeros = self._originals[0], "zeros" in original.__name__
 
         @functools.wraps(original)
         def allocate(*args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
             if torch.compiler.is_compiling() or self.current is None or kwargs.get("out") is not None:
                 return made
-            return made if _is_for_a_graph_of_pytorch() else self.current.watched(made, make)
+            return made if _is_for_a_graph_of_pytorch() else self.current.watched(made, make, zeros=zeros)
 
         return allocate
 
