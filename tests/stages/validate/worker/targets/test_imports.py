@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import os
 import random
 import sys
@@ -53,7 +54,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     random.setstate(state)
 
 
-@pytest.mark.parametrize("by", ["statement", "from", "of_another"])
+@pytest.mark.parametrize("by", ["statement", "from", "of_another", "name", "relative_name"])
 @pytest.mark.parametrize("installed", [True, False])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_library_s_changes_are_as_if_they_had_been_there(
@@ -62,6 +63,9 @@ def test_a_library_s_changes_are_as_if_they_had_been_there(
     text, told = CHANGES[change]
     name = library(tmp_path, f"lib_{change}_{installed}_{by}".lower(), text, installed=installed)
     statement = f"import {name}.inner" if by == "statement" else f"from {name} import inner"
+    if by.endswith("name"):
+        asked = f"'.inner', {name!r}" if by == "relative_name" else f"'{name}.inner'"
+        statement = f"from importlib import import_module\nimport_module({asked})"
     if by == "of_another":
         name = library(tmp_path, f"outer_{name}", statement, installed=installed)
         statement = f"import {name}.inner"
@@ -99,14 +103,16 @@ def test_the_target_s_own_package_is_no_library(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_import_that_fails_is_its_own_error_and_leaves_no_watch(tmp_path: Path) -> None:
-    before = builtins.__import__
+    before, load = builtins.__import__, importlib.import_module
+    by_name = imports._BOOTSTRAP._gcd_import
     with pytest.raises(ModuleNotFoundError, match="no_such_library"), imports.apart(settings.read(), ()):
         exec("import no_such_library", {})
     assert builtins.__import__ is before
     state = settings.read()
     with imports.apart(state, ()):
         exec("import colorsys", {"__name__": "target"})
-    assert builtins.__import__ is before
+    assert (builtins.__import__, importlib.import_module) == (before, load)
+    assert imports._BOOTSTRAP._gcd_import is by_name
     assert not settings.changed(state)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
+import importlib
 import sys
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,9 @@ from torch._guards import TracingContext
 from mlpfusion.stages.validate.worker import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
+
+_BOOTSTRAP: Any = vars(importlib)["_bootstrap"]  # whose function `importlib.import_module` calls
 
 
 @contextlib.contextmanager
@@ -25,27 +29,36 @@ def apart(state: dict[str, object], own: Collection[str]) -> Iterator[None]:
     and transformers imports it where it is installed. Packages named in `own` are no libraries, nor is a file beside
     the target's. What the target had changed before stays a change of its own.
     """
-    original = builtins.__import__
+    by_statement, by_name = builtins.__import__, _BOOTSTRAP._gcd_import
     importing = False
 
-    def watched(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    def aside(load: Callable[[], Any], top: str) -> Any:
         nonlocal importing
-        top = name.partition(".")[0]
-        if importing or level or top in own or _is_there(name, fromlist) or _is_traced():
-            return original(name, globals, locals, fromlist, level)
         importing, before = True, settings.read(state)
         try:
-            return original(name, globals, locals, fromlist, level)
+            return load()
         finally:
             importing, after = False, settings.read(state)
             if before != after and _is_installed(top):
                 _put(state, before, after)
 
-    builtins.__import__ = watched
+    def statement(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        load = functools.partial(by_statement, name, globals, locals, fromlist, level)
+        top = name.partition(".")[0]
+        is_passed = importing or level or top in own or _is_there(name, fromlist) or _is_traced()
+        return load() if is_passed else aside(load, top)
+
+    def named(name: str, package: Any = None, level: int = 0) -> Any:
+        load = functools.partial(by_name, name, package, level)
+        top = (str(package) if level else name).partition(".")[0]
+        is_passed = importing or top in own or (not level and name in sys.modules) or _is_traced()
+        return load() if is_passed else aside(load, top)
+
+    builtins.__import__, _BOOTSTRAP._gcd_import = statement, named
     try:
         yield
     finally:
-        builtins.__import__ = original
+        builtins.__import__, _BOOTSTRAP._gcd_import = by_statement, by_name
 
 
 def _is_there(name: str, fromlist: Any) -> bool:
