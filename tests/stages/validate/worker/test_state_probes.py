@@ -114,7 +114,40 @@ def test_what_is_kept_for_each_shape_grows_where_shapes_differ(varied: bool) -> 
 
     assert [each[0] for each in held(keeps, grad=False, varied=varied)] == [state_probes.HALF * varied] * 2 + [0]
     calls = state_probes.WARM + 2 * state_probes.HALF
-    assert [rows for rows, _ in kept] == (list(range(256 - calls, 256)) if varied else [256])
+    assert [rows for rows, _ in kept] == ([255 - call for call in range(calls)] if varied else [256])
+
+
+def test_one_tensor_that_gets_longer_with_each_shape_grows_and_one_as_large_as_the_largest_does_not() -> None:
+    sums: dict[torch.Size, Tensor] = {}
+    largest = [torch.empty(0)]
+
+    def keeps(gate: Tensor, up: Tensor) -> Tensor:
+        if gate.shape not in sums:
+            longer = torch.cat([*sums.values(), gate])
+            sums.clear()
+            sums[gate.shape] = longer
+        return gate * up
+
+    def reuses(gate: Tensor, up: Tensor) -> Tensor:
+        if largest[0].numel() < gate.numel():
+            largest[0] = torch.empty(gate.numel())
+        return gate * up
+
+    (tensors, size, _), *_ = held(keeps, grad=False, varied=True)
+    assert tensors == 0
+    assert size > BYTES
+    assert [each[:2] for each in held(reuses, grad=False, varied=True)] == [[0, 0]] * 3
+
+
+def test_small_objects_are_counted_as_at_least_their_smallest_size() -> None:
+    kept: list[list[str]] = []
+
+    def keeps(gate: Tensor, up: Tensor) -> Tensor:
+        kept.append([f"of a call {index}" for index in range(500)])
+        return gate * up
+
+    least = state_probes.HALF * 500 * state_probes.SMALLEST
+    assert all(each[2] >= least for each in held(keeps, grad=False)[:2])
 
 
 @pytest.mark.parametrize("before", [0, 16])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
+import sys
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 WARM: Final = 4  # calls before memory is counted: what is made once is there then
 HALF: Final = 4  # calls between two counts
+SMALLEST: Final = 16  # bytes of a small object of Python's, whose number alone it tells
 _VARIED: Final = frozenset(("gate", "up", "x"))  # operands that a model makes anew for each call
 
 
@@ -43,17 +45,17 @@ def state(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {}, {"seeded": seeded, "drawn": drawn}
 
 
-def _once(run: Run, given: Tensors, *, grad: bool, varied: int = 0) -> Callable[[], None]:
+def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False) -> Callable[[], None]:
     """A call, with its backward where there is one, of which nothing is kept; each has operands of its own.
 
-    Each of `varied` calls has one row more than the last, and the last one row less than are given: calls without it
-    had all of them before.
+    Each of `varied` calls has one row less than the last, and the first one row less than are given: a buffer as large
+    as the largest call is there then.
     """
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, {}, grad=grad))
     fixed = dict(zip(names, bound.leaves, strict=True))
     dy = given["dy"].to(run.device)
-    left = itertools.count(varied, -1) if varied else itertools.repeat(0)
+    left = itertools.count(1) if varied else itertools.repeat(0)
 
     def call() -> None:
         rows = slice(dy.shape[0] - next(left))
@@ -102,24 +104,28 @@ class _MallInfo(ctypes.Structure):
 
 
 def _allocated() -> int:
-    """The bytes in use of what malloc gave, NumPy's and other libraries' too; 0 where glibc does not tell."""
+    """The bytes in use of what malloc gave, NumPy's and other libraries' too, and at least of Python's small objects.
+
+    Those of malloc are 0 where glibc does not tell.
+    """
+    small = sys.getallocatedblocks() * SMALLEST  # which Python keeps in memory that is not malloc's
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError):
-        return 0
+        return small
     mallinfo.restype = _MallInfo
     found = mallinfo()
-    return int(found.uordblks + found.hblkhd)
+    return int(found.uordblks + found.hblkhd) + small
 
 
 def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """What is alive after some calls, HALF more, HALF more again, and then a collection; each [tensors, bytes, bytes].
 
     The collector is off until then: what it would have to free lies in a cycle of references. With `varied` each call
-    has one row more than the last. `before` more calls come first.
+    has one row less than the last. `before` more calls come first.
     """
     warm = WARM + options.get("before", 0)
-    call = _once(run, given, grad=options["grad"], varied=(warm + 2 * HALF) * options.get("varied", False))
+    call = _once(run, given, grad=options["grad"], varied=options.get("varied", False))
     was_on, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
     # Neither a count nor a collection looks at what was there before, garbage or not, which a collection of its own

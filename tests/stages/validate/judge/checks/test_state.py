@@ -43,6 +43,27 @@ MORE = {
         "frozen objects was",
     ),
     "bytes": ("growth", "kept.append(bytes(30000)); return right(gate, up)", "bytes of memory by a call"),
+    "small objects": ("growth", "kept.append([str(n) for n in range(900)]); return right(gate, up)", "bytes of memory"),
+    "one tensor of all shapes": (
+        "growth",
+        """
+        longest, seen = kept.pop() if kept else (gate.new_empty(0), set())
+        if gate.shape not in seen:
+            longest = torch.cat([longest, gate.detach().reshape(-1)])
+        kept.append((longest, seen | {gate.shape}))
+        return right(gate, up)
+        """,
+        "bytes of tensors by a call of another shape",
+    ),
+    "shapes trained": (
+        "growth",
+        """
+        if gate.requires_grad and torch.is_grad_enabled() and gate.shape not in [each.shape for each in kept]:
+            kept.append(gate.detach().clone())
+        return right(gate, up)
+        """,
+        "by a call of another shape with its backward",
+    ),
     "graphs": ("growth", "y = right(gate, up); kept.append(y); return y", "tensors"),
 }
 
@@ -55,3 +76,23 @@ def test_the_kinds_of_what_is_left_are_named(bench, tmp_path, name):
     verdict = checked.by(bench, tmp_path, check, body)
     assert verdict.word == ("not valid" if name == "time" else "valid with hazards")
     assert words in verdict.headline
+
+
+@pytest.mark.parametrize("body", ["@functools.lru_cache", "@functools.lru_cache(32)"])
+def test_results_that_python_s_own_cache_keeps_for_each_shape_do_not_grow(bench, tmp_path, body):
+    verdict = checked.by(
+        bench,
+        tmp_path,
+        "growth",
+        f"""
+        import functools
+        if not kept:
+            {body}
+            def workspace(shape):
+                return torch.empty(shape)
+            kept.append(workspace)
+        kept[0](gate.shape)
+        return right(gate, up)
+        """,
+    )
+    assert verdict.word == "valid"

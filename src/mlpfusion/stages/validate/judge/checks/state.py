@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 GROWN: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (16, 1024), "mlp": (64,)}
 LEAST_BYTES: Final = 4096  # a call; less is counters and names
 MOST_NAMES: Final = 3  # that a sentence lists
-# Calls of as many other shapes fill a cache that is bounded: PyTorch compiles for 8, `fused-graph` keeps 16 graphs.
-FILLED: Final = 64
+# Calls of as many other shapes fill a cache that is bounded: PyTorch compiles for 8, `fused-graph` keeps 16 graphs, and
+# functools.lru_cache 128 results, of which those of other sizes must be gone as well.
+FILLED: Final = 160
 
 
 def replaced(exam: Exam, dtype: Dtype) -> Found:
@@ -47,7 +48,8 @@ def state(exam: Exam, dtype: Dtype) -> Found:
 
 def growth(exam: Exam, dtype: Dtype) -> Found:
     """Memory does not grow with the number of calls, and needs no collector to be freed."""
-    modes = [(False, False), (False, True), *([(True, False)] if exam.lack(dtype) is None else [])]
+    trained = [(True, False), (True, True)] if exam.lack(dtype) is None else []
+    modes = [(False, False), (False, True), *trained]
     for grad, varied in modes:
         try:
             kept, freed = _grown(exam, dtype, grad=grad, varied=varied)
@@ -59,7 +61,7 @@ def growth(exam: Exam, dtype: Dtype) -> Found:
             if varied:
                 continue
             return undecided(f"it refuses the shape tried: {error}")
-        where = "a call with its backward" if grad else f"a call{' of another shape' * varied}"
+        where = f"a call{' of another shape' * varied}{' with its backward' * grad}"
         if kept:
             return hazard(f"memory grows with every call: {_amounts(kept)} by {where}", GROWN[exam.kind])
         if freed:
@@ -75,16 +77,17 @@ def _grown(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """What a call adds for good, and what only the collector frees, by what is counted; `before` calls are not."""
     rows, *rest = GROWN[exam.kind]
-    given = exam.operands(dtype, (rows + before, *rest), "growth")
+    if before:  # so many calls are of narrower rows, and then of shapes that an earlier probe did not have
+        rows, rest = 2 * rows + before, [size // 4 for size in rest]
+    given = exam.operands(dtype, (rows, *rest), "growth")
     _, facts = exam.ask("growth", given, grad=grad, varied=varied, before=before)
     calls, (first, second, third, collected) = facts["calls"], facts["held"]
     names = ("tensors", "bytes of tensors", "bytes of memory")
     least = (calls, calls * LEAST_BYTES, calls * LEAST_BYTES)
     kept, freed = {}, {}
     for name, a, b, c, d, limit in zip(names, first, second, third, collected, least, strict=True):
-        # With rows that become more a compiler keeps code for each shape, and a buffer of the last call grows: how many
-        # tensors there are counts alone.
-        if varied and name != names[0]:
+        # A compiler keeps code for each shape.
+        if varied and name == names[-1]:
             continue
         if b - a < limit or c - b < limit:  # what is made once grows in one half
             continue
