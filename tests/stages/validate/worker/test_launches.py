@@ -175,6 +175,17 @@ def test_what_only_has_inductors_name_is_the_targets(direct: Direct) -> None:
     assert made.count == 1
 
 
+def test_a_replay_that_raises_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replay(_: object) -> None:
+        raise RuntimeError("nothing was captured")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
+    launches.install()
+    with launches.counted() as made, pytest.raises(RuntimeError, match="nothing was captured"):
+        torch.cuda.CUDAGraph.replay(object())  # type: ignore[arg-type]
+    assert made.replays == 0
+
+
 @pytest.mark.parametrize("off", [False, True])
 @pytest.mark.parametrize("module", ["mine", "torch._inductor.cudagraph_trees"])
 def test_a_graph_is_launched_by_its_replay(monkeypatch: pytest.MonkeyPatch, module: str, off: bool) -> None:

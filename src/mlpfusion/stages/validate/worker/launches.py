@@ -91,9 +91,10 @@ def _replayed(replay: Any) -> Any:
     def counting(*args: Any, **kwargs: Any) -> Any:
         if not _COUNTED or _is_inductors():
             return replay(*args, **kwargs)
+        done = None if any(each.off for each in _COUNTED) else replay(*args, **kwargs)
         for each in _COUNTED:
-            each.replays += 1
-        return None if any(each.off for each in _COUNTED) else replay(*args, **kwargs)
+            each.replays += 1  # one that raises has computed nothing
+        return done
 
     counting.is_counted = True  # type: ignore[attr-defined]
     return counting
