@@ -256,12 +256,12 @@ def _marked(ratio: Ratio) -> str:
 
 
 def _summary(grid: Grid, kind: Kind, half: Half, judged: dict[str, tuple[str, Ratio]]) -> str | None:
-    """What came of the points of a kind and half; None where none was measured."""
+    """What came of the points of a kind and half; None where none of the grid's further kinds was measured."""
     of_half = {_shape(each.spec) for each in grid.shares if each.half == half}
     points = [row for row in grid.rows if _shape(row.workload.spec) in of_half and kind_of(row.workload) == kind]
     points = [row for row in points if row.key in judged]
     if not points:
-        return None
+        return f"{kind}, {half}: nothing measured" if kind == "forward" else None
     ratios = [judged[row.key][1].median for row in points]
     mean, low, high = geometric_mean(ratios)
     lost = sum(ratio < LOST for ratio in ratios)
@@ -377,6 +377,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.join and options.out is None:
         parser.error("--join needs --out")
+    if options.shard != slice(None) and options.out is None:
+        parser.error("--shard needs --out: two parts would write one file")
     try:
         if options.show is not None:
             print(page(read(options.show)))

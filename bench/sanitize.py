@@ -43,7 +43,7 @@ Direction = Literal["forward", "training", "backward"]
 DIRECTIONS: Final[tuple[Direction, ...]] = ("forward", "training", "backward")
 DTYPES: Final = (torch.bfloat16, torch.float16, torch.float32)
 TIME_LIMIT_S: Final = 540.0
-FEW: Final = (1, 3, 9, 17, 31)  # tokens, of each block that the kernels for few have
+FEW: Final = (1, 3, 9, 17, 31)  # tokens that the kernels for few may get
 HEAVIEST: Final = "gelu"
 
 
@@ -117,7 +117,8 @@ def cases(here: Card) -> Iterator[Case]:
 def _of(direction: Direction, dtype: torch.dtype, activation: str, config: Config) -> Case:
     """Two tiles of rows and one more token; a tile of columns and 48 more; a sum with a step cut short."""
     depth = (config.parts + 1) * config.block_k + 16
-    return Case(direction, dtype, activation, 2 * config.block_m + 1, depth, config.block_n + 48, True, config)
+    has_bias = direction != "backward"
+    return Case(direction, dtype, activation, 2 * config.block_m + 1, depth, config.block_n + 48, has_bias, config)
 
 
 def call(case: Case, place: str = "cuda") -> None:
@@ -208,7 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(render(found))
     if asked.out is not None:
         files.write_whole("result file", asked.out, msgspec.json.format(msgspec.json.encode(found), indent=1))
-    return 0 if all(tool.verdict == "pass" for tool in tools) else 1
+    # "reported" is in a library's kernel, which has no line of Python.
+    return 0 if all(tool.verdict in {"pass", "reported"} for tool in tools) else 1
 
 
 if __name__ == "__main__":

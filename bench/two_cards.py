@@ -27,7 +27,7 @@ from mlpfusion.stages.compare.run import compare
 from mlpfusion.stages.sweep import cells, folder, run, slots
 from mlpfusion.stages.sweep import study as studies
 from mlpfusion.stages.sweep.cluster import cluster
-from mlpfusion.storage import results
+from mlpfusion.storage import files, results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,24 +52,29 @@ class Run(NamedTuple):
     study: Study
 
 
-def measured(name: str, study: Definition, places: run.Places, out: Path) -> Run:
-    """The study measured at these places, in a folder of its own; what is finished there is not measured again."""
+def measured(name: str, study: Definition, places: run.Places, out: Path) -> None:
+    """Measure the study at these places, in a folder of its own; what is finished there is not measured again."""
+    if (found := kept(name, study, out)) is not None and is_whole(found):
+        return  # its seconds are those in which it was measured
     print(f"{name}: {len(places.devices)} workers", file=sys.stderr, flush=True)
     before, begun = spent_s(out, name), time.monotonic()
     try:
-        made = run.sweep(study, places, out=out / name, tell=lambda said: print(said, file=sys.stderr))
+        run.sweep(study, places, out=out / name, tell=lambda said: print(said, file=sys.stderr))
     finally:
-        workers, seconds = len(places.devices), before + time.monotonic() - begun
         out.mkdir(parents=True, exist_ok=True)
-        facts = json.dumps({"workers": workers, "seconds": seconds})
-        (out / f"{name}.json").write_text(facts + "\n", encoding="utf-8")
-    return Run(name, workers, seconds, out / name, made)
+        facts = {"workers": len(places.devices), "seconds": before + time.monotonic() - begun}
+        files.write_whole("seconds", out / f"{name}.json", json.dumps(facts).encode())
 
 
 def spent_s(out: Path, name: str) -> float:
     """Seconds that earlier commands have spent on a run."""
     path = out / f"{name}.json"
     return float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else 0.0
+
+
+def is_whole(found: Run) -> bool:
+    """Whether no cell of it waits to be measured."""
+    return all(each.state != "waiting" for each in found.study.cells)
 
 
 def kept(name: str, study: Definition, out: Path) -> Run | None:
@@ -212,13 +217,14 @@ def main() -> None:
             with cluster.reached(args.ray, study, lambda said: print(said, file=sys.stderr)) as nodes:
                 measured(name, study, nodes, args.folder)
     runs = [found for name in RUNS if (found := kept(name, study, args.folder)) is not None]
-    if len(runs) < 2 or runs[0].name != FIRST:
-        print(f"nothing to compare yet: {args.folder} has {', '.join(each.name for each in runs)}")
+    whole_runs = [each for each in runs if is_whole(each)]
+    if len(whole_runs) < 2 or whole_runs[0].name != FIRST:
+        print(f"nothing to compare yet: of {args.folder} {', '.join(each.name for each in whole_runs)} is whole")
         return
-    whole = document(runs, same=args.same)
-    print(text(whole))
+    compared = document(whole_runs, same=args.same)
+    print(text(compared))
     if args.out is not None:
-        args.out.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        args.out.write_text(json.dumps(compared, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

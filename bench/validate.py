@@ -236,6 +236,18 @@ def said(control: Control, one: Judged) -> str:
     return one.wrong or f"as it should be ({control.rejected_by or 'accepted'}, {one.verdict.seconds:.1f} s)"
 
 
+def asked(target: Target, *, rounds: int) -> Asked:
+    """What is asked of a target."""
+    return Asked(
+        dtypes=target.dtypes,
+        shapes=target.shapes,
+        only=target.only,
+        against=target.against,
+        time_limit_s=240.0,
+        rounds=rounds,
+    )
+
+
 def judge_targets(
     bench: examine.Bench, kept: Set, deadline: float, *, rounds: int, asked_for: Sequence[Target]
 ) -> None:
@@ -243,11 +255,10 @@ def judge_targets(
     for target in asked_for:
         if not kept.lacks("verdicts", target.name) or time.monotonic() >= deadline:
             continue
-        asked = Asked(dtypes=target.dtypes, only=target.only, against=target.against, time_limit_s=240.0, rounds=rounds)
         verdict = examine.examine(
             bench,
             examine.Order(target.text, examine.DEFAULT),
-            asked,
+            asked(target, rounds=rounds),
             seed=kept.seed,
             sources=lambda name, text: None,
             tell=silent,

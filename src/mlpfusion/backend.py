@@ -80,8 +80,7 @@ class OnTensors(NamedTuple):
       shapes and strides say.
     - `middle(dy, x, gate, up, weights, activation) -> (dgate_up [M, 2H], product [M, H])`, for dy and x [M, D]: the
       gradients of gate and up side by side, and what the down projection got, each contiguous and in new memory of its
-      own. With it a compiled graph has the products of the backward as PyTorch's own, which cost the host less; without
-      it `backward` runs there.
+      own. With it a compiled graph has the products of the backward as PyTorch's own; without it `backward` runs there.
 
     `weights` are `mlpfusion_kernels.Weights`. The functions run below autograd, so that both write down what they
     compute; none may keep or return its operands.

@@ -34,6 +34,14 @@ def test_slow_targets_come_last_and_every_backend_is_one():
     assert len(names) == len(set(names))
 
 
+def test_what_a_target_is_judged_by_is_asked():
+    for target in validate.targets():
+        found = validate.asked(target, rounds=7)
+        for field in ("dtypes", "shapes", "only", "against"):
+            assert getattr(found, field) == getattr(target, field)
+        assert found.rounds == 7
+
+
 @pytest.mark.full
 def test_what_another_version_judged_is_judged_again_and_kept_until_then(kept):
     kept.here = detect("cpu")  # where it goes on

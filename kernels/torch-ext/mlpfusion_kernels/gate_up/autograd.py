@@ -344,7 +344,7 @@ def _op_backward(ctx: Any, dy: torch.Tensor | None, *_: Any) -> tuple[torch.Tens
         return (None,) * 10
     wanted = Wanted(*ctx.needs_input_grad[:7])
     x, *weights, gate, up = ctx.saved_tensors
-    if is_traced():  # a compiler launches products for less of the host's time than an operator in Python does
+    if is_traced():  # the products are the compiler's, which needs no operator in Python to launch them
         # x and not its rows: a compiled backward refuses a second derivative by the inputs that it was given.
         found = by_middle(
             lambda dy, _: _mlp_middle_op(dy, x, gate, up, *weights, ctx.activation),
