@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 M, D, H = 300, 512, 208
 FORWARD = Config("hopper", 128, 128, 64, 8, 4, 4, 1)
+TALL = Config("hopper", 192, 64, 64, 4, 4, 5, 1)
 BACKWARD = Config("hopper", 128, 256, 64, 8, 4, 3, 1)
 BOX = backward_hopper.BOX.value
 
@@ -62,27 +63,31 @@ def random(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.float16)
 
 
+@pytest.mark.parametrize("config", [FORWARD, TALL], ids=["two warpgroups", "three"])
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_forward_boxes_lie_over_the_operands_where_they_are(
-    kernels: tuple[Recorder, Recorder], told: list[Launched], keep: bool, bias: bool
+    kernels: tuple[Recorder, Recorder], told: list[Launched], keep: bool, bias: bool, config: Config
 ) -> None:
     x, wide = random(M, 2 * D)[:, :D], random(2, H, D + 16)
     biases = (random(H), random(H)) if bias else ()
     weights = Weights(wide[1, :, :D], wide[0, :, :D], random(D, H), *biases)
-    product, gate, up = launch.gate_up_forward(x, weights, "silu", keep, FORWARD)
+    product, gate, up = launch.gate_up_forward(x, weights, "silu", keep, config)
     (call,) = kernels[0].calls
-    assert call.programs == -(-M // 128) * -(-H // 128)
+    assert call.programs == -(-M // config.block_m) * -(-H // config.block_n)
     operands = (x, weights.gate, weights.up, product, *((gate, up) if keep else (product, product)))
     for box, operand in zip(call.described.boxes(), operands, strict=True):
         assert box.tensor.data_ptr() == operand.data_ptr()
         assert (box.shape, box.strides) == (tuple(operand.shape), operand.stride())
-    # Each of two warpgroups takes half of a tile's rows; an eighth of its columns is stored at a time.
-    assert [box.block for box in call.described.boxes()] == [(64, 64), (128, 64), (128, 64), *[(64, 16)] * 3]
+    # Each warpgroup takes 64 of a tile's rows; 16 of its columns are stored at a time.
+    columns = (config.block_n, 64)
+    assert [box.block for box in call.described.boxes()] == [(64, 64), columns, columns, *[(64, 16)] * 3]
     assert call.rest[:3] == (M, H, D)
-    assert call.rest[-3:] == ("silu", bias, keep)
+    assert call.rest[-4:] == ("silu", bias, keep, config.block_m // 64)
     assert call.key[2] == call.rest[3:]  # the key of the launch decides every constant
-    assert call.options == {"num_warps": 4, "maxnreg": 168}
+    # The computing and the copying warpgroups have the multiprocessor's registers between them.
+    threads = 128 * (config.block_m // 64 + 1)
+    assert call.options == {"num_warps": 4, "maxnreg": {384: 168, 512: 128}[threads]}
     (launched,) = told
     assert launched.kernel == "forward"
     assert {name: tensor.data_ptr() for name, tensor in launched.writes.items()} == {

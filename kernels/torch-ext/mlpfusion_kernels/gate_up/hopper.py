@@ -95,12 +95,13 @@ def _produce(
     DEPTH: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
+    WARPGROUPS: gl.constexpr,
 ):
-    """One warp: fills the ring, a stage being two row blocks of x and, as one operand, gate rows above up rows."""
-    row_tiles = gl.cdiv(rows, 2 * ROWS)
+    """One warp: fills the ring; a stage is each warpgroup's rows of x and, as one operand, gate rows above up rows."""
+    row_tiles = gl.cdiv(rows, WARPGROUPS * ROWS)
     column_tiles = gl.cdiv(columns, COLUMNS)
     steps = gl.cdiv(depth, DEPTH)
-    stage_bytes: gl.constexpr = (2 * ROWS + 2 * COLUMNS) * DEPTH * 2
+    stage_bytes: gl.constexpr = (WARPGROUPS * ROWS + 2 * COLUMNS) * DEPTH * 2
     i = 0
     for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
         row, column = tile_of(tile, row_tiles, column_tiles, GROUP)
@@ -111,8 +112,8 @@ def _produce(
             mbarrier.expect(ready, stage_bytes)
             load_box(gate_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s))
             load_box(up_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s + 1))
-            for w in gl.static_range(2):
-                load_box(x, [(row * 2 + w) * ROWS, k * DEPTH], ready, x_ring.index(2 * s + w))
+            for w in gl.static_range(WARPGROUPS):
+                load_box(x, [(row * WARPGROUPS + w) * ROWS, k * DEPTH], ready, x_ring.index(WARPGROUPS * s + w))
             i += 1
 
 
@@ -221,6 +222,7 @@ def _consume(
     ACTIVATION: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     STORE_PREACT: gl.constexpr,
+    WARPGROUPS: gl.constexpr,
 ):
     """One warpgroup: ROWS rows of every tile. A tile's epilogue runs in pieces under the next tile's products.
 
@@ -233,7 +235,7 @@ def _consume(
     dtype: gl.constexpr = product.dtype
     box: gl.constexpr = COLUMNS // PIECES
     gl.static_assert(PIECES == 4 or PIECES == 8, "the epilogue is written out for four or eight pieces")
-    row_tiles = gl.cdiv(rows, 2 * ROWS)
+    row_tiles = gl.cdiv(rows, WARPGROUPS * ROWS)
     column_tiles = gl.cdiv(columns, COLUMNS)
     steps = gl.cdiv(depth, DEPTH)
     # The compiler must not see how often the pieces' loop goes round, or it writes all of them out.
@@ -253,7 +255,8 @@ def _consume(
                 s = i % STAGES
                 operand = weight_ring.index(s).permute((1, 0))
                 # A tile's first product ignores the accumulator: zeroing it would cost 128 register moves.
-                token = warpgroup_mma(x_ring.index(2 * s + WARPGROUP), operand, acc, use_acc=piece > 0, is_async=True)
+                mine = x_ring.index(WARPGROUPS * s + WARPGROUP)
+                token = warpgroup_mma(mine, operand, acc, use_acc=piece > 0, is_async=True)
                 acc = warpgroup_mma_wait(1, deps=(token,))
                 mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES), pred=piece > 0)
                 # Waiting for the next stage here keeps the epilogue's arithmetic behind the products: between them it
@@ -278,12 +281,12 @@ def _consume(
             s = i % STAGES
             mbarrier.wait(full.index(s), (i // STAGES) & 1)
             operand = weight_ring.index(s).permute((1, 0))
-            token = warpgroup_mma(x_ring.index(2 * s + WARPGROUP), operand, acc, is_async=True)
+            token = warpgroup_mma(x_ring.index(WARPGROUPS * s + WARPGROUP), operand, acc, is_async=True)
             acc = warpgroup_mma_wait(1, deps=(token,))  # one step stays in flight; the one before has left its stage
             mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
             i += 1
         row, column = tile_of(tile, row_tiles, column_tiles, GROUP)
-        out_row = (row * 2 + WARPGROUP) * ROWS
+        out_row = (row * WARPGROUPS + WARPGROUP) * ROWS
         out_column = column * COLUMNS
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
@@ -328,38 +331,59 @@ def gate_up_hopper_kernel(
     ACTIVATION: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     STORE_PREACT: gl.constexpr,
+    WARPGROUPS: gl.constexpr,
 ):
     """product [M, H] = act(x·Wgᵀ + bg)·(x·Wuᵀ + bu) for x [M, K] and weights [H, K], 16-bit, accumulated in fp32.
 
-    A persistent program per SM of three warpgroups: two that compute and one warp that copies. Their tile is 2·ROWS
-    tokens by COLUMNS gate and COLUMNS up columns. gate and up come through descriptors of their own, so the weights
-    may lie anywhere. More than PIECES·DEPTH summands are needed: see `Config.sums_in`.
+    A persistent program per SM: two or three warpgroups that compute and one warp that copies. Their tile is ROWS
+    tokens of each warpgroup by COLUMNS gate and COLUMNS up columns. gate and up come through descriptors of their own,
+    so the weights may lie anywhere. More than PIECES·DEPTH summands are needed: see `Config.sums_in`.
     """
     dtype: gl.constexpr = x.dtype
     outputs: gl.constexpr = 3 if STORE_PREACT else 1
-    x_ring = gl.allocate_shared_memory(dtype, [2 * STAGES, ROWS, DEPTH], x.layout)
+    x_ring = gl.allocate_shared_memory(dtype, [WARPGROUPS * STAGES, ROWS, DEPTH], x.layout)
     weight_ring = gl.allocate_shared_memory(dtype, [2 * STAGES, COLUMNS, DEPTH], gate_weight.layout)
-    staging = gl.allocate_shared_memory(dtype, [4 * outputs, ROWS, COLUMNS // PIECES], product.layout)
+    staging = gl.allocate_shared_memory(dtype, [2 * WARPGROUPS * outputs, ROWS, COLUMNS // PIECES], product.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     # The same bytes, seen as one operand of gate rows above up rows.
     wide_ring = reinterpreted(weight_ring, dtype, [STAGES, 2 * COLUMNS, DEPTH], gate_weight.layout)
     for s in gl.static_range(STAGES):
         mbarrier.init(full.index(s), count=1)
-        mbarrier.init(empty.index(s), count=2)
+        mbarrier.init(empty.index(s), count=WARPGROUPS)
+    gl.static_assert(WARPGROUPS == 2 or WARPGROUPS == 3, "two or three warpgroups share a tile")
     # fmt: off
-    gl.warp_specialize(
-        [
-            (_consume, (0, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
-                        ACTIVATION, HAS_BIAS, STORE_PREACT)),
-            (_consume, (1, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
-                        ACTIVATION, HAS_BIAS, STORE_PREACT)),
-            (_produce, (x, gate_weight, up_weight, x_ring, weight_ring, full, empty, rows, columns, depth,
-                        ROWS, COLUMNS, DEPTH, STAGES, GROUP)),
-        ],
-        [4, 1],
-        [240, 24],
-    )
+    if WARPGROUPS == 2:
+        gl.warp_specialize(
+            [
+                (_consume, (0, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
+                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
+                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                (_consume, (1, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
+                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
+                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                (_produce, (x, gate_weight, up_weight, x_ring, weight_ring, full, empty, rows, columns, depth,
+                            ROWS, COLUMNS, DEPTH, STAGES, GROUP, WARPGROUPS)),
+            ],
+            [4, 1],
+            [240, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_consume, (0, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
+                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
+                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                (_consume, (1, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
+                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
+                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                (_consume, (2, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
+                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
+                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                (_produce, (x, gate_weight, up_weight, x_ring, weight_ring, full, empty, rows, columns, depth,
+                            ROWS, COLUMNS, DEPTH, STAGES, GROUP, WARPGROUPS)),
+            ],
+            [4, 4, 1],
+            [160, 160, 24],
+        )
     # fmt: on

@@ -184,7 +184,7 @@ def _launch_hopper(
     config: Config, here: Card, x: torch.Tensor, weights: Weights, outputs: Outputs, activation: str, keep: bool
 ) -> None:
     (m, d), h = x.shape, weights.gate.shape[0]
-    rows, columns = config.block_m // 2, config.block_n  # each of two warpgroups takes half of the rows
+    rows, columns = config.block_m // config.warpgroups, config.block_n
     gate, up = weights.gate, weights.up
 
     def boxes() -> tuple[Box, ...]:
@@ -199,7 +199,7 @@ def _launch_hopper(
     # A long epilogue is a loop over half of its pieces: all of them are more code than the instruction cache holds.
     unroll = min(config.parts, 4) if keep or activation == HEAVIEST else config.parts
     tile = (rows, columns, config.block_k, config.stages, config.group, config.parts, unroll)
-    constants = (*tile, activation, has_bias, keep)
+    constants = (*tile, activation, has_bias, keep, config.warpgroups)
     programs = config.programs(m, h, here.multiprocessors)
     key = (x.get_device(), x.dtype, constants)
     if LISTENERS:
@@ -380,8 +380,8 @@ def _options(config: Config) -> dict[str, Any]:
 
 
 def _specialised(config: Config) -> dict[str, Any]:
-    """Three warpgroups share the registers: 168 for each thread, of which the copying one gives most to the others."""
-    return {"num_warps": config.warps, "maxnreg": 168}
+    """The warpgroups share the registers evenly at first; then the copying one gives most of its own to the others."""
+    return {"num_warps": config.warps, "maxnreg": 65536 // (128 * (config.warpgroups + 1)) // 8 * 8}
 
 
 def _precision(tensor: torch.Tensor) -> str:

@@ -91,6 +91,8 @@ def _tile_refusal(config: Config, direction: str) -> str | None:
     """Sizes that no form takes: a dimension of a product is at least 16, and one of a TMA block at most 256."""
     for name in ("block_m", "block_n", "block_k"):
         size = getattr(config, name)
+        if name == "block_m" and config.form == "hopper" and size == 192:  # three warpgroups of 64 rows
+            continue
         if not _is_power(size) or not 16 <= size <= 256:
             return f"{name} must be a power of two from 16 to 256, got {size}"
     if config.parts not in ((4, 8) if config.form == "hopper" else (1, 2, 4)):
@@ -104,8 +106,8 @@ def _tile_refusal(config: Config, direction: str) -> str | None:
         return f"stages must be from 2 to 8, got {config.stages}"
     if not 1 <= config.group <= 64:
         return f"group must be from 1 to 64, got {config.group}"
-    # The specialised kernels share a tile between two groups of so many warps.
-    operands, groups = (1 if direction == "backward" else 2, 2) if config.form == "hopper" else (2, 1)
+    # The specialised kernels share a tile between groups of so many warps.
+    operands, groups = (1 if direction == "backward" else 2, config.warpgroups) if config.form == "hopper" else (2, 1)
     sums = config.block_m * config.block_n * operands // (32 * config.warps * groups)
     return _too_many(sums)
 
