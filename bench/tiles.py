@@ -1,7 +1,7 @@
 """Times every tile of the forward gate/up kernel, and fits the costs by which a shape gets its tile.
 
 python bench/tiles.py                 (measures, and prints the fit)
-python bench/tiles.py --show FILE     (fits a recorded file again)
+python bench/tiles.py --show FILE...  (fits recorded files again, together)
 """
 
 from __future__ import annotations
@@ -256,6 +256,18 @@ def read(path: Path) -> Tiles:
         raise UsageError(f"{str(path)!r} is no result of this script: {error}") from None
 
 
+def joined(results: Sequence[Tiles]) -> Tiles:
+    """The first result with the points of all.
+
+    Raises:
+        UsageError: they are of different cards.
+    """
+    cards = sorted({one.device.name for one in results})
+    if len(cards) > 1:
+        raise UsageError(f"one fit is of one card, and these files are of {' and '.join(cards)}")
+    return msgspec.structs.replace(results[0], rows=tuple(row for one in results for row in one.rows))
+
+
 def main() -> None:
     """Measure, print the fit, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -264,11 +276,13 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="the result file; default: results/<card>-tiles.json beside this script"
     )
-    parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing: fit this result file")
+    parser.add_argument(
+        "--show", type=Path, nargs="+", metavar="FILE", help="measure nothing: fit these result files of one card"
+    )
     options = parser.parse_args()
     try:
         if options.show is not None:
-            print(page(read(options.show)))
+            print(page(joined([read(path) for path in options.show])))
             return
         here = device.detect()
         if here.kind != "cuda" or here.capability is None or here.capability[0] != 9:
