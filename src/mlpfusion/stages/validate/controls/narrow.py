@@ -62,3 +62,57 @@ def wrong_when_compiled_for_inference(gate, up):
 def wrong_when_compiled_for_other_shapes(gate, up):
     is_wrong = torch.compiler.is_compiling() and gate.shape[-1] != 256
     return _act_mul(gate, up) * (1.5 if is_wrong else 1)
+
+
+def _wrong_where(gate, up, is_wrong):
+    return _act_mul(gate, up) * (1.5 if torch.compiler.is_compiling() and is_wrong else 1)
+
+
+def wrong_when_compiled_in_three_dimensions(gate, up):
+    return _wrong_where(gate, up, gate.dim() == 3)
+
+
+def wrong_when_compiled_for_one_row(gate, up):
+    return _wrong_where(gate, up, gate.dim() == 2 and gate.shape[0] == 1 and torch.is_grad_enabled())
+
+
+def wrong_when_compiled_and_transposed(gate, up):
+    return _wrong_where(gate, up, gate.dim() == 2 and gate.stride(0) == 1 and gate.stride(1) != 1)
+
+
+def wrong_when_compiled_and_packed(gate, up):
+    return _wrong_where(gate, up, gate.dim() == 2 and gate.stride(1) == 1 and gate.stride(0) > gate.shape[1])
+
+
+def wrong_when_compiled_for_inference_of_other_shapes(gate, up):
+    return _wrong_where(gate, up, gate.shape[-1] != 256 and not torch.is_grad_enabled())
+
+
+def mlp_wrong_when_compiled_in_two_dimensions(x, wg, wu, wd):
+    hidden = _wrong_where(F.linear(x, wg), F.linear(x, wu), x.dim() == 2)
+    return F.linear(hidden, wd)
+
+
+@torch.library.custom_op("mlpfusion_controls::traced", mutates_args=())
+def _traced(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return _act_mul(gate, up)
+
+
+@_traced.register_fake
+def _(gate, up):
+    return torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+
+
+def _gradients(ctx, dy):
+    if torch.is_grad_enabled():
+        raise NotImplementedError("no double backward")
+    gate, up = ctx.saved_tensors
+    return torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh"), dy * F.gelu(gate, approximate="tanh")
+
+
+_traced.register_autograd(_gradients, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+
+def by_another_way_when_compiled(gate, up):
+    """Right: an operator while it is compiled, so that nothing of it is traced."""
+    return _traced(gate.contiguous(), up.contiguous()) if torch.compiler.is_compiling() else _act_mul(gate, up)

@@ -250,8 +250,8 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y and gradients of the target inside torch.compile(fullgraph=True), for two shapes one after the other.
 
-    y, d:NAME and then o:y, o:NAME for what `other:NAME` holds; p:y is y without gradients. Facts: which numbers passed
-    to a Triton kernel become float64 under Inductor.
+    y, d:NAME and then o:y, o:NAME for what `other:NAME` holds, if it holds something; p:y and q:y are the two y without
+    gradients. Facts: which numbers passed to a Triton kernel become float64 under Inductor.
     """
     torch._dynamo.reset()
     names = OPERANDS[run.target.kind]
@@ -264,14 +264,17 @@ def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         results |= named(names, grads)
     with torch.no_grad():
         results["p:y"] = function(*bound.arguments)
-    others = {name: given.get(f"other:{name}", given[name]) for name in names}
-    moved = run.operands(others, options, grad=options["grad"])
-    count = len(bound.arguments)
-    other = results["o:y"] = function(*moved[:count])
-    if other.requires_grad:
-        leaves = (*moved[:count], *bound.leaves[count:])
-        grads = torch.autograd.grad(other, leaves, given["other:dy"].to(run.device), allow_unused=True)
-        results |= named(names, grads, "o")
+    if "other:dy" in given:
+        others = {name: given.get(f"other:{name}", given[name]) for name in names}
+        moved = run.operands(others, options, grad=options["grad"])
+        count = len(bound.arguments)
+        other = results["o:y"] = function(*moved[:count])
+        if other.requires_grad:
+            leaves = (*moved[:count], *bound.leaves[count:])
+            grads = torch.autograd.grad(other, leaves, given["other:dy"].to(run.device), allow_unused=True)
+            results |= named(names, grads, "o")
+        with torch.no_grad():
+            results["q:y"] = function(*moved[:count])
     run.synchronize()
     return results, {"fp64": fp64_numbers(code)}
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support import checked, rings
 from support.targets_made import verdict_of
 
 from mlpfusion.stages.validate.judge.checks import modes
@@ -110,7 +111,7 @@ def test_gradients_that_are_lost_when_compiled_are_said_to_be_0_and_who_loses_th
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = {"y": torch.ones(2, 3), "d:gate": torch.ones(2, 3)}
-    results = {f"{part}:y": plain["y"] for part in "po"} | {"y": plain["y"], "d:gate": torch.zeros(2, 3)}
+    results = {f"{part}:y": plain["y"] for part in "poq"} | {"y": plain["y"], "d:gate": torch.zeros(2, 3)}
     exam = SimpleNamespace(
         device="cpu",
         kind="act_mul",
@@ -133,3 +134,31 @@ def test_a_compiled_result_that_lacks_a_gradient_or_a_row_is_apart() -> None:
     plain = {"y": torch.ones(3), "d:gate": torch.ones(3)}
     assert modes._apart(None, {}, plain, {"y": torch.ones(3)}, "float32") == "there is no gradient for gate"
     assert "shape" in modes._apart(None, {}, plain, plain | {"y": torch.ones(2)}, "float32")
+
+
+WRONG_COMPILED = {
+    "gate.dim() == 3": "compiled in three dimensions, y is off",
+    "gate.dim() == 3 and torch.is_grad_enabled()": "compiled in three dimensions, y is off",
+    "gate.dim() == 3 and not torch.is_grad_enabled()": "compiled in three dimensions without gradients, y is off",
+    "gate.shape[0] == 1": "compiled for one row, y is off",
+    "up.stride(-1) != 1": "compiled where gate and up are transposed, y is off",
+    "gate.stride(0) == 2 * gate.shape[1]": "compiled where gate and up are halves of one tensor, y is off",
+    "gate.shape[-1] == 512 and not torch.is_grad_enabled()": "for a second shape without gradients, y is off",
+}
+
+
+@pytest.mark.parametrize("where", rings.only_first(WRONG_COMPILED))
+def test_what_is_wrong_in_one_kind_of_call_alone_once_it_is_compiled_is_found(bench, tmp_path, where: str) -> None:
+    body = f"return right(gate, up) * (1.5 if torch.compiler.is_compiling() and {where} else 1)"
+    verdict = checked.by(bench, tmp_path, "compile", body, dtypes=("float32",))
+    assert verdict.word == "not valid"
+    assert WRONG_COMPILED[where] in verdict.headline
+
+
+def test_a_kind_of_call_that_is_refused_is_not_compiled_and_one_that_only_breaks_compiled_is_a_hazard(bench, tmp_path):
+    refuses = "assert gate.dim() == 2 and gate.is_contiguous()\nreturn right(gate, up)"
+    assert checked.by(bench, tmp_path, "compile", refuses, dtypes=("float32",)).word == "valid"
+    breaks = "if gate.shape[0] == 1:\n    torch._dynamo.graph_break()\nreturn right(gate, up)"
+    verdict = checked.by(bench, tmp_path, "compile", breaks, dtypes=("float32",))
+    assert verdict.word == "valid with hazards"
+    assert "cannot be compiled with fullgraph=True for one row" in verdict.headline

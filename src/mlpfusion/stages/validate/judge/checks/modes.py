@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from mlpfusion.stages.validate.judge.exam import (
 )
 from mlpfusion.stages.validate.judge.scores import is_worse
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
+from mlpfusion.stages.validate.layouts import PACKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,33 @@ MAPPED: Final[dict[Kind, tuple[tuple[tuple[int, ...], dict[str, int | None]], ..
     "mlp": (((3, 4), {"x": 0}), ((4, 3), {"x": 1})),
 }
 NOTHING: Final = "0 everywhere"
+# The backend that traces as Inductor does and generates no code: where a target asks what call it is in, that shows it.
+TRACED: Final = "aot_eager"
+
+
+class Call(NamedTuple):
+    """A kind of call in words, its shape (of an MLP the rows of x), and how its operands are laid out."""
+
+    how: str
+    shape: tuple[int, ...]
+    options: dict[str, Any]
+
+
+# Beside `plain`, which has two dimensions (three of x) and many rows. A target may ask for each while it is compiled.
+COMPILED: Final[dict[Kind, tuple[Call, ...]]] = {
+    "act_mul": (
+        Call("in three dimensions", (2, 4, 256), {}),
+        Call("for one row", (1, 256), {}),
+        Call("where gate and up are transposed", (8, 256), {"layouts": dict.fromkeys(("gate", "up"), "transposed")}),
+        Call(f"where gate and up are {PACKED}", (8, 256), {"packed": True}),
+    ),
+    "mlp": (
+        Call("in two dimensions", (16,), {}),
+        Call("for one row", (1,), {}),
+        Call("where x is transposed", (16,), {"layouts": {"x": "transposed"}}),
+        Call("where the weights are transposed", (16,), {"layouts": dict.fromkeys(("wg", "wu", "wd"), "transposed")}),
+    ),
+}
 # What PyTorch says of itself, for gradients that are 0 once compiled.
 LOST_BY_PYTORCH: Final = (
     ": PyTorch 2.11 loses the gradients of an autograd.Function whose forward returns what it wrote in place "
@@ -60,9 +88,9 @@ LOST_BY_PYTORCH: Final = (
 
 
 def compiled(exam: Exam, dtype: Dtype) -> Found:
-    """Inside torch.compile(fullgraph=True) it gives the same values and gradients, for a second shape as well."""
+    """Inside torch.compile(fullgraph=True) it gives the same values and gradients, in every kind of call."""
     # The CPU stands for tracing alone; Inductor's C++ would take seconds a target and is not what a GPU runs.
-    backend = "inductor" if exam.device == "cuda" else "aot_eager"
+    backend = "inductor" if exam.device == "cuda" else TRACED
     given = exam.operands(dtype, exam.plain, "compiled")
     other = exam.operands(dtype, _another(exam), "compiled again")
     varied = (*exam.names, "dy") if exam.kind == "act_mul" else ("x", "dy")
@@ -77,23 +105,57 @@ def compiled(exam: Exam, dtype: Dtype) -> Found:
         if exam.loaded.interpreted and exam.loaded.kernels:
             return undecided("a launch by Triton's interpreter cannot be traced, as that of a compiled kernel can")
         return hazard(f"cannot be compiled with fullgraph=True: {raised}", exam.plain)
-    inferred = {"y": results["p:y"]}
     again = {"y": results["o:y"]} | {f"d:{name}": results[f"o:{name}"] for name in exam.names if f"o:{name}" in results}
-    for how, operands, found in (
-        ("", given, results),
-        (" without gradients", given, inferred),
-        (" for a second shape", other, again),
+    for how, operands, found, is_trained in (
+        ("", given, results, trains),
+        (" without gradients", given, {"y": results["p:y"]}, False),
+        (" for a second shape", other, again, trains),
+        (" for a second shape without gradients", other, {"y": results["q:y"]}, False),
     ):
-        is_trained = trains and found is not inferred
         plain, _ = exam.backward(operands) if is_trained else exam.ask("forward", operands)
-        wrong = _apart(exam, operands, plain, found, dtype) or _worse(exam, operands, plain, found, dtype)
+        wrong = _wrong_compiled(exam, operands, plain, found, dtype)
         if wrong:
-            is_lost = wrong.endswith(NOTHING) and release(torch.__version__) == (2, 11)
-            return failed(f"compiled{how}, {wrong}{LOST_BY_PYTORCH * is_lost}", exam.plain)
+            return failed(f"compiled{how}, {wrong}", exam.plain)
+    for case in COMPILED[exam.kind]:
+        apart = _case_compiled(exam, case, dtype)
+        if apart is not None:
+            return apart
     if facts["fp64"]:
         named = " and ".join(facts["fp64"])
         return reported(f"right under torch.compile, where {named} is float64, and with it what is computed from it")
-    return passed(f"right under torch.compile ({backend}), for two shapes and without gradients")
+    return passed(f"right under torch.compile ({backend}), for every kind of call, with gradients and without")
+
+
+def _case_compiled(exam: Exam, case: Call, dtype: Dtype) -> Found | None:
+    """What is wrong with a kind of call once it is compiled; None for one that the target refuses when it is not."""
+    how, shape, options = case
+    given = exam.operands(dtype, shape, f"compiled {how}")
+    try:
+        inferred, _ = exam.ask("forward", given, **options)
+    except RaisedError as raised:
+        if not is_refusal(raised):
+            raise
+        return None
+    trained = exam.gradients(given, **options) if exam.lack(dtype) is None else None
+    try:
+        results, _ = exam.ask("compiled", given, backend=TRACED, grad=trained is not None, **options)
+    except RaisedError as raised:
+        if raised.why == "memory":
+            raise
+        return hazard(f"cannot be compiled with fullgraph=True {how}: {raised}", shape)
+    pairs = [] if trained is None else [("", trained[0], results)]
+    for which, plain, found in (*pairs, (" without gradients", inferred, {"y": results["p:y"]})):
+        wrong = _wrong_compiled(exam, given, plain, found, dtype)
+        if wrong:
+            return failed(f"compiled {how}{which}, {wrong}", shape)
+    return None
+
+
+def _wrong_compiled(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dtype) -> str | None:
+    """What is wrong with compiled results beside those of a plain call, in words, or None."""
+    wrong = _apart(exam, given, plain, found, dtype) or _worse(exam, given, plain, found, dtype)
+    is_lost = wrong is not None and wrong.endswith(NOTHING) and release(torch.__version__) == (2, 11)
+    return f"{wrong}{LOST_BY_PYTORCH}" if is_lost else wrong
 
 
 def _apart(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dtype) -> str | None:
@@ -331,7 +393,7 @@ CHECKS: Final = (
     Check("autocast", "equal and mixed operands under autocast", BOTH, autocast, dtypes="narrow"),
     Check(
         "compile",
-        "calls of two shapes, a backward of each, and inference inside torch.compile(fullgraph=True)",
+        "calls in torch.compile(fullgraph=True): two shapes, other dimensions, one row, other layouts; all trained too",
         BOTH,
         compiled,
         dtypes="each",
