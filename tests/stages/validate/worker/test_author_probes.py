@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,6 +116,104 @@ def test_a_call_that_raises_without_its_launches_says_how(launch: Callable[..., 
     results, facts = author_probes.ablated(run_of(checking), GIVEN, {})
     assert list(results) == ["y"]
     assert facts["raised"] == "ZeroDivisionError"
+
+
+OTHERS = GIVEN | {"other:gate": torch.tensor([4.0, 0.5, 9.0]), "other:up": torch.tensor([3.0, 6.0, -2.0])}
+OF_OTHERS = OTHERS["other:gate"] * OTHERS["other:up"]
+
+
+def written(launch: Callable[..., None], gate: Tensor, up: Tensor) -> Tensor:
+    out = torch.empty_like(gate)
+    launch(gate, up, out)
+    return out
+
+
+def times_one(launch: Callable[..., None], gate: Tensor, up: Tensor) -> Tensor:
+    one = torch.ones_like(gate)
+    return gate * up * written(launch, one, one)
+
+
+def asked_for(launch: Callable[..., None], gate: Tensor, up: Tensor) -> Tensor:
+    if float(written(launch, torch.tensor(2.0), torch.tensor(3.0))) != 6:
+        raise ZeroDivisionError
+    return gate * up
+
+
+def copied(launch: Callable[..., None], gate: Tensor, up: Tensor) -> Tensor:
+    y = gate * up
+    return written(launch, y, torch.ones_like(y))
+
+
+@pytest.mark.parametrize("decoy", [times_one, asked_for, copied])
+def test_what_launches_write_that_no_operand_changes_makes_no_result(launch: Callable[..., None], decoy: Any) -> None:
+    results, _ = author_probes.ablated(run_of(lambda gate, up: decoy(launch, gate, up)), OTHERS, {})
+    assert torch.equal(results["exchanged"], RIGHT)
+    assert not any(torch.equal(each, RIGHT) for name, each in results.items() if name.startswith("without"))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_a_launch_makes_of_its_operands_is_that_of_the_others(launch: Callable[..., None], grad: bool) -> None:
+    def launching(gate: Tensor, up: Tensor) -> Tensor:
+        assert gate.requires_grad is grad
+        assert torch.is_grad_enabled() is grad
+        out = gate.detach().clone()
+        launch(gate.detach(), up.detach(), out)
+        return out
+
+    results, _ = author_probes.ablated(run_of(launching), OTHERS, {"grad": grad})
+    assert torch.equal(results["y"], RIGHT)
+    assert torch.equal(results["exchanged"], OF_OTHERS)
+
+
+@pytest.mark.parametrize("unknown", [2**40, SimpleNamespace(data_ptr=lambda: 0)])
+def test_what_a_launch_does_by_addresses_is_not_known(monkeypatch: pytest.MonkeyPatch, unknown: Any) -> None:
+    monkeypatch.setattr(JITFunction, "run", lambda gate, up, out, address: out.copy_(gate * up))
+    launches.install()
+
+    def launching(gate: Tensor, up: Tensor) -> Tensor:
+        out = torch.empty_like(gate)
+        JITFunction.run(gate, up, out, unknown)
+        return out
+
+    assert "exchanged" not in author_probes.ablated(run_of(launching), OTHERS, {})[0]
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_what_a_graph_writes_is_not_known(
+    launch: Callable[..., None], monkeypatch: pytest.MonkeyPatch, captures: bool
+) -> None:
+    """Beside a launch, or once a first call has captured it."""
+    made: list[Any] = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda self: None)
+    launches.install()
+
+    def replaying(gate: Tensor, up: Tensor) -> Tensor:
+        out = torch.empty_like(gate)
+        if not captures or not made:
+            launch(gate, up, out)
+            made.append(out)
+        torch.cuda.CUDAGraph.replay(None)  # type: ignore[arg-type]
+        return out.copy_(gate * up)
+
+    assert "exchanged" not in author_probes.ablated(run_of(replaying), OTHERS, {})[0]
+
+
+def test_what_is_launched_in_the_first_call_alone_is_not_exchanged(launch: Callable[..., None]) -> None:
+    made: list[Any] = []
+
+    def packing(gate: Tensor, up: Tensor) -> Tensor:
+        made.append(None if made else launch(gate, up, torch.empty_like(gate)))
+        return gate * up
+
+    results, facts = author_probes.ablated(run_of(packing), OTHERS, {})
+    assert (facts["launched"], "exchanged" in results) == (1, False)
+
+
+def test_calls_of_other_launches_cannot_be_exchanged(launch: Callable[..., None]) -> None:
+    def launching(gate: Tensor, up: Tensor) -> Tensor:
+        return written(launch, gate, up) if gate[0] > 3 else written(launch, gate[None], up[None])[0]
+
+    assert "exchanged" not in author_probes.ablated(run_of(launching), OTHERS, {})[0]
 
 
 def test_without_launches_the_operators_that_compute_are_named_once_and_those_that_move_are_not() -> None:

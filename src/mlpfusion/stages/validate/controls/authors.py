@@ -170,6 +170,90 @@ def decoy_launched(gate, up):
     return _act_mul(gate, up)
 
 
+@triton.jit
+def _flag_kernel(out):
+    tl.store(out, 1.0)
+
+
+def decoy_asked_for(gate, up):
+    """PyTorch computes; without the launch, which writes a 1, it raises."""
+    flag = torch.empty(1, dtype=torch.float32, device=gate.device)
+    _flag_kernel[(1,)](flag)
+    if flag.item() != 1:
+        raise RuntimeError("nothing was launched")
+    return _act_mul(gate, up)
+
+
+def decoy_times_one(gate, up):
+    """PyTorch's result is multiplied by the 1 that a kernel writes."""
+    flag = torch.empty((), dtype=torch.float32, device=gate.device)
+    _flag_kernel[(1,)](flag)
+    return _act_mul(gate, up) * flag.to(gate.dtype)
+
+
+@triton.jit
+def _copy_kernel(given, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(given + offsets, mask=offsets < n), mask=offsets < n)
+
+
+def _copied(y):
+    out = torch.empty_like(y)
+    _copy_kernel[(triton.cdiv(y.numel(), 2048),)](y, out, y.numel(), BLOCK=2048)
+    return out
+
+
+def decoy_that_copies(gate, up):
+    """A kernel copies what PyTorch has computed; it takes no gradients."""
+    if gate.requires_grad or up.requires_grad:
+        raise ValueError("forward only")
+    y = _act_mul(gate, up)
+    return _copied(y.contiguous()) if y.numel() else y
+
+
+@triton.jit
+def _act_mul_kernel(gate, up, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    g = tl.load(gate + offsets, mask=mask, other=0.0).to(tl.float32)
+    u = tl.load(up + offsets, mask=mask, other=0.0).to(tl.float32)
+    y = g * tl.sigmoid(g * (1.5957691216057308 + 0.07135481627260025 * g * g)) * u
+    tl.store(out + offsets, y.to(out.dtype.element_ty), mask=mask)
+
+
+def _launched(gate, up):
+    gate, up = gate.contiguous(), up.contiguous()
+    out = torch.empty_like(gate)
+    if out.numel():
+        _act_mul_kernel[(triton.cdiv(out.numel(), 2048),)](gate, up, out, out.numel(), BLOCK=2048)
+    return out
+
+
+def decoy_when_large(gate, up):
+    """Its kernel computes small results, and is launched for nothing where they are large; it takes no gradients."""
+    if gate.requires_grad or up.requires_grad:
+        raise ValueError("forward only")
+    y = _launched(gate, up)
+    return y if gate.numel() < 4096 else _act_mul(gate, up)
+
+
+def kernel_between_products(x, wg, wu, wd):
+    """Right: the products are PyTorch's, and what is between them its own kernel's. It takes no gradients."""
+    if any(each.requires_grad for each in (x, wg, wu, wd)):
+        raise ValueError("forward only")
+    return F.linear(_launched(F.linear(x, wg), F.linear(x, wu)), wd)
+
+
+def kernel_that_is_checked(gate, up):
+    """Right: its kernel computes, and a result that was not written raises. It takes no gradients."""
+    if gate.requires_grad or up.requires_grad:
+        raise ValueError("forward only")
+    y = _launched(gate, up)
+    if y.numel() and bool(y.isnan().all()):
+        raise RuntimeError("nothing was written")
+    return y
+
+
 _found = {}
 
 

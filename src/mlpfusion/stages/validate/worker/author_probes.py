@@ -39,17 +39,20 @@ _MOVING: Final = frozenset(
 def ablated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y of a call, and "without PATTERN" of one whose launches do nothing and whose memory has that pattern.
 
-    They are missing where such a call raises.
+    "exchanged" is y of one whose launches write what those of a call on `other:NAME` wrote, if that is given. They are
+    missing where such a call raises, or where that is not known. With `grad` operands need gradients.
 
     Facts: `tried` and `launched` count launches, `replays` those of CUDA graphs, `operators` are those of PyTorch that
-    computed something, where neither was launched.
+    computed something, where neither was launched; `raised` is why one is missing.
     """
-    bound = run.target.bind(run.operands(given, options))
+    grad = options.get("grad", False)
+    bound = run.target.bind(run.operands(given, options, grad=grad))
+    others = {name: given[f"other:{name}"] for name in OPERANDS[run.target.kind] if f"other:{name}" in given}
+    other = run.target.bind(run.operands(others, options, grad=grad)) if others else None
     results = {}
-    with torch.no_grad(), guard.watch("nan"):
+    with torch.set_grad_enabled(grad), guard.watch("nan"):
         with launches.counted() as made:
-            results["y"] = plain(bound()).clone()
-            run.synchronize()
+            results["y"] = _called(run, bound)
         facts = {"launched": made.count, "tried": made.tried, "replays": made.replays, "operators": []}
         if not made.count:
             facts["operators"] = [] if made.replays else _operators(bound)
@@ -58,11 +61,32 @@ def ablated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
             # What is multiplied by 0 is nan of one pattern, and nothing of the other.
             for pattern in PATTERNS:
                 with launches.counted(off=True), guard.watch(pattern):
-                    results[f"without {pattern}"] = plain(bound()).clone()
-                    run.synchronize()
+                    results[f"without {pattern}"] = _called(run, bound)
         except Exception as error:  # whatever a third-party call makes of a launch that gave nothing
             facts["raised"] = type(error).__name__
+        try:
+            results |= {} if other is None else _exchanged(run, bound, other, launched=made.count)
+        except Exception as error:  # or of numbers of other operands
+            facts["raised"] = type(error).__name__
     return results, facts
+
+
+def _called(run: Run, bound: Bound) -> Tensor:
+    y = plain(bound()).detach().clone()
+    run.synchronize()
+    return y
+
+
+def _exchanged(run: Run, bound: Bound, other: Bound, *, launched: int) -> Tensors:
+    """y of a call whose launches, as many as `launched`, write what those of another call wrote, if that is known."""
+    _called(run, other)  # what is launched once is none of a call's
+    theirs = launches.Written()
+    with launches.counted(written=theirs):
+        _called(run, other)
+    own = launches.Written(theirs)
+    with launches.counted(written=own):
+        y = _called(run, bound)
+    return {"exchanged": y} if own.is_known and len(own.launches) == launched else {}
 
 
 def _operators(bound: Bound) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 from support import checked, rings
 
 from mlpfusion.stages.validate.judge.checks import authorship
@@ -43,6 +44,13 @@ def test_who_computes_is_told(bench, tmp_path):
         [
             ("authors.py:falls_back", "valid", "PyTorch computed this (gelu, mul); the launch that it tries raises"),
             ("authors.py:decoy_launched", "valid with hazards", "no kernel of its own was launched for 100% of the"),
+            (
+                "authors.py:decoy_times_one",
+                "valid with hazards",
+                "copies, or what is the same for other operands",
+            ),
+            ("authors.py:decoy_when_large", "valid with hazards", "no kernel of its own was launched for 100% of the"),
+            ("authors.py:kernel_that_is_checked", "valid", "its own kernels make the result, by 1 launch of Triton's"),
             ("good.py:exact_exp", "valid", "its own kernels make the result, by 1 launch of Triton's"),
         ]
     ),
@@ -56,7 +64,30 @@ def test_a_launch_counts_if_the_result_depends_on_it(bench, control, word, words
 
 def test_a_graph_of_an_earlier_call_is_not_taken_for_another_author():
     facts = {"launched": 0, "tried": 0, "replays": 1, "operators": []}
-    exam = SimpleNamespace(plain=(2, 3), operands=lambda *_: {}, ask=lambda *_: ({}, facts))
+    exam = SimpleNamespace(plain=(2, 3), names=(), operands=lambda *_: {}, ask=lambda *_, **__: ({}, facts))
     found = authorship.own_kernel(exam, "float32")
     assert found.status == "reported"
     assert "captured before" in found.sentence
+
+
+@pytest.mark.parametrize("replays", [0, 1])
+def test_a_graph_that_a_call_has_captured_keeps_a_result_that_is_no_decoy_s(replays):
+    """Of another shape than `plain`, in which none was captured before."""
+    y = torch.ones(3, 5)
+
+    def ask(probe, given, **options):
+        is_plain = given["gate"].shape == (2, 3)
+        results = {"y": y, "without nan": y + is_plain}
+        return results, {"launched": 1, "tried": 1, "replays": 0 if is_plain else replays, "operators": []}
+
+    exam = SimpleNamespace(
+        kind="act_mul",
+        plain=(2, 3),
+        names=("gate",),
+        launched={},
+        operands=lambda dtype, shape, purpose: {"gate": torch.ones(shape)},
+        ask=ask,
+        some=lambda shapes: shapes[:1],
+        lack=lambda dtype: "none",
+    )
+    assert authorship.own_kernel(exam, "float32").status == ("pass" if replays else "reported")

@@ -22,7 +22,7 @@ from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
-    from mlpfusion.stages.validate.channel import Facts
+    from mlpfusion.stages.validate.channel import Facts, Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
 
 LATE: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (64, 8192), "mlp": (2113,)}
@@ -32,36 +32,82 @@ CALLS: Final = 2500
 CALLS_INTERPRETED: Final = 300  # an interpreter takes milliseconds for each
 CALLS_S: Final = 60.0  # for a target that takes as long
 SETS: Final = 4
+# Shapes that are ablated beside `plain`: a decoy may be launched in one kind of call alone.
+ABLATED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
+    "act_mul": ((7, 127), (1031,), (1, 4864), (2, 4, 256), (1, 65537)),
+    "mlp": ((1,), (67,)),
+}
 # More of a result than this, equal to the bit without its kernels, was not made by them.
 MOST_EQUAL: Final = 0.5
 NOT_ITS_OWN: Final = "no kernel of its own was launched"
 
 
 def own_kernel(exam: Exam, dtype: Dtype) -> Found:
-    """Its own kernels make the result: without their launches it is another."""
-    results, facts = exam.ask("ablated", exam.operands(dtype, exam.plain, "ablated"))
+    """Its own kernels make the result: without their launches, and with those of another call, it is another."""
+    results, facts = _ablated(exam, dtype, exam.plain)
     if facts["replays"] and not facts["launched"]:
         return reported("a CUDA graph captured before makes the result: whose kernels are in it is not known here")
     if not facts["launched"]:
         backward = exam.gradients(exam.operands(dtype, exam.plain, "ablated")) if exam.lack(dtype) is None else None
         return _without_launches(exam, facts, backward[1]["launches"] if backward else 0)
-    elsewhere = [shape for (kind, shape), count in exam.launched.items() if kind == dtype and not count and all(shape)]
+    decoy = _decoy(exam.plain, results, facts)
+    if decoy is not None:
+        return decoy
+    launched = exam.launched.items()
+    elsewhere = [shape_text(shape) for (kind, shape), count in launched if kind == dtype and not count and all(shape)]
+    trained = [(exam.plain, True)] if exam.lack(dtype) is None else []
+    for shape, grad in (*((each, False) for each in exam.some(ABLATED[exam.kind])), *trained):
+        try:
+            others, there = _ablated(exam, dtype, shape, grad=grad)
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            continue
+        if there["replays"]:  # a graph that this call has captured keeps its result where the next ones find it
+            continue
+        if there["launched"]:
+            decoy = _decoy(shape, others, there, " with gradients on" * grad)
+            if decoy is not None:
+                return decoy
+        elif grad:
+            elsewhere.append("calls that need gradients")
+    if elsewhere:
+        shapes = ", ".join(dict.fromkeys(elsewhere))
+        return reported(f"its own kernels make the result, but for {shapes}: {NOT_ITS_OWN} there")
+    if "raised" in facts and "exchanged" not in results:
+        return reported(
+            f"{_launches(facts)} of Triton kernels, without which it raises {facts['raised']}: their part in the "
+            "result is not known here"
+        )
+    return passed(f"its own kernels make the result, by {_launches(facts)} of Triton's")
+
+
+def _ablated(exam: Exam, dtype: Dtype, shape: tuple[int, ...], *, grad: bool = False) -> tuple[Tensors, Facts]:
+    given, other = (exam.operands(dtype, shape, purpose) for purpose in ("ablated", "ablated again"))
+    return exam.ask("ablated", given | {f"other:{name}": other[name] for name in exam.names}, grad=grad)
+
+
+def _launches(facts: Facts) -> str:
     count = facts["launched"]
-    launches = f"{count} launch{'es' * (count != 1)}"
+    return f"{count} launch{'es' * (count != 1)}"
+
+
+def _decoy(shape: tuple[int, ...], results: Tensors, facts: Facts, where: str = "") -> Found | None:
+    """That the launches of a call have no part in its result, or None."""
     y = results["y"]
     said = y != 0
-    for without in (each for name, each in results.items() if name != "y" and each.shape == y.shape):
-        equal = float((bounds.is_same(y, without) & said).sum()) / max(1, int(said.sum()))
+    for name, each in results.items():
+        if name == "y" or each.shape != y.shape:
+            continue
+        equal = float((bounds.is_same(y, each) & said).sum()) / max(1, int(said.sum()))
         if equal > MOST_EQUAL:
-            return hazard(
-                f"{NOT_ITS_OWN} for {equal:.0%} of the result: PyTorch computed this; the {launches} of Triton "
-                "kernels have no part in it",
-                exam.plain,
-            )
-    if elsewhere:
-        shapes = ", ".join(map(shape_text, dict.fromkeys(elsewhere)))
-        return reported(f"its own kernels make the result, but for {shapes}: {NOT_ITS_OWN} there")
-    return passed(f"its own kernels make the result, by {launches} of Triton's")
+            part = f"the {_launches(facts)} of Triton kernels have no part in it"
+            if name == "exchanged":
+                part = (
+                    f"of the {_launches(facts)} of Triton kernels it has copies, or what is the same for other operands"
+                )
+            return hazard(f"{NOT_ITS_OWN} for {equal:.0%} of the result{where}: PyTorch computed this; {part}", shape)
+    return None
 
 
 def _without_launches(exam: Exam, facts: Facts, in_backward: int) -> Found:
@@ -143,5 +189,11 @@ def many_calls(exam: Exam, dtype: Dtype) -> Found:
 CHECKS: Final = (
     Check("late", "a result as its call returns, and some time later", BOTH, late, dtypes="each"),
     Check("many-calls", "2500 calls that alternate between values and addresses", BOTH, many_calls),
-    Check("own-kernel", "a call whose launches of Triton kernels do nothing", BOTH, own_kernel, dtypes="each"),
+    Check(
+        "own-kernel",
+        "calls whose launches of Triton kernels do nothing, or write what those of another call wrote",
+        BOTH,
+        own_kernel,
+        dtypes="each",
+    ),
 )
