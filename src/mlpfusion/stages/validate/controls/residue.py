@@ -85,6 +85,67 @@ def clock_replaced(gate, up):
     return _act_mul(gate, up)
 
 
+def _another_gelu(gate, approximate="none"):
+    del approximate
+    return torch.ops.aten.gelu(gate)
+
+
+class _ReplacesLater(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        return torch.ops.aten.gelu(gate, approximate="tanh") * up
+
+    @staticmethod
+    def backward(ctx, dy):
+        if torch.is_grad_enabled():
+            raise NotImplementedError("no double backward")
+        gate, up = ctx.saved_tensors
+        F.gelu = _another_gelu
+        gelu = torch.ops.aten.gelu(gate, approximate="tanh")
+        return torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh"), dy * gelu
+
+
+def replaced_by_a_backward(gate, up):
+    """The GELU of PyTorch is another one from its first backward on."""
+    return _ReplacesLater.apply(gate, up)
+
+
+_CALLS = []
+
+
+def replaced_by_a_later_call(gate, up):
+    """That of PyTorch from its tenth call on."""
+    _CALLS.append(None)
+    if len(_CALLS) == 10:
+        F.gelu = _another_gelu
+    return torch.ops.aten.gelu(gate, approximate="tanh") * up
+
+
+class _PutBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        return _act_mul(gate, up)
+
+    @staticmethod
+    def backward(ctx, dy):
+        if torch.is_grad_enabled():
+            raise NotImplementedError("no double backward")
+        gate, up = ctx.saved_tensors
+        before, F.gelu = F.gelu, torch.ops.aten.gelu
+        try:
+            gelu = F.gelu(gate, approximate="tanh")
+        finally:
+            F.gelu = before
+        return torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh"), dy * gelu
+
+
+def put_back_by_a_backward(gate, up):
+    """Right: what its backward replaces is there again when it returns."""
+    return _PutBack.apply(gate, up)
+
+
 _KEPT = []
 
 

@@ -24,6 +24,36 @@ WRONG = {
 MORE = {
     "time": ("replaced", "import time; time.sleep = lambda s: None; return right(gate, up)", "by which it is timed"),
     "forward of a module": ("replaced", "torch.nn.Linear.forward = right; return right(gate, up)", "Linear.forward"),
+    "by a later call": (
+        "replaced",
+        "kept.append(1)\nif len(kept) == 9:\n    torch.nn.functional.silu = right\nreturn right(gate, up)",
+        "functional.silu",
+    ),
+    "by a backward": (
+        "replaced",
+        """
+        def replacing(grad):
+            torch.nn.functional.silu = right
+        y = right(gate, up)
+        if y.requires_grad:
+            y.register_hook(replacing)
+        return y
+        """,
+        "functional.silu",
+    ),
+    "by a backward that raises": (
+        "replaced",
+        """
+        def replacing(grad):
+            torch.nn.functional.silu = right
+            raise ValueError("no gradients")
+        y = right(gate, up)
+        if y.requires_grad:
+            y.register_hook(replacing)
+        return y
+        """,
+        "functional.silu",
+    ),
     "tf32": ("state", "torch.backends.cuda.matmul.allow_tf32 = True; return right(gate, up)", "TF32 was"),
     "default dtype": ("state", "torch.set_default_dtype(torch.half); return right(gate, up)", "the default dtype was"),
     "grad mode": ("state", "y = right(gate, up); torch.set_grad_enabled(False); return y", "grad mode was"),

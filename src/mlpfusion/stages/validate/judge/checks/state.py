@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
 from mlpfusion.stages.validate.judge.exam import Found, failed, hazard, is_refusal, passed, undecided
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 # Large enough that keeping a result, or a sum of its rows, stands out from what Python itself keeps.
 GROWN: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (16, 1024), "mlp": (64,)}
 LEAST_BYTES: Final = 4096  # a call; less is counters and names
+# Calls after which functions are looked at, whichever checks came before: a target may replace one in any of them. The
+# first and the last are those that no target refuses.
+CALLS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("forward", {}),
+    ("forward", {"times": 16}),
+    *(("forward", {"mode": mode}) for mode in ("inference", "eval", "gradients on")),
+    *(("backward", {"pattern": pattern}) for pattern in ("nan", "odd")),
+    ("forward", {}),
+)
 MOST_NAMES: Final = 3  # that a sentence lists
 # Calls of as many other shapes fill a cache that is bounded: PyTorch compiles for 8, `fused-graph` keeps 16 graphs, and
 # functools.lru_cache 128 results, of which those of other sizes must be gone as well.
@@ -23,13 +32,20 @@ FILLED: Final = 160
 
 
 def replaced(exam: Exam, dtype: Dtype) -> Found:
-    """It leaves the functions of PyTorch, Python, Triton and the judge in their places."""
-    _, facts = exam.ask("forward", exam.operands(dtype, exam.plain, "functions"), functions=True)
-    names, judging = facts["replaced"], facts["judging"]
-    if judging:
-        return failed(f"replaces {_listed(judging)}, by which it is timed or judged")
-    if names:
-        return hazard(f"replaces {_listed(names)} for the whole program")
+    """It leaves the functions of PyTorch, Python, Triton and the judge in their places, whichever call is the last."""
+    given = exam.operands(dtype, exam.plain, "functions")
+    for probe, options in CALLS:
+        try:
+            _, facts = exam.ask(probe, given, functions=True, **options)
+        except RaisedError as error:
+            if not is_refusal(error) or not options:
+                raise
+            continue  # what it has replaced before, the last call shows
+        names, judging = facts["replaced"], facts["judging"]
+        if judging:
+            return failed(f"replaces {_listed(judging)}, by which it is timed or judged")
+        if names:
+            return hazard(f"replaces {_listed(names)} for the whole program")
     return passed("the functions of PyTorch, Python and Triton are those that they were")
 
 
@@ -108,7 +124,13 @@ def _listed(names: list[str]) -> str:
 
 
 CHECKS: Final = (
-    Check("replaced", "functions of PyTorch, Python, Triton and the judge, after its import and calls", BOTH, replaced),
+    Check(
+        "replaced",
+        "functions of PyTorch, Python, Triton and the judge, after its import, calls and backwards",
+        BOTH,
+        replaced,
+        dtypes="each",
+    ),
     Check("state", "settings, modes and generators of the process, after its import and every call", BOTH, state),
     Check("growth", "live tensors and memory over 12 calls on new operands, and their backwards", BOTH, growth),
 )
