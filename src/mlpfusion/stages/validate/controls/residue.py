@@ -1,10 +1,14 @@
 """Kernels with right values that leave the program changed, keep memory, or keep operands past autograd."""
 
+import collections
 import random
+import time
 import warnings
 
 import torch
 import torch.nn.functional as F
+import triton
+import triton.language as tl
 
 
 def _act_mul(gate, up):
@@ -199,6 +203,44 @@ class _DataKept(torch.autograd.Function):
 def data_kept(gate, up):
     """Operands without the counters by which autograd notices a change in place."""
     return _DataKept.apply(gate, up)
+
+
+@triton.jit
+def _kernel(gate, up, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    g = tl.load(gate + offsets, mask=mask, other=0.0).to(tl.float32)
+    u = tl.load(up + offsets, mask=mask, other=0.0).to(tl.float32)
+    y = g * tl.sigmoid(g * (1.5957691216057308 + 0.07135481627260025 * g * g)) * u
+    tl.store(out + offsets, y.to(out.dtype.element_ty), mask=mask)
+
+
+def _launched(gate, up):
+    if gate.requires_grad or up.requires_grad:
+        raise ValueError("forward only")
+    gate, up = gate.contiguous(), up.contiguous()
+    out = torch.empty_like(gate)
+    if out.numel():
+        _kernel[(triton.cdiv(out.numel(), 2048),)](gate, up, out, out.numel(), BLOCK=2048)
+    return out
+
+
+_CALLED = []
+
+
+def calls_noted(gate, up):
+    """Each call of its kernel is noted for good: its shape, its time and a name."""
+    _CALLED.append((tuple(gate.shape), time.perf_counter(), f"call {len(_CALLED)}"))
+    return _launched(gate, up)
+
+
+_LATEST = collections.deque(maxlen=64)
+
+
+def latest_calls_noted(gate, up):
+    """Right: no more than the latest 64 calls are noted."""
+    _LATEST.append((tuple(gate.shape), time.perf_counter(), f"call {id(gate)}"))
+    return _launched(gate, up)
 
 
 def own_generator(gate, up):

@@ -74,6 +74,17 @@ MORE = {
     ),
     "bytes": ("growth", "kept.append(bytes(30000)); return right(gate, up)", "bytes of memory by a call"),
     "small objects": ("growth", "kept.append([str(n) for n in range(900)]); return right(gate, up)", "bytes of memory"),
+    "a few small objects": ("growth", "kept.append((-len(kept), [])); return right(gate, up)", "small obj"),
+    "a few small objects of a backward": (
+        "growth",
+        """
+        y = right(gate, up)
+        if y.requires_grad:
+            y.register_hook(lambda grad: kept.append((len(kept), str(len(kept)), float(len(kept)))))
+        return y
+        """,
+        "small objects by a call with its backward",
+    ),
     "one tensor of all shapes": (
         "growth",
         """

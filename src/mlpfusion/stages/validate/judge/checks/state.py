@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 # Large enough that keeping a result, or a sum of its rows, stands out from what Python itself keeps.
 GROWN: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (16, 1024), "mlp": (64,)}
 LEAST_BYTES: Final = 4096  # a call; less is counters and names
+# Small objects that stay are counted over more calls: what Python and an interpreter hold of them changes by a hundred,
+# to and fro, whatever the number of calls. Where they seem to grow, over many more, once a bounded cache is full.
+SMALL: Final = (32, 128)
+LEAST_OBJECTS: Final = 2.0  # a call
 # Calls after which functions are looked at, whichever checks came before: a target may replace one in any of them. The
 # first and the last are those that no target refuses.
 CALLS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
@@ -85,7 +89,25 @@ def growth(exam: Exam, dtype: Dtype) -> Found:
                 f"a cycle of references holds {_amounts(freed)} of {where} until Python's collector runs",
                 GROWN[exam.kind],
             )
+    for grad in dict.fromkeys(grad for grad, _ in modes):
+        objects = _objects_kept(exam, dtype, grad=grad)
+        if objects is not None:
+            by = f"{objects:,.0f} small objects by a call{' with its backward' * grad}"
+            return hazard(f"memory grows with every call: {by}", exam.plain)
     return passed("memory does not grow with the number of calls")
+
+
+def _objects_kept(exam: Exam, dtype: Dtype, *, grad: bool) -> float | None:
+    """How many small objects a call keeps for good, or None."""
+    found = 0.0
+    for half in SMALL:
+        given = exam.operands(dtype, exam.plain, "growth")
+        _, facts = exam.ask("growth", given, grad=grad, half=half, before=0 if half == SMALL[0] else FILLED)
+        first, second, third = (collected[-1] for _, collected in facts["held"])
+        found = min(second - first, third - second) / half
+        if found < LEAST_OBJECTS:
+            return None
+    return found
 
 
 def _grown(
@@ -97,20 +119,18 @@ def _grown(
         rows, rest = 2 * rows + before, [size // 4 for size in rest]
     given = exam.operands(dtype, (rows, *rest), "growth")
     _, facts = exam.ask("growth", given, grad=grad, varied=varied, before=before)
-    calls, (first, second, third, collected) = facts["calls"], facts["held"]
-    names = ("tensors", "bytes of tensors", "bytes of memory")
-    least = (calls, calls * LEAST_BYTES, calls * LEAST_BYTES)
+    calls, held = facts["calls"], facts["held"]
+    least = {"tensors": calls, "bytes of tensors": calls * LEAST_BYTES, "bytes of memory": calls * LEAST_BYTES}
     kept, freed = {}, {}
-    for name, a, b, c, d, limit in zip(names, first, second, third, collected, least, strict=True):
-        # A compiler keeps code for each shape.
-        if varied and name == names[-1]:
+    for index, (name, limit) in enumerate(least.items()):
+        if varied and name == "bytes of memory":  # a compiler keeps code for each shape
             continue
-        if b - a < limit or c - b < limit:  # what is made once grows in one half
-            continue
-        if d - a >= limit + (c - b):
-            kept[name] = (c - b) / calls
-        elif name != names[-1]:  # an exception that is caught, or an interpreter, has cycles of its own
-            freed[name] = (c - b) / calls
+        (_, a), (b, second), (c, third) = ((one[index], other[index]) for one, other in held)
+        if min(second - a, third - second) >= limit:  # what is made once grows in one half
+            kept[name] = (third - second) / calls
+        # An exception that is caught, or an interpreter, has cycles of its own.
+        elif name != "bytes of memory" and min(b - second, c - third) >= limit:
+            freed[name] = (c - third) / calls
     return kept, freed
 
 
@@ -132,5 +152,7 @@ CHECKS: Final = (
         dtypes="each",
     ),
     Check("state", "settings, modes and generators of the process, after its import and every call", BOTH, state),
-    Check("growth", "live tensors and memory over 12 calls on new operands, and their backwards", BOTH, growth),
+    Check(
+        "growth", "live tensors, memory and small objects over calls on new operands, and their backwards", BOTH, growth
+    ),
 )
