@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
 import sys
 import types
@@ -126,3 +128,66 @@ def test_a_write_between_the_rows_of_a_part_is_noticed() -> None:
 def _own_allocators() -> Iterator[None]:
     yield
     guard.restore()
+
+
+def _with_one_more(out: Tensor) -> Tensor:
+    """By its address, as a kernel does: PyTorch holds that nothing is there."""
+    ctypes.memset(out.data_ptr() + out.numel() * out.element_size(), 1, out.element_size())
+    return out.clone()
+
+
+BEHIND = {
+    "copies": lambda x: _with_one_more(x.clone()),
+    "sums": lambda x: _with_one_more(x + 1),
+    "a part of one": lambda x: _with_one_more(x.repeat(2)[:0].new_tensor([1.0, 2.0]).exp()),
+    "operators without a wrapper": lambda x: _with_one_more(torch.ops.aten.empty_like(x)),
+}
+
+
+@pytest.mark.parametrize("pattern", ["nan", "odd"])
+@pytest.mark.parametrize("what", BEHIND)
+def test_what_is_written_behind_what_an_operator_made_is_seen(pattern: str, what: str) -> None:
+    with guard.watch(pattern, operators=True) as watched:
+        BEHIND[what](torch.ones(4))
+    assert watched.overwritten() == {"before": 0, "behind": 1, "farthest": 1}
+
+
+OPERATORS = {
+    "views": lambda x: x.view(2, 3).t()[1:].mul(2),
+    "in place": lambda x: x.clone().mul_(3).add_(x),
+    "two results": lambda x: torch.stack(x.max(dim=0) + x.view(3, 2).sort(0)[0].unbind(1)[0].max(dim=0)),
+    "halves of one memory": lambda x: torch.cat([2 * each for each in torch.ops.aten.split_copy(x, 3)]),
+    "not dense": lambda x: x.view(2, 3).t().clone() + x.expand(4, 6).sum(0)[:2],
+    "another dtype": lambda x: x.to(torch.bfloat16).double().float() * (x > 1),
+    "an allocation": lambda x: torch.empty_like(x).copy_(x) + torch.zeros(6) + x.new_zeros(6),
+    "a slice of a sum": lambda x: (x + 1).as_strided((2, 2), (1, 1), 3) * 2,
+    "a resized one": lambda x: torch.empty(0).resize_(6).copy_(x) * 2,
+    "nothing": lambda x: x[:0].clone(),
+    "a number": lambda x: x.sum() * x.detach()[0].item(),
+}
+
+
+def test_what_is_in_watched_memory_stays_there_when_nobody_watches_any_more() -> None:
+    with guard.watch("nan", operators=True) as watched:
+        x = torch.arange(6.0).exp()
+    del watched
+    gc.collect()
+    spoiled = [bytearray(b"x" * 300_000) for _ in range(8)]
+    assert torch.equal(x, torch.arange(6.0).exp())
+    del spoiled
+
+
+@pytest.mark.parametrize("what", OPERATORS)
+def test_operators_compute_in_watched_memory_as_elsewhere_with_gradients_too(what: str) -> None:
+    made = []
+    for operators in (False, True):
+        x = torch.arange(1.0, 7.0).requires_grad_()
+        with guard.watch("nan", operators=operators) as watched:
+            y = OPERATORS[what](x)
+            (grad,) = torch.autograd.grad(y.sum(), (x,))
+        made.append((y.detach().clone(), y.stride(), grad.clone()))
+        assert watched.overwritten() == {"before": 0, "behind": 0, "farthest": 0}
+    (first, strides, grad), (again, strides_again, grad_again) = made
+    assert torch.equal(first, again)
+    assert strides == strides_again
+    assert torch.equal(grad, grad_again)

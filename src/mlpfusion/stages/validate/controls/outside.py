@@ -183,3 +183,64 @@ class LayerRowsTooLong(torch.nn.Module):
         if y.numel() and not y.requires_grad and _has_room(weight):
             y.view(-1)[-1:] += _outside(weight, weight.numel())
         return y
+
+
+@triton.jit
+def _written_kernel(gate, up, out, n, BEYOND, BLOCK: tl.constexpr):
+    """Of the last BEYOND elements there is nothing to compute."""
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    g = tl.load(gate + offsets, mask=offsets < n, other=0.0).to(tl.float32)
+    u = tl.load(up + offsets, mask=offsets < n, other=0.0).to(tl.float32)
+    y = g * tl.sigmoid(g * (1.5957691216057308 + 0.07135481627260025 * g * g)) * u
+    tl.store(out + offsets, y.to(out.dtype.element_ty), mask=offsets < n + BEYOND)
+
+
+def _written_to(gate, up, out, beyond):
+    if gate.requires_grad or up.requires_grad:
+        raise ValueError("forward only")
+    gate, up = gate.contiguous(), up.contiguous()
+    n = gate.numel()
+    if n:
+        _written_kernel[(triton.cdiv(n + beyond, BLOCK),)](gate, up, out, n, beyond, BLOCK=BLOCK)
+    return out.view(-1)[:n].view(gate.shape).clone()
+
+
+def overruns_a_copy(gate, up):
+    """An odd number of elements is written to one more, behind a copy of gate; the result is another copy."""
+    return _written_to(gate, up, gate.clone(memory_format=torch.contiguous_format), gate.numel() % 2)
+
+
+def copy_with_room(gate, up):
+    """Right: so it is, where the copy has room for one more."""
+    return _written_to(gate, up, torch.cat((gate.reshape(-1), gate.new_ones(1))), gate.numel() % 2)
+
+
+class _OverrunByBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        return _right(gate, up)
+
+    @staticmethod
+    def backward(ctx, dy):
+        if torch.is_grad_enabled():
+            raise NotImplementedError("no double backward")
+        gate, up = ctx.saved_tensors
+        dup = (dy * F.gelu(gate, approximate="tanh")).contiguous()
+        n = dup.numel()
+        if n:
+            copy, out = dup.clone(), dup + 0
+            _cleared_kernel[(1,)](out, n - 1, n + n % 2, BLOCK=2)
+            dup = copy
+        return torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh"), dup
+
+
+@triton.jit
+def _cleared_kernel(out, first, end, BLOCK: tl.constexpr):
+    offsets = first + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.zeros((BLOCK,), dtype=out.dtype.element_ty), mask=offsets < end)
+
+
+def backward_overruns_a_product(gate, up):
+    """A backward clears one element behind a tensor that an operator has made, and that it does not return."""
+    return _OverrunByBackward.apply(gate, up)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mlpfusion.stages.validate.channel import PATTERNS
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 MARGIN: Final = 65536
 # Elements before it, which an index that is too small by a row or a tile reaches; a multiple of any vector.
 BEFORE: Final = 4096
+ALIGNED: Final = 64  # bytes, as PyTorch aligns what it allocates on a CPU
 GRAPHS_OF_PYTORCH: Final = "torch._inductor.cudagraph_trees"
 
 
@@ -39,15 +42,9 @@ class Watch:
 
     def watched(self, made: Tensor, make: Any, *, zeros: bool = False) -> Tensor:
         """A tensor like the one that was allocated, in memory with the pattern, or with `zeros`, and margins."""
-        if (
-            type(made) is not Tensor
-            or not made.is_floating_point()
-            or made.layout != torch.strided
-            or made.device.type == "meta"
-            or not made.numel()
-        ):
+        if not _can_be_watched(made):
             return made
-        elements = 1 + sum((size - 1) * stride for size, stride in zip(made.shape, made.stride(), strict=True))
+        elements = _extent(made)
         memory = make(BEFORE + elements + MARGIN, dtype=made.dtype, device=made.device).fill_(self.pattern)
         if zeros:
             memory[BEFORE : BEFORE + elements].zero_()
@@ -58,6 +55,21 @@ class Watch:
             placed.requires_grad_(made.requires_grad)
         same: Tensor = placed
         return same
+
+    def surround(self, made: Tensor) -> None:
+        """Move what an operator has made on the CPU, with its values, to memory with margins; nobody else has it yet.
+
+        Its storage begins and ends with it, as an operator's does: PyTorch's own backward of a slice relies on that.
+        """
+        elements, size = _extent(made), made.element_size()
+        held = bytearray((BEFORE + elements + MARGIN) * size + ALIGNED)
+        first = -torch.frombuffer(held, dtype=torch.uint8).data_ptr() % ALIGNED
+        memory = torch.frombuffer(held, dtype=made.dtype, count=BEFORE + elements + MARGIN, offset=first)
+        memory.fill_(self.pattern)
+        self.seen.append(Watched(memory, elements))
+        own = torch.frombuffer(held, dtype=made.dtype, count=elements, offset=first + BEFORE * size)
+        own.copy_(made.as_strided((elements,), (1,), made.storage_offset()))
+        made.set_(own.untyped_storage(), 0, made.shape, made.stride())
 
     def overwritten(self) -> dict[str, int]:
         """How many elements before and behind tensors were written, and how far behind the farthest is (0: none)."""
@@ -73,6 +85,16 @@ class Watch:
     def _touched(self, margin: Tensor) -> Tensor:
         """The places of a margin that hold something else than the pattern."""
         return (~margin.isnan() if self.pattern != self.pattern else margin != self.pattern).nonzero()
+
+
+def _extent(made: Tensor) -> int:
+    """The elements of memory from the first of a tensor to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(made.shape, made.stride(), strict=True))
+
+
+def _can_be_watched(made: Tensor) -> bool:
+    is_plain = type(made) is Tensor and made.layout == torch.strided and made.device.type != "meta"
+    return is_plain and made.is_floating_point() and bool(made.numel())
 
 
 class _Allocators:
@@ -95,6 +117,7 @@ class _Allocators:
 
     def __init__(self) -> None:
         self.current: Watch | None = None
+        self.allocates = False  # what is made now is watched by itself
         self._originals: list[Any] = []
 
     def install(self) -> None:
@@ -115,12 +138,43 @@ class _Allocators:
 
         @functools.wraps(original)
         def allocate(*args: Any, **kwargs: Any) -> Any:
-            made = original(*args, **kwargs)
             if torch.compiler.is_compiling() or self.current is None or kwargs.get("out") is not None:
-                return made
-            return made if _is_for_a_graph_of_pytorch() else self.current.watched(made, make, zeros=zeros)
+                return original(*args, **kwargs)
+            outer, self.allocates = self.allocates, True
+            try:
+                made = original(*args, **kwargs)
+                return made if _is_for_a_graph_of_pytorch() else self.current.watched(made, make, zeros=zeros)
+            finally:
+                self.allocates = outer
 
         return allocate
+
+    def surround(self, made: Any, given: Any) -> None:
+        """Give margins to the tensors that an operator has made, and that share no memory with what it was given."""
+        if self.current is None or self.allocates:
+            return
+        taken = {each.untyped_storage().data_ptr() for each in tree_leaves(given) if _is_dense(each)}
+        for each in tree_leaves(made):
+            if not _is_dense(each) or not _can_be_watched(each) or each.device.type != "cpu":
+                continue
+            memory = each.untyped_storage().data_ptr()
+            if memory not in taken:
+                self.current.surround(each)
+            taken.add(memory)  # of two results in one memory none is moved away from the other but the first
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Has what any operator makes on the CPU watched, as a copy of a tensor."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        made = func(*args, **(kwargs or {}))
+        _ALLOCATORS.surround(made, (args, kwargs))
+        return made
+
+
+def _is_dense(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided
 
 
 def _is_for_a_graph_of_pytorch() -> bool:
@@ -140,16 +194,19 @@ _ALLOCATORS: Final = _Allocators()
 
 
 @contextlib.contextmanager
-def watch(pattern: str) -> Iterator[Watch]:
+def watch(pattern: str, *, operators: bool = False) -> Iterator[Watch]:
     """Give the floating-point tensors that `torch.empty` and its kin make a pattern and a margin while this is on.
 
     Code that imported such a function by name before `install` escapes; freed memory of the same sizes is therefore
-    filled as well, by `spoil`. The wrappers stay, and do nothing, until `restore`.
+    filled as well, by `spoil`. With `operators` what any operator makes on the CPU has margins too, and nothing is
+    compiled. The wrappers stay, and do nothing, until `restore`.
     """
     _ALLOCATORS.install()
     outer, _ALLOCATORS.current = _ALLOCATORS.current, Watch(PATTERNS[pattern])
     try:
-        yield _ALLOCATORS.current
+        mode: Any = _Operators
+        with mode() if operators else contextlib.nullcontext():
+            yield _ALLOCATORS.current
     finally:
         _ALLOCATORS.current = outer
 

@@ -78,6 +78,7 @@ def in_mode(bound: Bound, mode: str | None) -> Iterator[None]:
 def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y of one call without gradients, under allocations filled with `pattern`; `times` calls are compared by bits.
 
+    With `operators` what operators make has margins as well.
     Facts: which operands changed, or something `beside` them, elements written before and behind an allocation, y's
     strides, whether all calls agree.
     """
@@ -86,7 +87,8 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
     beside = _Beside(run, leaves, options)
-    with in_mode(bound, options.get("mode")), guard.watch(pattern) as watched:
+    watching = guard.watch(pattern, operators=options.get("operators", False))
+    with in_mode(bound, options.get("mode")), watching as watched:
         guard.spoil(leaves[0], pattern)
         y = plain(bound())
         run.synchronize()
@@ -115,7 +117,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     before = _Kept(bound.leaves)
     dy = run.operand("dy", given, options)
     beside = _Beside(run, (*leaves, dy), options)
-    with guard.watch(options.get("pattern", "nan")) as watched:
+    with guard.watch(options.get("pattern", "nan"), operators=options.get("operators", False)) as watched:
         y = plain(bound())
         run.synchronize()
         changed = before.changed(run)

@@ -22,9 +22,11 @@ OUTSIDE = {
     "backward_reads_behind_dy": "reads behind the end of dy and uses it: 1 of 889 elements of the gradient of gate",
     "backward_reads_before_gate": "reads before the start of gate and uses it: 1 of 889 elements of the gradient of",
     "backward_writes_behind_dy": "writes into the memory around dy when it trains",
+    "overruns_a_copy": "writes outside a tensor that it has made: 1 element behind its end",
+    "backward_overruns_a_product": "writes outside a tensor that it has made when it trains: 1 element behind its end",
     "mlp_rows_too_long": "reads behind the end of x and uses it: 1 of 320 elements of the result",
 }
-INSIDE = ("masked_with_0", "masked_with_7", "read_and_dropped")
+INSIDE = ("masked_with_0", "masked_with_7", "read_and_dropped", "copy_with_room")
 
 
 def told(verdict: Verdict, name: str) -> list[tuple[str, str]]:
@@ -59,6 +61,15 @@ def test_a_result_that_changes_by_itself_is_not_said_to_be_read_outside(
 ) -> None:
     verdict = checked.by(bench, tmp_path, "guards", body, dtypes=("float32",))
     assert [status for status, _ in told(verdict, "guards")] == ["pass"]
+
+
+def test_a_target_that_refuses_to_run_where_operators_are_watched_is_not_refused_a_verdict(
+    bench: Bench, tmp_path: Path
+) -> None:
+    body = "assert not torch._C._len_torch_dispatch_stack()\nreturn right(gate, up)"
+    verdict = checked.by(bench, tmp_path, "guards", body, dtypes=("float32",))
+    [check] = [check for check in verdict.checks if check.name == "guards"]
+    assert (verdict.word, check.refused) == ("valid", ())
 
 
 def test_what_is_before_a_result_is_written_is_told_with_it(bench: Bench) -> None:

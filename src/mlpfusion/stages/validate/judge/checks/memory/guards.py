@@ -28,7 +28,7 @@ SIDES: Final = {"before": ("nan", "zero"), "behind": ("zero", "nan")}
 
 
 def guards(exam: Exam, dtype: Dtype) -> Found:
-    """Results are the same whatever is around the operands, which is left as it is, in forward and backward."""
+    """Results are the same whatever is around operands; that, and what is around its own tensors, is left as it is."""
     judged = 0
     for given in _operands(exam, dtype):
         shape = tuple(given["dy"].shape[:-1] if exam.kind == "mlp" else given["dy"].shape)
@@ -42,6 +42,9 @@ def guards(exam: Exam, dtype: Dtype) -> Found:
             beside = dict.fromkeys((*poisoned[1]["beside"], *plain[1]["beside"]))
             if beside:
                 return failed(f"writes into the memory around {' and '.join(beside)}{_by(probe)}", shape)
+            outside = _outside_its_own(exam, probe, given)
+            if outside:
+                return failed(f"writes outside a tensor that it has made{_by(probe)}: {outside}", shape)
             for name, value in poisoned[0].items():
                 reached = _differs(exam, value, plain[0][name], dtype)
                 if bool(reached.any()) and not _is_noise(exam, probe, given, around, name=name, first=value):
@@ -60,12 +63,34 @@ def _operands(exam: Exam, dtype: Dtype) -> Iterator[Tensors]:
             yield exam.operands(dtype, shape, "guards", sizes=RAGGED)
 
 
-def _call(exam: Exam, probe: str, given: Tensors, around: dict[str, tuple[str, str]]) -> tuple[Tensors, Facts] | None:
+def _outside_its_own(exam: Exam, probe: str, given: Tensors) -> str | None:
+    """What is written before or behind the copies, products and results of operators that a call makes, in words.
+
+    Those of `torch.empty` and its kin are for the check "written", in each call. On a GPU compute-sanitizer sees such a
+    write. A target may refuse to run so, as one that compiles itself does: that says nothing of it.
+    """
+    if exam.device != "cpu":
+        return None
+    refused = dict(exam.refused)
+    try:
+        call = _call(exam, probe, given, {}, operators=True)
+    except RaisedError:
+        call = None
+    exam.refused.clear()
+    exam.refused |= refused
+    counts = {} if call is None else {side: call[1][side] for side in ("before", "behind") if call[1][side]}
+    words = {"before": "before its start", "behind": "behind its end"}
+    return " and ".join(f"{n} element{'s' * (n != 1)} {words[side]}" for side, n in counts.items()) or None
+
+
+def _call(
+    exam: Exam, probe: str, given: Tensors, around: dict[str, tuple[str, str]], *, operators: bool = False
+) -> tuple[Tensors, Facts] | None:
     """Results with these patterns before and behind each operand, or None where there are none."""
     if probe == "backward":
-        return exam.gradients(given, around=around)
+        return exam.gradients(given, around=around, operators=operators)
     try:
-        return exam.ask("forward", given, around=around)
+        return exam.ask("forward", given, around=around, operators=operators)
     except RaisedError as error:
         if not is_refusal(error):
             raise
@@ -114,5 +139,11 @@ def _by(probe: str) -> str:
 
 
 CHECKS: Final = (
-    Check("guards", "nan and numbers before and behind every operand and result", BOTH, guards, dtypes="each"),
+    Check(
+        "guards",
+        "nan and numbers before and behind every operand, result and tensor of its own",
+        BOTH,
+        guards,
+        dtypes="each",
+    ),
 )
