@@ -34,10 +34,10 @@ def every_second(x: Tensor) -> Tensor:
 
 
 def half(x: Tensor) -> Tensor:
-    """The values of x as the right half of a packed tensor, as a chunk of a joint projection is."""
-    wide = torch.full((x.shape[0], 2 * x.shape[1]), float("nan"), dtype=x.dtype, device=x.device)
-    wide[:, x.shape[1] :] = x
-    return wide[:, x.shape[1] :]
+    """The values of x [..., columns] as the right half of a packed tensor, as a chunk of a joint projection is."""
+    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), float("nan"), dtype=x.dtype, device=x.device)
+    wide[..., x.shape[-1] :] = x
+    return wide[..., x.shape[-1] :]
 
 
 def offset(x: Tensor) -> Tensor:
@@ -113,6 +113,7 @@ LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "one row of stride 1": odd_stride,
     "with overlapping rows": overlapping,
     "every second element": spaced,
+    "half of a packed tensor in three dimensions": half,
     "transposed in three dimensions": turned,
     "permuted in four dimensions": exchanged,
     "channels_last": channels_last,
@@ -122,6 +123,7 @@ LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 DIMENSIONS: Final[dict[str, tuple[int, ...]]] = {
     "permuted": (2, 4, 256),
     "every second element": (2048,),
+    "half of a packed tensor in three dimensions": (2, 4, 256),
     "transposed in three dimensions": (2, 16, 64),
     "permuted in four dimensions": (2, 4, 4, 64),
     "channels_last": (2, 4, 4, 64),

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def keep(tensor: torch.Tensor) -> torch.Tensor:
+    """Saves a tensor as it is."""
+    return tensor
+
+
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Afterwards the process has its own folder, environment and settings."""
@@ -45,6 +50,9 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.getLogger("torch").setLevel(level)
     sys.setswitchinterval(interval)
     torch._dynamo.config.suppress_errors = False
+    while torch._C._autograd._top_saved_tensors_default_hooks(True):
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    settings.CONFIG_CHANGES.clear()
     gc.set_threshold(*thresholds)
     torch.set_flush_denormal(False)
     os.environ.pop("MINE", None)
@@ -74,6 +82,16 @@ CHANGES: dict[str, tuple[Callable[[], object], str, str]] = {
     "numpy": (lambda: np.seterr(all="ignore"), "errors of NumPy", "('divide', 'ignore')"),
     "logging": (lambda: logging.getLogger("torch").setLevel(77), "the level of logging", "and is 77"),
     "switching": (lambda: sys.setswitchinterval(0.5), "the switching of threads", "and is 0.5"),
+    "hooks": (
+        lambda: torch.autograd.graph.saved_tensors_hooks(keep, keep).__enter__(),
+        "hooks of saved tensors",
+        "test_settings.keep",
+    ),
+    "config": (
+        lambda: settings.CONFIG_CHANGES.update(["intermediate_size"]),
+        settings.CONFIG,
+        "is changed: intermediate_size",
+    ),
     "recursion": (lambda: sys.setrecursionlimit(4321), "the recursion limit", "and is 4321"),
     "torch's seed": (lambda: torch.manual_seed(1), settings.GENERATORS[0], "is drawn from or seeded"),
     "torch's draw": (lambda: torch.rand(1), settings.GENERATORS[0], "is drawn from or seeded"),

@@ -10,6 +10,7 @@ from support.runs_made import run_of, run_of_module
 from torch import Tensor, nn
 
 from mlpfusion.stages.validate.worker import guard, update_probes
+from mlpfusion.stages.validate.worker.targets.loader import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,16 +98,19 @@ def test_a_change_of_what_is_kept_past_autograd_shows_in_the_gradients() -> None
 
 
 OTHER = {"other:gate": torch.tensor([7.0, 0.5, -3.0]), "other:up": torch.tensor([1.0, 4.0, 9.0])}
-PLAIN = [way for way, update in update_probes.UPDATES.items() if update not in update_probes.OF_MODULES]
+OF_MODULES = {way for way, update in update_probes.UPDATES.items() if update in update_probes.OF_MODULES}
+PLAIN = [way for way in update_probes.UPDATES if way not in {*OF_MODULES, update_probes.COPIED}]
 
 
 @pytest.mark.parametrize("way", update_probes.UPDATES)
 def test_a_function_sees_updated_operands_in_the_ways_that_functions_have(way: str) -> None:
-    results, facts = update_probes.updated(run_of(product), {**GIVEN, **OTHER}, {"way": way})
+    given = {**GIVEN, **OTHER}
+    assert update_probes.updated(run_of(product), given, {"way": way, "in_eval": True}) == ({}, {"skipped": True})
+    results, facts = update_probes.updated(run_of(product), given, {"way": way, "in_eval": False})
     if way not in PLAIN:
         assert (results, facts) == ({}, {"skipped": True})
         return
-    assert facts == {}
+    assert facts == {"attached": False}
     assert torch.equal(results["w:gate"], OTHER["other:gate"])
     assert torch.equal(results["w:up"], OTHER["other:up"])
     assert torch.equal(results["y"], OTHER["other:gate"] * OTHER["other:up"])
@@ -123,7 +127,7 @@ def test_what_a_function_remembers_of_its_first_call_stays_old(way: str) -> None
         kept.append((gate * up).detach().clone())
         return gate * up if torch.is_grad_enabled() else kept[0]
 
-    results, _ = update_probes.updated(run_of(remembers), {**GIVEN, **OTHER}, {"way": way})
+    results, _ = update_probes.updated(run_of(remembers), {**GIVEN, **OTHER}, {"way": way, "in_eval": False})
     assert torch.equal(results["y"], GIVEN["gate"] * GIVEN["up"])
     assert torch.equal(results["t:y"], OTHER["other:gate"] * OTHER["other:up"])
 
@@ -153,15 +157,19 @@ def test_a_module_is_called_with_updated_weights_in_every_way(way: str, stale: b
     x = torch.linspace(-1, 1, 12).view(3, 4)
     given = {"x": x, **weights(0), **weights(1, "other:")}
     run = run_of_module(lambda *each: MLP(*each, stale=stale))
-    results, facts = update_probes.updated(run, given, {"way": way})
-    assert facts == {}
-    assert torch.equal(results["w:x"], x)
-    for name in ("wg", "wu", "wd"):
-        torch.testing.assert_close(results[f"w:{name}"], given[f"other:{name}"])
-    wanted = weights(0 if stale else 1)
-    for name in ("y", "t:y", "e:y"):
-        torch.testing.assert_close(results[name], MLP(**wanted)(x).detach())
-    torch.testing.assert_close(results["f:y"], MLP(**wanted)(x[:1]).detach())
+    of_copy = way == update_probes.COPIED
+    for in_eval, names in ((False, ("y", "t:y", "e:y")), (True, ("s:y",))):
+        results, facts = update_probes.updated(run, given, {"way": way, "in_eval": in_eval})
+        assert facts == {"attached": False}
+        assert torch.equal(results["w:x"], x)
+        for name in ("wg", "wu", "wd"):
+            torch.testing.assert_close(results[f"w:{name}"], given[name if of_copy else f"other:{name}"])
+        wanted = weights(0 if stale or of_copy else 1)
+        for name in names:
+            torch.testing.assert_close(results[name], MLP(**wanted)(x).detach())
+        if not in_eval:
+            torch.testing.assert_close(results["f:y"], MLP(**wanted)(x[:1]).detach())
+            torch.testing.assert_close(results["a:y"].float(), results["y"], rtol=0.02, atol=0.02)
 
 
 class Remembering(MLP):
@@ -190,7 +198,7 @@ def test_what_remembers_its_weights_in_some_calls_is_old_in_those(
     x = torch.linspace(-1, 1, 12).view(3, 4)
     given = {"x": x, **weights(0), **weights(1, "other:")}
     run = run_of_module(lambda *each: Remembering(*each, when=when))
-    results, _ = update_probes.updated(run, given, {"way": "an update in place"})
+    results, _ = update_probes.updated(run, given, {"way": "an update in place", "in_eval": False})
     for name in ("y", "e:y", "f:y", "t:y"):
         right = MLP(**weights(0 if name in old else 1))(x[:1] if name == "f:y" else x).detach()
         torch.testing.assert_close(results[name], right)
@@ -204,3 +212,39 @@ def test_new_tensors_at_old_addresses_are_new_and_there() -> None:
     assert [each.data_ptr() for each in leaves] == places
     assert all(new is not before for new, before in zip(leaves, old, strict=True))
     assert all(new is mine for new, mine in zip(leaves, module.parameters(), strict=True))
+
+
+class Layer(nn.Module):
+    """w·x of one weight, which a copy keeps for itself unless it is locked."""
+
+    def __init__(self, weight: Tensor, *, locked: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.lock = (each for each in ()) if locked else None  # a generator can't be copied
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x
+
+
+def bound_of(layer: Layer) -> Bound:
+    x = torch.ones(2)
+    return Bound(layer, (x,), (x, layer.weight), layer)
+
+
+def test_a_copy_has_weights_of_its_own_and_what_cannot_be_copied_is_none() -> None:
+    layer = Layer(torch.ones(2))
+    made = update_probes._copied(bound_of(layer))
+    assert made is not None
+    with torch.no_grad():
+        layer.weight.fill_(3.0)
+    assert torch.equal(made(), torch.ones(2))
+    assert update_probes._copied(bound_of(Layer(torch.ones(2), locked=True))) is None
+
+
+def test_an_assigned_weight_is_another_parameter_in_other_memory() -> None:
+    layer = Layer(torch.ones(2))
+    before, old = layer.weight, [layer.weight]
+    update_probes._assigned(layer, old, [torch.full((2,), 5.0)])
+    assert layer.weight is old[0] is not before
+    assert torch.equal(layer.weight, torch.full((2,), 5.0))
+    assert torch.equal(before, torch.ones(2))

@@ -21,6 +21,7 @@ _SEEN: Final = (
     "anomaly detection",
     "autocast",
     "inference mode",
+    "hooks of saved tensors",
     "modes of torch",
     "global hooks of modules",
     "its threads",

@@ -112,7 +112,7 @@ class _Served:
         except loader.SeveralError as several:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
         if source not in self.imports:  # what was imported before changes nothing now
-            self.imports[source] = settings.changed(state)
+            self.imports[source] = settings.changed({k: v for k, v in state.items() if k != settings.CONFIG})
         settings.stir()
         if not counted:
             self.counted = settings.read(settings.COUNTED)

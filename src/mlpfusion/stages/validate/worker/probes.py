@@ -47,7 +47,12 @@ class Run(NamedTuple):
         return tuple(tensor.detach().requires_grad_(grad) for tensor in made)
 
     def operand(self, name: str, given: Tensors, options: Facts) -> Tensor:
-        """One operand, or dy, on the device and in its layout; `options["around"]` has the patterns around each."""
+        """One operand, or dy, on the device and in its layout; `options["around"]` has the patterns around each.
+
+        With `options["bare"]` it is alone in its memory, as most operands are.
+        """
+        if options.get("bare"):
+            return given[name].to(self.device, copy=True)
         before, behind = options.get("around", {}).get(name, ("nan", "nan"))
         tensor = guard.place(given[name], self.device, (before, behind))
         layouts: dict[str, str] = options.get("layouts", {})
@@ -217,7 +222,7 @@ def double(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y of a first call (`before`), of one on `other:NAME` (`second`), and where one operand is `almost:NAME`.
+    """y of a first call (`before`), of one on `other:NAME` (`second`), and of those where one operand is `almost:NAME`.
 
     Facts: `at`, the number of the later call, of `others`, that changed the first result; 0 where none did.
     """
@@ -226,7 +231,7 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     others = run.operands({name: given[f"other:{name}"] for name in names}, options)
     bound = run.target.bind(leaves)
     function = bound.function
-    with torch.no_grad(), guard.watch("nan"):
+    with in_mode(bound, options.get("mode")), guard.watch("nan"):
         first = plain(function(*bound.arguments))
         run.synchronize()
         before = first.clone()
@@ -241,6 +246,8 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
             if not at and not same_bits(first, before):
                 at = number
         for index, name in enumerate(names[: len(bound.arguments)]):
+            if f"almost:{name}" not in given:
+                continue
             almost = guard.place(given[f"almost:{name}"], run.device)
             held.append(plain(function(*bound.arguments)))
             arguments = (*bound.arguments[:index], almost, *bound.arguments[index + 1 :])

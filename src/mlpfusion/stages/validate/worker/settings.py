@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import logging
@@ -147,16 +148,25 @@ def _compiler() -> tuple[str, ...]:
     return tuple(found)
 
 
+def _hooks_of_saved_tensors() -> tuple[str, ...]:
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) or ()  # None, or a tuple made anew
+    return tuple(f"{hook.__module__}.{hook.__qualname__}" for hook in hooks)
+
+
 def _attention() -> tuple[bool, ...]:
     backend: Any = torch.backends.cuda
     return backend.flash_sdp_enabled(), backend.mem_efficient_sdp_enabled(), backend.math_sdp_enabled()
 
+
+CONFIG: Final = "the config that its constructor is given"
+CONFIG_CHANGES: Final[collections.Counter[str]] = collections.Counter()  # by constructors, and how often
 
 _READERS: Final[dict[str, Callable[[], object]]] = {
     "the default dtype": torch.get_default_dtype,
     "the default device": torch.get_default_device,
     "grad mode": torch.is_grad_enabled,
     "inference mode": torch.is_inference_mode_enabled,
+    "hooks of saved tensors": _hooks_of_saved_tensors,
     "anomaly detection": torch.is_anomaly_enabled,
     "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
     "TF32": _tf32,
@@ -182,6 +192,7 @@ _READERS: Final[dict[str, Callable[[], object]]] = {
     "the collector": lambda: (gc.isenabled(), gc.get_threshold()),
     # Not how many: those of a forked worker are freed one by one when nobody needs them any more.
     "frozen objects": lambda: gc.get_freeze_count() > 0,
+    CONFIG: lambda: dict(CONFIG_CHANGES),
     "the recursion limit": sys.getrecursionlimit,
     "the tracing of Python": lambda: (sys.gettrace(), sys.getprofile()),
     "its threads": _threads,
@@ -192,7 +203,7 @@ _READERS: Final[dict[str, Callable[[], object]]] = {
 }
 ALL: Final = tuple(_READERS)
 # To see whether objects are frozen is to count them, 70 ms for the million of a forked worker: not with each call.
-COUNTED: Final = ("frozen objects",)
+COUNTED: Final = ("frozen objects", CONFIG)
 EACH: Final = tuple(name for name in ALL if name not in COUNTED)
 _SHOWN: Final = 60  # characters of a value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from mlpfusion.stages.validate.worker import guard
 from mlpfusion.stages.validate.worker.probes import in_mode
+from mlpfusion.stages.validate.worker.results import plain
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ def accumulated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Fact
 
     def again() -> Tensor:
         """A call on the same values, whatever a backward wrote over them, which is for another check to say."""
-        for leaf, copy in zip(passed, copies, strict=True):
-            leaf.data = copy.clone()
+        for leaf, value in zip(passed, copies, strict=True):
+            leaf.data = value.clone()
         return bound()
 
     with guard.watch("nan"):
@@ -77,39 +79,74 @@ def modified(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y after the weights (of an act·mul the operands) were updated in one `way`, as `other:NAME` says.
 
-    It was called before, without gradients and with. y is without gradients, t:y with, e:y in eval mode and f:y one row
-    of that; w:NAME are the operands as they are then. Facts: "skipped" where the way is not one for this target.
+    It was called before in each way in which it is called then. y is without gradients, t:y with, a:y under autocast
+    without, e:y in eval mode and f:y one row of that; with `in_eval` it is in eval mode from before the first call on,
+    and that is s:y alone. w:NAME are the operands with whose values it should compute. Facts: "skipped" where the way
+    is not one for this target, and whether y needs gradients under no_grad (`attached`).
     """
     bound = run.target.bind(run.operands(given, options, grad=True))
     names, first = OPERANDS[run.target.kind], 0 if run.target.kind == "act_mul" else 1
-    update = UPDATES[options["way"]]
-    if bound.module is None and update in OF_MODULES:
+    way, in_eval = options["way"], options["in_eval"]
+    update = UPDATES[way]
+    if bound.module is None and (update in OF_MODULES or in_eval):
         return {}, {"skipped": True}
-    _called(bound)
+    if in_eval and bound.module is not None:
+        bound.module.eval()
+    _called(run, bound, in_eval=in_eval)
     with in_mode(bound, None):
         bound()  # the last call before is as the first after: a target may keep what it was called with last
     old = list(bound.leaves[first:])
     new = [guard.place(given[f"other:{name}"], run.device) for name in names[first:]]
-    update(bound.module, old, new)
-    if bound.module is None:
-        leaves = (*bound.leaves[:first], *old)
-        bound = bound._replace(arguments=leaves[: len(bound.arguments)], leaves=leaves)
-    results = _called(bound)
+    if way == COPIED:
+        then = [leaf.detach().clone() for leaf in bound.leaves]
+        made = _copied(bound)
+        if made is None:
+            return {}, {"skipped": True}
+        update(bound.module, old, new)
+        bound = made
+    else:
+        update(bound.module, old, new)
+        if bound.module is None:
+            leaves = (*bound.leaves[:first], *old)
+            bound = bound._replace(arguments=leaves[: len(bound.arguments)], leaves=leaves)
+        then = [leaf.detach().clone() for leaf in (*bound.leaves[:first], *old)]
+    results, facts = _called(run, bound, in_eval=in_eval)
     run.synchronize()
-    now = zip(names, (*bound.leaves[:first], *old), strict=True)
-    return results | {f"w:{name}": leaf.detach().clone() for name, leaf in now}, {}
+    return results | {f"w:{name}": leaf for name, leaf in zip(names, then, strict=True)}, facts
 
 
-def _called(bound: Bound) -> Tensors:
-    """y without gradients, e:y in eval mode, f:y of one row in eval mode, and t:y with gradients on."""
-    having = bound.arguments if len(bound.arguments) == 2 else bound.arguments[:1]  # which operands have rows
-    rows = [each.reshape(-1, each.shape[-1])[:1] for each in having]
+def _copied(bound: Bound) -> Bound | None:
+    """The target by a deepcopy of its module; None where another function calls that, or it can't be copied."""
+    if bound.function is not bound.module or bound.module is None:
+        return None
+    try:
+        made = copy.deepcopy(bound.module)
+    except Exception:  # a loud refusal
+        return None
+    return bound._replace(function=made, module=made)
+
+
+def _called(run: Run, bound: Bound, *, in_eval: bool) -> tuple[Tensors, Facts]:
+    """The results of each way to call it, by the names that `updated` gives them, and whether one is attached."""
     with in_mode(bound, None):
         bound()
-        y = bound()
+        y = plain(bound())
+    facts = {"attached": y.requires_grad}
+    if in_eval:
+        return {"s:y": y.detach().clone()}, facts
+    having = bound.arguments if len(bound.arguments) == 2 else bound.arguments[:1]  # which operands have rows
+    rows = [each.reshape(-1, each.shape[-1])[:1] for each in having]
     with in_mode(bound, "eval"):
-        in_eval, one = bound(), bound.function(*rows, *bound.arguments[len(rows) :])
-    return {"y": y.clone(), "e:y": in_eval.clone(), "f:y": one.clone(), "t:y": bound().detach().clone()}
+        evaluated, one = plain(bound()), plain(bound.function(*rows, *bound.arguments[len(rows) :]))
+    results = {"y": y, "e:y": evaluated, "f:y": one, "t:y": plain(bound())}
+    # Not in bfloat16, which Triton's interpreter multiplies wrongly.
+    with in_mode(bound, None), torch.autocast(run.device.type, dtype=torch.float16):
+        try:
+            results["a:y"] = plain(bound())
+        except Exception as error:  # a refusal, which is for another check to say
+            if "CUDA error" in str(error):
+                raise
+    return {name: each.detach().clone() for name, each in results.items()}, facts
 
 
 def _in_place(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
@@ -128,6 +165,22 @@ def _loaded(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> N
                 if leaf is parameter:
                     state[name] = value
         module.load_state_dict(state)
+
+
+def _assigned(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
+    """load_state_dict(assign=True), by which the module has other Parameters, in other memory."""
+    if module is None:
+        return
+    state, names = module.state_dict(), {}
+    for name, parameter in module.named_parameters():
+        for place, leaf in enumerate(old):
+            if leaf is parameter:
+                names[place] = name
+                state[name] = nn.Parameter(new[place].clone(), requires_grad=leaf.requires_grad)
+    module.load_state_dict(state, assign=True)
+    made = dict(module.named_parameters())
+    for place, name in names.items():
+        old[place] = made[name]
 
 
 def _data_replaced(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
@@ -157,12 +210,15 @@ def _at_old_addresses(module: nn.Module | None, old: list[Tensor], new: list[Ten
                     setattr(owner, name, made)
 
 
+COPIED: Final = "a deepcopy and an update of the original"
 UPDATES: Final[dict[str, Update]] = {
     "an update in place": _in_place,
     "load_state_dict": _loaded,
+    "load_state_dict(assign=True)": _assigned,
+    COPIED: _in_place,
     "an optimiser step": _stepped,
     ".data = another tensor": _data_replaced,
     "new tensors at the old addresses": _at_old_addresses,
 }
-OF_MODULES: Final = (_loaded, _stepped, _data_replaced)  # functions get their operands in each call
+OF_MODULES: Final = (_loaded, _assigned, _stepped, _data_replaced)  # functions get their operands in each call
 PROBES: Final[dict[str, Probe]] = {"accumulated": accumulated, "modified": modified, "updated": updated}

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from support import checked
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from support import checked, exams_made
+
+from mlpfusion.stages.validate.channel import Loaded
+from mlpfusion.stages.validate.judge.checks import gradients
+
+if TYPE_CHECKING:
+    from mlpfusion.spec import Activation
 
 WRONG = {
     "differentiable": """
@@ -18,3 +28,13 @@ WRONG = {
 
 
 test_each_check_finds_the_fault_that_it_is_for, test_and_none_in_what_is_right = checked.judging(WRONG)
+
+
+@pytest.mark.parametrize(("activation", "names"), [("gelu_tanh", {"gate", "up", "dy"}), ("relu", {"up", "dy"})])
+def test_some_of_each_operand_is_0_and_of_gate_by_its_slope(activation: Activation, names: set[str]) -> None:
+    exam = exams_made.exam(Loaded(kind="act_mul", described="a function"))
+    exam.activation = activation
+    zeros = gradients._with_zeros(exam, {name: torch.ones(7, 127) for name in ("gate", "up", "dy")})
+    assert {name: int((value == 0).sum()) for name, value in zeros.items()} == {
+        name: 127 if name in names else 0 for name in zeros
+    }

@@ -44,8 +44,22 @@ def test_no_case_comes_twice_and_few_rows_are_judged_together(grad: bool) -> Non
     few = [group for group in groups if Case(OWN, mlp_cases.FEW[0]) in group]
     assert [{case.shape for case in group} for group in few] == [set(mlp_cases.FEW_TRAINED if grad else mlp_cases.FEW)]
     assert {case.varied for case in every} == (
-        {None, "large dy", "tiny dy"} if grad else {None, "large up", "large gate", "small x"}
+        {None, "large dy", "tiny dy"} if grad else {None, "large up", "large gate", "small x", "zeros in x"}
     )
+
+
+def test_some_elements_of_x_are_0_and_one_row_is_nothing_else() -> None:
+    x = operands(Case(OWN, (160,), "zeros in x"))["x"]
+    zeros = x == 0
+    assert bool(zeros[0].all())
+    assert 0.05 < float(zeros[1:].double().mean()) < 0.2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_over_many_rows_are_judged_where_adding_up_in_16_bits_would_show(dtype: Dtype) -> None:
+    groups = mlp_cases.cases(exams_made.exam(LOADED), dtype, grad=True)
+    rows = {case.shape for group in groups for case in group}
+    assert ((16411,) in rows) == (dtype != "float32")
 
 
 @pytest.mark.parametrize(("device", "many"), [("cpu", mlp_cases.MANY), ("cuda", mlp_cases.MANY_ON_GPU)])
@@ -58,7 +72,7 @@ def test_many_rows_are_as_many_as_the_device_is_quick_with_and_gradients_have_fe
         for grad in (False, True)
     }
     assert rows[False] & {mlp_cases.MANY, mlp_cases.MANY_ON_GPU} == {many}
-    assert max(rows[True]) == mlp_cases.TRAINED < mlp_cases.MANY
+    assert max(rows[True]) == mlp_cases.TRAINED[0] < mlp_cases.MANY
 
 
 def test_gradients_are_judged_in_a_wide_layer() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ from support import checked, rings
 from support.targets_made import verdict_of
 
 from mlpfusion.stages.validate.judge.checks import modes
+
+if TYPE_CHECKING:
+    from mlpfusion.stages.validate.judge.examine import Bench
 
 NARROWER = """
     import torch
@@ -162,3 +166,14 @@ def test_a_kind_of_call_that_is_refused_is_not_compiled_and_one_that_only_breaks
     verdict = checked.by(bench, tmp_path, "compile", breaks, dtypes=("float32",))
     assert verdict.word == "valid with hazards"
     assert "cannot be compiled with fullgraph=True for one row" in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        ("activated_in_inference_mode", "under torch.inference_mode it overwrites gate"),
+        ("FewerColumnsWhenServed", "in eval mode y is off by"),
+    ],
+)
+def test_a_mode_that_differs_in_some_shape_is_named(bench: Bench, control: str, words: str) -> None:
+    assert words in checked.of_control(bench, f"attack/calls.py:{control}", "inference", "float32").headline

@@ -72,3 +72,17 @@ def target(gate, up):
     verdict = verdict_of(bench, f"{path}:target", only=("modified",), dtypes=("float32",))
     assert verdict.word == "valid with hazards"
     assert words in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        ("kept.py:ParametersHeld", "after load_state_dict(assign=True) it still computes with the earlier ones"),
+        ("kept.py:PackedByEval", "it still computes with the earlier ones (in eval mode all the time"),
+        ("kept.py:LayersInAClosure", "a deepcopy of it computes with the weights of the original"),
+        ("kept.py:CopiesForAutocast", "it still computes with the earlier ones (under autocast"),
+        ("calls.py:GraphUnderNoGrad", "under no_grad its result needs gradients"),
+    ],
+)
+def test_how_a_module_keeps_what_was_is_named(bench: Bench, control: str, words: str) -> None:
+    assert words in checked.of_control(bench, f"attack/{control}", "updated", "float32").headline

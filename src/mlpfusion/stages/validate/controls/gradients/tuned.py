@@ -52,6 +52,8 @@ class _Tuned(torch.autograd.Function):
 
 def tuned_backward(gate, up):
     """Right, in each of two configurations."""
+    if gate.shape != up.shape:
+        raise ValueError("gate and up must have one shape")
     return _Tuned.apply(gate, up, _TUNED)
 
 

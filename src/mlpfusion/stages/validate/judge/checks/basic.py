@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -11,7 +10,8 @@ from torch import Tensor
 
 from mlpfusion.stages.validate.channel import PATTERNS
 from mlpfusion.stages.validate.judge import bounds, excuses
-from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
+from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, LARGE_OPERANDS, Check
+from mlpfusion.stages.validate.judge.checks.memory.results import reuse
 from mlpfusion.stages.validate.judge.exam import (
     BackwardError,
     DetachedError,
@@ -50,11 +50,8 @@ TUNED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "mlp": ((3, 67), (4, 64)),
 }
 WRONG_ROW: Final = 0.25
-# A path for large operands may save memory where none of a small one does.
-LARGE: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (64, 1032), "mlp": (1031,)}
-OTHERS: Final = 16  # calls after which an earlier result must be as it was: buffers may take turns
-# One element of an operand is so much larger in the next call, by which a result that is given again shows.
-RAISED: Final = 8.0
+# The gradient of an operand that is broadcast is a sum of right ones: another is off by its own size.
+SHARED: Final = 0.2
 # One operand of an act·mul where the other is 4x256: rows, columns and single numbers for many, and what does not fit.
 MISMATCHED: Final[tuple[tuple[str, tuple[int, ...]], ...]] = tuple(
     (name, shape)
@@ -189,7 +186,7 @@ def _are(count: int) -> str:
 
 def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
     """The forward leaves its operands (and weights) as they were, by their bits, in a large shape as well."""
-    for shape in (exam.plain, LARGE[exam.kind]):
+    for shape in (exam.plain, LARGE_OPERANDS[exam.kind]):
         given = exam.operands(dtype, shape, "kept")
         try:
             _, facts = exam.ask("forward", given)
@@ -299,6 +296,19 @@ def _every_configuration(exam: Exam, dtype: Dtype, probe: str, names: tuple[str,
         return undecided("it refuses every shape tried")
     given = exam.operands(dtype, shape, probe)
     reference = exam.reference(given, grad=probe == "backward")
+
+    def is_right(results: Tensors) -> bool:
+        return all(
+            excuses.is_close(exam, results[name], reference[name], given, of=name, probe=probe, dtype=dtype)
+            for name in names
+        )
+
+    try:
+        tuned = is_right(ask(given, configuration=None)[0])
+    except RaisedError:
+        tuned = exam.device == "cpu"  # where only a tuner with a clock of its own can tune
+    if not tuned:
+        return failed("the call that tunes raises or is wrong: do its kernels change what they read?", shape)
     wrong, unknown, left_out = [], 0, 0
     for index in range(count):
         try:
@@ -310,11 +320,7 @@ def _every_configuration(exam: Exam, dtype: Dtype, probe: str, names: tuple[str,
                 wrong.append(f"number {index} raises {error}")
             continue
         left_out += facts["gave_way"]
-        right = all(
-            excuses.is_close(exam, results[name], reference[name], given, of=name, probe=probe, dtype=dtype)
-            for name in names
-        )
-        if not right or facts["behind"]:
+        if not is_right(results) or facts["behind"]:
             wrong.append(f"number {index} ({facts['configuration']}) is wrong")
     if wrong:
         return failed(f"{len(wrong)} of {count} configurations fail: {'; '.join(wrong)}", shape)
@@ -338,45 +344,6 @@ def _taken(exam: Exam, dtype: Dtype, probe: str, ask: Callable[[Tensors], object
     return None
 
 
-def reuse(exam: Exam, dtype: Dtype) -> Found:
-    """A result is the caller's to keep: the next call leaves it alone."""
-    given = exam.operands(dtype, exam.plain, "reuse")
-    other = exam.operands(dtype, exam.plain, "reused")
-    almost = {name: _almost(given[name], given[exam.names[0]]) for name in exam.names}
-    both = given | {f"other:{name}": other[name] for name in exam.names}
-    results, facts = exam.ask("reuse", both | {f"almost:{name}": each for name, each in almost.items()}, others=OTHERS)
-    before = results["before"].nan_to_num()
-    if facts["at"]:
-        which = "the next call" if facts["at"] == 1 else f"call {facts['at']} after it"
-        buffers = "both are one buffer" if facts["at"] == 1 else f"{facts['at']} buffers take turns"
-        return failed(f"{which} overwrites an earlier result: {buffers}", exam.plain)
-    if torch.equal(before, results["second"].nan_to_num()):
-        return failed("other operands give the earlier result again", exam.plain)
-    for name, raised in almost.items():
-        again = results.get(f"almost:{name}")
-        if again is None or not torch.equal(before, again.nan_to_num()) or not _differs(exam, given, {name: raised}):
-            continue
-        exam.forward(other)  # what it kept is of these now
-        if not torch.equal(before, exam.forward(given | {name: raised}).nan_to_num()):  # else it computes that wrongly
-            what = f"operands that differ in one element of {name} give the earlier result again"
-            return failed(f"{what}: it is kept where it should be computed", exam.plain)
-    return passed("an earlier result is left alone by later calls")
-
-
-def _almost(value: Tensor, like: Tensor) -> Tensor:
-    """`value` with one element larger, where `like` has its largest if both have one shape, else in the middle."""
-    at = int(like.double().argmax()) if value.shape == like.shape else value.numel() // 2
-    changed = value.clone()
-    changed.view(-1)[at] = float(value.view(-1)[at].abs()) + RAISED
-    return changed
-
-
-def _differs(exam: Exam, given: Tensors, changed: Tensors) -> bool:
-    """Whether the right results differ by more than a rounding."""
-    first, second = (exam.reference(each)["y"] for each in (given, given | changed))
-    return not bool(bounds.close(second, first, "bfloat16").all())
-
-
 def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
     """Sizes 0 and 1 work, or are refused."""
     odd = []
@@ -385,9 +352,10 @@ def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
         given = exam.operands(dtype, shape, "empty")
         try:
             wrong = _misshapen(exam.forward(given), _like(exam, given), dtype)
-            with contextlib.suppress(FaultError, DetachedError):  # which are for another check to say
-                if wrong is None and exam.lack(dtype) is None:
-                    exam.backward(given)
+            if wrong is None and _trains(exam, dtype):
+                exam.backward(given)
+        except (DetachedError, FaultError) as error:
+            return hazard(f"gradients are lost for {shape_text(shape)}: {error}", shape)
         except RaisedError as error:
             if not is_refusal(error):
                 raise
@@ -400,6 +368,14 @@ def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
         is_empty = any(each.partition(" ")[0] == batch for each in odd)
         return hazard(f"{sentence}: an empty batch raises") if is_empty else reported(sentence)
     return passed("sizes of 0 and 1 give results of the right shape")
+
+
+def _trains(exam: Exam, dtype: Dtype) -> bool:
+    """Whether gradients come and are fit; else why is for another check to say."""
+    try:
+        return exam.lack(dtype) is None
+    except FaultError:
+        return False
 
 
 def mismatched(exam: Exam, dtype: Dtype) -> Found:
@@ -426,6 +402,10 @@ def mismatched(exam: Exam, dtype: Dtype) -> Found:
         if not excuses.is_close(exam, y, expected, given, of="y", probe="forward", dtype=dtype):
             return hazard(f"accepts {what} and gives wrong values: reads out of bounds or skips rows", (4, 256))
         broadcast.append(what)
+        trained = given | {"dy": exam.operands(dtype, tuple(common), "mismatched")["dy"]}
+        wrong = _wrong_gradient(exam, dtype, trained)
+        if wrong is not None:
+            return hazard(f"accepts {what}, and {wrong}", (4, 256))
     wrong = _of_two_dtypes(exam, dtype, whole)
     if wrong is not None:
         return hazard(wrong, (4, 256))
@@ -433,6 +413,28 @@ def mismatched(exam: Exam, dtype: Dtype) -> Found:
         also = f", but {'; '.join(broadcast)} broadcast, as PyTorch does" if broadcast else ""
         return passed(f"operands of two shapes are refused{also}: {refused[0]}")
     return passed("operands of two shapes are broadcast, as PyTorch does")
+
+
+def _wrong_gradient(exam: Exam, dtype: Dtype, given: Tensors) -> str | None:
+    """What is wrong with the gradients of operands that are broadcast, if something is; they may be refused."""
+    if not _trains(exam, dtype):
+        return None
+    try:
+        results, facts = exam.ask("backward", {name: given[name] for name in (*exam.names, "dy")})
+    except RaisedError as error:
+        if not is_refusal(error):
+            raise
+        return None
+    if "raised" in facts:
+        return None
+    if "detached" in facts:
+        return "its result has no gradient"
+    right = exam.reference(given, grad=True)
+    for name in exam.names:
+        found, exact = results.get(f"d:{name}"), right[f"d:{name}"]
+        if found is None or found.shape != exact.shape or bool((bounds.relative(found, exact) > SHARED).any()):
+            return f"the gradient of {name} is wrong"
+    return None
 
 
 def _of_two_dtypes(exam: Exam, dtype: Dtype, given: Tensors) -> str | None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 BOTH: Final[frozenset[Kind]] = frozenset(("act_mul", "mlp"))
 ACT_MUL: Final[frozenset[Kind]] = frozenset(("act_mul",))
 MLP: Final[frozenset[Kind]] = frozenset(("mlp",))
-
+# A path for large operands may save memory, or work, where none for small ones does.
+LARGE_OPERANDS: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (64, 1032), "mlp": (1031,)}
 
 # "each" dtype that is taken, since each may have code of its own; the "finest" alone, for what no other can show; each
 # "narrow" one, which has 16 bits, or the finest without one; "16-bit" ones alone, for what cannot be asked in float32.

@@ -11,7 +11,7 @@ import torch
 
 from mlpfusion.spec import ACTIVATIONS, ROWS
 from mlpfusion.stages.validate.judge import bounds, excuses, incoming
-from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, Check
+from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, LARGE_OPERANDS, Check
 from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS, rows_trained
 from mlpfusion.stages.validate.judge.checks.values import BIASED, MOST_BIAS_ULP, how
 from mlpfusion.stages.validate.judge.exam import (
@@ -154,6 +154,7 @@ def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tens
             scales = (SCALES[SHAPES.index(shape) % len(SCALES)],)
         yield from (exam.operands(dtype, shape, "backward", scale=scale) for scale in scales)
         if shape in ANY_DY or exam.asked.shapes:
+            yield _with_zeros(exam, given)
             generator = exam.generator("any dy")
             any_dy = given | {"dy": incoming.wide(given["up"], dtype, generator)}
             yield any_dy
@@ -167,6 +168,15 @@ def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tens
     gates = gates[kept]
     order = torch.randperm(given["gate"].numel(), generator=exam.generator("gates"))
     yield given | {"gate": gates[order % gates.numel()].view(shape)}
+
+
+def _with_zeros(exam: Exam, given: Tensors) -> Tensors:
+    """Every seventh up, dy and, unless the slope there is any number, gate is 0: what divides by one of them shows."""
+    names = ("up", "dy", "gate") if ROWS[exam.activation].smoothness >= 1 else ("up", "dy")
+    zeros = given | {name: given[name].clone() for name in names}
+    for place, name in enumerate(names):
+        zeros[name].view(-1)[place::7] = 0.0
+    return zeros
 
 
 def _lost(exam: Exam, given: Tensors, results: Tensors, name: str) -> str | None:
@@ -288,12 +298,12 @@ def apart(exam: Exam, dtype: Dtype) -> Found:
 def saved_kept(exam: Exam, dtype: Dtype) -> Found:
     """The backward leaves the operands, and the gradient that it is given, as they were."""
     exam.need_gradients(dtype)
-    given = exam.operands(dtype, exam.plain, "saved")
-    _, facts = exam.backward(given)
-    changed = facts["changed_by_backward"]
-    if changed:
-        silent = "" if facts["version_raised"] else " without raising their version, so that autograd cannot notice"
-        return hazard(f"the backward overwrites {' and '.join(changed)}{silent}", exam.plain)
+    for shape in (exam.plain, LARGE_OPERANDS[exam.kind]):
+        trained = exam.gradients(exam.operands(dtype, shape, "saved"))
+        facts = {} if trained is None else trained[1]
+        if facts.get("changed_by_backward"):
+            silent = "" if facts["version_raised"] else " without raising their version, so that autograd cannot notice"
+            return hazard(f"the backward overwrites {' and '.join(facts['changed_by_backward'])}{silent}", shape)
     return passed("the backward leaves its operands as they were")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mlpfusion.stages.validate.channel import Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
 
-    Varied = Literal["large up", "large gate", "small x", "large dy", "tiny dy"]
+    Varied = Literal["large up", "large gate", "small x", "large dy", "tiny dy", "zeros in x"]
 
 
 class Case(NamedTuple):
@@ -32,6 +32,10 @@ class Case(NamedTuple):
             return incoming.scaled(given, dtype, large=self.varied == "large dy")
         if self.varied == "small x":
             return given | {"x": given["x"] / 64}
+        if self.varied == "zeros in x":
+            zeros = torch.rand(given["x"].shape, generator=generator) < ZEROS
+            zeros[..., 0, :] = True  # and a row of nothing else
+            return given | {"x": given["x"].masked_fill(zeros, 0.0)}
         if self.varied is None:
             return given
         name, most = ("wu", 10) if self.varied == "large up" else ("wg", 7)
@@ -45,7 +49,8 @@ SHAPES: Final = ((160,), (3, 67), (2, 2, 41))
 FEW: Final = (*((rows,) for rows in (*range(1, 10), 12, 15, 16, 17)), (1, 1), (1, 7))
 FEW_TRAINED: Final = ((1,), (2,), (3,), (7,), (16,))
 # More than any tile of rows, and more than there are blocks in one wave; gradients of weights are sums over them.
-TRAINED: Final = (1031,)
+TRAINED: Final = ((1031,), (16411,))
+ZEROS: Final = 0.1  # the part of x
 MANY: Final = (2113,)
 MANY_ON_GPU: Final = (65551,)  # more than the second dimension of a grid holds
 # Multiples of 8 but of no tile, of nothing at all, and a square one that is more than one tile wide.
@@ -71,12 +76,14 @@ def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
         return [(Case(each, shape),) for shape in exam.asked.shapes for each in sizes]
     if grad:
         long = () if dtype == "float32" else LONG
-        alone = [*((own, shape) for shape in SHAPES), *OTHERS, *long, (own, TRAINED), WIDE[0]]
+        # Sums that are added up in 16 bits from tile to tile show in many rows alone.
+        rows = TRAINED[:1] if dtype == "float32" or exam.asked.quick else TRAINED
+        alone = [*((own, shape) for shape in (*SHAPES, *rows)), *OTHERS, *long, WIDE[0]]
         few = tuple(Case(own, shape) for shape in FEW_TRAINED)
         scaled: tuple[Varied, ...] = ("large dy", "tiny dy")
         return [*((Case(*each),) for each in alone), *((Case(own, (160,), each),) for each in scaled), few]
     many = MANY_ON_GPU if exam.device == "cuda" else MANY
-    varied: tuple[Varied, ...] = ("large up", "large gate", "small x")
+    varied: tuple[Varied, ...] = ("large up", "large gate", "small x", "zeros in x")
     kinds: dict[str, list[tuple[Case, ...]]] = {
         "numbers of rows": [(Case(own, shape),) for shape in SHAPES],
         "sizes of MLPs": [(Case(*each),) for each in OTHERS],

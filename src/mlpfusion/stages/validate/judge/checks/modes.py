@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mlpfusion.backend import release
 from mlpfusion.stages.validate.judge import bounds, excuses
-from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
+from mlpfusion.stages.validate.judge.checks.check import BOTH, LARGE_OPERANDS, Check
 from mlpfusion.stages.validate.judge.exam import (
     Found,
     failed,
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
 
 # How a call is made where nothing is trained, in words, and the worker's name for it.
+# Beside the plain shape: many rows, where other code may run, one, and more dimensions.
+INFERRED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
+    "act_mul": (LARGE_OPERANDS["act_mul"], (1, 256), (2, 3, 97)),
+    "mlp": (LARGE_OPERANDS["mlp"], (1,), (3, 67)),
+}
 MODES: Final = {
     "under torch.inference_mode": "inference",
     "in eval mode": "eval",
@@ -322,19 +327,28 @@ def _near(plain: torch.Tensor, again: torch.Tensor, dtype: Dtype) -> bool:
 
 
 def inference(exam: Exam, dtype: Dtype) -> Found:
-    """In each mode in which nothing is trained it is the same function as under no_grad."""
-    given = exam.operands(dtype, exam.plain, "inference")
-    plain = exam.forward(given)
-    for how, mode in MODES.items():
+    """In each mode in which nothing is trained it is the same function as under no_grad, and leaves its operands."""
+    for shape in (exam.plain, *INFERRED[exam.kind]):
+        given = exam.operands(dtype, shape, "inference")
         try:
-            y = exam.forward(given, mode=mode)
+            plain = exam.forward(given)
         except RaisedError as raised:
-            if not is_refusal(raised):
+            if not is_refusal(raised) or shape == exam.plain:
                 raise
-            return hazard(f"breaks {how}: {raised}", exam.plain)
-        wrong = _differs({"y": plain}, {"y": y}, dtype) or _another_function(exam, y, plain, mode, dtype)
-        if wrong:
-            return failed(f"{how} {wrong}", exam.plain)
+            continue
+        for how, mode in MODES.items():
+            try:
+                results, facts = exam.ask("forward", given, mode=mode)
+            except RaisedError as raised:
+                if not is_refusal(raised):
+                    raise
+                return hazard(f"breaks {how}: {raised}", shape)
+            if facts["changed"]:
+                return failed(f"{how} it overwrites {' and '.join(facts['changed'])}", shape)
+            y = results["y"]
+            wrong = _differs({"y": plain}, {"y": y}, dtype) or _another_function(exam, y, plain, mode, dtype)
+            if wrong:
+                return failed(f"{how} {wrong}", shape)
     return passed("the same under inference mode, in eval mode, and with gradients on for operands that need none")
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Large enough that keeping a result, or a sum of its rows, stands out from what Python itself keeps.
 GROWN: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (16, 1024), "mlp": (64,)}
+# More than 2^18 elements, so that a path for large operands is taken.
+MOST: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (257, 1031), "mlp": (4113,)}
 LEAST_BYTES: Final = 4096  # a call; less is counters and names
 # Small objects that stay are counted over more calls: what Python and an interpreter hold of them changes by a hundred,
 # to and fro, whatever the number of calls. Where they seem to grow, over many more, once a bounded cache is full.
@@ -57,6 +59,7 @@ def state(exam: Exam, dtype: Dtype) -> Found:
     """It leaves the settings and the generators of its process as they were: by its import, and by every call."""
     given = exam.operands(dtype, exam.plain, "state")
     _, facts = exam.ask("state", given, grad=exam.lack(dtype) is None)
+    exam.gradients(exam.operands(dtype, MOST[exam.kind], "state"))  # what that changes is noted with every call
     seeded = dict.fromkeys(facts["seeded"], "is seeded by each call: whoever draws after it gets one sequence")
     drawn = dict.fromkeys(facts["drawn"], "is drawn from by each call")
     imported = {name: f"by its import, {how}" for name, how in exam.loaded.left.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.stages.validate.judge import bounds
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
     from mlpfusion.stages.validate.judge.exam import Exam
 
+COPIED: Final = "a deepcopy and an update of the original"
 # How a weight gets new values; the worker has a function for each.
 WAYS: Final = (
     "an update in place",
     "load_state_dict",
+    "load_state_dict(assign=True)",
+    COPIED,
     "an optimiser step",
     ".data = another tensor",
     "new tensors at the old addresses",
@@ -29,6 +33,8 @@ CALLED: Final = {
     "e:y": "in eval mode, without gradients",
     "f:y": "one row in eval mode, without gradients",
     "t:y": "with gradients on",
+    "a:y": "under autocast, without gradients",
+    "s:y": "in eval mode all the time, without gradients",
 }
 # Root mean square of the error, relative to that of the result: right ones are off by an eps or two, and a result of
 # other weights by its own size.
@@ -75,7 +81,8 @@ def modified(exam: Exam, dtype: Dtype) -> Found:
                 what = "the result" if which == "y" else which
                 sentence = (
                     f"where {what} is changed in place between forward and backward, the gradient of {name} is "
-                    "silently wrong: it was kept past save_for_backward, by which autograd would refuse this"
+                    "silently wrong: what it needs was kept past save_for_backward, by which autograd would refuse "
+                    "this, or is computed again"
                 )
                 return hazard(sentence, exam.plain)
     return passed("a change in place before the backward is refused, or changes no gradient")
@@ -87,9 +94,9 @@ def updated(exam: Exam, dtype: Dtype) -> Found:
     later = exam.operands(dtype, exam.plain, "updated, later")
     both = given | {f"other:{name}": later[name] for name in exam.names}
     judged = []
-    for way in WAYS:
+    for way, in_eval in itertools.product(WAYS, (False, True)):
         try:
-            results, facts = exam.ask("updated", both, way=way)
+            results, facts = exam.ask("updated", both, way=way, in_eval=in_eval)
         except RaisedError as raised:
             if not is_refusal(raised):
                 raise
@@ -97,17 +104,22 @@ def updated(exam: Exam, dtype: Dtype) -> Found:
         if "skipped" in facts:
             continue
         judged.append(way)
+        if facts["attached"]:
+            sentence = "under no_grad its result needs gradients: it holds its graph, and what that has saved"
+            return hazard(sentence, exam.plain)
         right = exam.reference({name: results[f"w:{name}"] for name in exam.names})["y"]
-        for name, how in CALLED.items():
+        for name in filter(results.__contains__, CALLED):
             expected = right.reshape(-1, right.shape[-1])[:1] if name == "f:y" else right
             if _is_off(results[name], expected):
-                return _stale(exam, way, how)
-    return passed(f"computes with the values of the moment after {', '.join(judged)}")
+                return _stale(exam, way, CALLED[name])
+    return passed(f"computes with the values of the moment after {', '.join(dict.fromkeys(judged))}")
 
 
 def _stale(exam: Exam, way: str, how: str) -> Found:
     if exam.kind == "act_mul":
         return failed(f"after {way} the result is one of other operands, kept from an earlier call ({how})", exam.plain)
+    if way == COPIED:
+        return hazard(f"a deepcopy of it computes with the weights of the original ({how})", exam.plain)
     return hazard(f"stale weights: after {way} it still computes with the earlier ones ({how})", exam.plain)
 
 
@@ -126,5 +138,5 @@ def _alike(found: Tensor, right: Tensor, dtype: Dtype) -> bool:
 CHECKS: Final = (
     Check("accumulation", "autograd.grad beside backward() into .grad, twice", BOTH, accumulation, dtypes="each"),
     Check("modified", "operands and result changed in place before the backward", BOTH, modified, dtypes="each"),
-    Check("updated", "calls after weights or operands got new values, in five ways", BOTH, updated, dtypes="each"),
+    Check("updated", "calls after weights or operands got new values, in seven ways", BOTH, updated, dtypes="each"),
 )

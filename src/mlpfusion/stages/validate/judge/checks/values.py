@@ -157,11 +157,12 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
     worst, failures, refused, tried = 0.0, [], [], 0
     wanted = exam.asked.shapes
     widths: dict[bool, list[int]] = {True: [], False: []}  # of rows that are wrong, and right
+    bare: dict[bool, set[bool]] = {True: set(), False: set()}  # whether operands were alone in their memory, likewise
     for shape, scales in [(shape, shapes.scales(shape)) for shape in wanted] if wanted else shapes.cases(exam):
         for place, scale in enumerate(scales):
             given = exam.operands(dtype, shape, "elementwise", scale=scale)
             try:
-                y = exam.forward(given)
+                y = exam.forward(given, bare=(alone := place % 2 == 1))
             except RaisedError as error:
                 if not is_refusal(error) or (wanted and exam.asked.shapes):
                     raise
@@ -173,6 +174,7 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
             scores = excuses.scores(exam, _score(exam, given, dtype), y, given)
             largest = float(scores.max()) if scores.numel() else 0.0
             worst = max(worst, largest)
+            bare[largest > bounds.LIMIT].add(alone)
             if len(shape) == 2:
                 widths[largest > bounds.LIMIT].append(shape[1])
             if largest > bounds.LIMIT:
@@ -180,6 +182,8 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
     if failures:
         _, shape, _, sentence = min(failures)
         which = by_width(widths[True], widths[False])
+        if bare[True] == {True} and bare[False] >= {False} and len(failures) > 1:
+            which = "only where operands are alone in their memory, as a program's are and most of a judge's are not"
         return failed("; ".join(filter(None, (which, sentence))), shape, worst_score=_finite(worst))
     if not tried:
         return undecided(f"it refuses every shape tried: {', '.join(refused)}")

@@ -363,6 +363,7 @@ def _construct(found: type[nn.Module], given: tuple[Tensor, ...], activation: Ac
     act = ROWS[activation].hidden_act
     sizes = {"hidden_size": wg.shape[1], "intermediate_size": wg.shape[0]}
     config = types.SimpleNamespace(**sizes, hidden_act=act, hidden_activation=act, mlp_bias=False)
+    before = dict(vars(config))
     try:
         with settings.own_generators():
             made = found(*sizes.values()) if len(required(found.__init__)) == 3 else found(config)
@@ -371,4 +372,6 @@ def _construct(found: type[nn.Module], given: tuple[Tensor, ...], activation: Ac
             f"{found.__name__} cannot be built as {found.__name__}(config) or {found.__name__}(hidden_size, "
             f"intermediate_size): {error}"
         ) from error
+    changed = (name for name, value in vars(config).items() if name not in before or before[name] != value)
+    settings.CONFIG_CHANGES.update(changed)
     return made.to(device=x.device, dtype=wg.dtype)
