@@ -74,6 +74,13 @@ def overlapping(x: Tensor) -> Tensor:
     return memory.as_strided(x.shape, (half, 1))
 
 
+def cut(x: Tensor) -> Tensor:
+    """The values of x [a, b, columns] as the first b of b + 2: between its parts is a gap."""
+    wide = torch.full((x.shape[0], x.shape[1] + 2, *x.shape[2:]), float("nan"), dtype=x.dtype, device=x.device)
+    wide[:, : x.shape[1]] = x
+    return wide[:, : x.shape[1]]
+
+
 def exchanged(x: Tensor) -> Tensor:
     """The values of x [a, b, c, columns] stored as [a, c, b, columns], as heads and positions are."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)
@@ -114,6 +121,7 @@ LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "with overlapping rows": overlapping,
     "every second element": spaced,
     "half of a packed tensor in three dimensions": half,
+    "cut along its second dimension": cut,
     "transposed in three dimensions": turned,
     "permuted in four dimensions": exchanged,
     "channels_last": channels_last,
@@ -124,6 +132,7 @@ DIMENSIONS: Final[dict[str, tuple[int, ...]]] = {
     "permuted": (2, 4, 256),
     "every second element": (2048,),
     "half of a packed tensor in three dimensions": (2, 4, 256),
+    "cut along its second dimension": (2, 4, 256),
     "transposed in three dimensions": (2, 16, 64),
     "permuted in four dimensions": (2, 4, 4, 64),
     "channels_last": (2, 4, 4, 64),

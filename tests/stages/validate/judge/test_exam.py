@@ -10,6 +10,7 @@ from mlpfusion.errors import UsageError
 from mlpfusion.stages.validate import channel
 from mlpfusion.stages.validate.judge.checks import basic, gradients, values
 from mlpfusion.stages.validate.judge.checks import shapes as judged
+from mlpfusion.stages.validate.judge.checks.memory import written
 from mlpfusion.stages.validate.judge.exam import Asked, Exam, kind_of, shape_text
 
 
@@ -31,7 +32,7 @@ def exam(*, quick: bool) -> Exam:
 
 
 SETS = {
-    "written": basic.WRITTEN["act_mul"],
+    "written": written.WRITTEN["act_mul"],
     "positions": basic.PLACED,
     "elementwise": (*judged.SMALL, *judged.WIDTHS),
     "store": values.BIASED["act_mul"],

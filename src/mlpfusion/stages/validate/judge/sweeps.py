@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Activation, Dtype
     from mlpfusion.stages.validate.channel import Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
+# Gates beyond these say nothing: a cube overflows from 7e12 on, in right formulas too, and results of a gate below
+# 2^-100 may be subnormal in float32, which hardware may take for 0.
+LARGEST_GATE: Final = 65504.0
+SMALLEST_GATE: Final = 2.0**-100
 LARGER: Final = 3.0  # an up far from 1, by which a sum is told from a factor
 
 
@@ -106,6 +110,29 @@ class Sweeps:
             if found is not None:
                 return found
         return None
+
+    def diagnosis_of_few(self, dtype: Dtype) -> tuple[int, Diagnosis] | None:
+        """What is wrong with an MLP's function in calls of so few rows that other code makes them, and how many."""
+        exam = self._exam
+        for rows in (16, 1):
+            for index, swept in enumerate(self._through(dtype, functools.partial(exam.forward, rows=rows))):
+                found = diagnose(*swept, exam.activation, dtype, eager=self._eager_of(dtype, index))
+                if found is not None:
+                    return rows, found
+        return None
+
+    def slopes(self, dtype: Dtype, *, eager: bool) -> Swept:
+        """An MLP's dx where dy is 1, which is the slope at each gate: the target's, or eager's."""
+        exam = self._exam
+        gates = bounds.every_value(dtype)
+        size = gates.double().abs()
+        gates = gates[(size <= LARGEST_GATE) & (size >= SMALLEST_GATE)]
+
+        def dx(given: Tensors) -> Tensor:
+            given = given | {"dy": torch.ones_like(given["x"])}
+            return (exam.ask_peer("eager", "backward", given) if eager else exam.backward(given))[0]["d:x"]
+
+        return through_mlp(gates, 1.0, exam.sizes, dx)
 
     def _by_up(self, dtype: Dtype) -> Diagnosis | None:
         """What is wrong, if it shows in how the values of an act·mul grow with up, which is near 1 in a sweep."""

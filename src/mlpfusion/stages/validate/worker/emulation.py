@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 from mlpfusion.measure.interpreter import round_to_nearest_even
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Emulation:
@@ -47,6 +51,23 @@ def _watched(original: Any, found: Emulation, bfloat16: Any) -> Any:
         return original(self, first, *rest)
 
     return run
+
+
+@contextlib.contextmanager
+def reversed_programs(*, is_on: bool) -> Iterator[None]:
+    """Run the programs of each grid from the last to the first: on a GPU they have no order."""
+    if not is_on:
+        yield
+        return
+    from triton.runtime import interpreter
+
+    builder: Any = interpreter.interpreter_builder
+    forth = builder.set_grid_idx
+    builder.set_grid_idx = lambda *at: forth(*(n - 1 - i for n, i in zip(builder.grid_dim, at, strict=True)))
+    try:
+        yield
+    finally:
+        del builder.set_grid_idx  # the instance's: its class has the original
 
 
 def is_limit(error: BaseException) -> bool:

@@ -140,7 +140,8 @@ class _Served:
         state, given = settings.read(settings.EACH), channel.unpack(request.tensors)
         # A speed probe's calls may import what they have imported before: no watch is timed.
         watched = contextlib.nullcontext() if request.probe in SPEED_PROBES else imports.apart(state, self.own)
-        with watched, launches.counted() as launched:
+        turned = emulation.reversed_programs(is_on=request.options.get("reversed", False))
+        with watched, launches.counted() as launched, turned:
             tensors, facts = probe(self.run, given, request.options)
         facts["left"], facts["launches"] = settings.changed(state), launched.count + launched.replays
         if request.probe == "state":

@@ -83,7 +83,7 @@ def in_mode(bound: Bound, mode: str | None) -> Iterator[None]:
 def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y of one call without gradients, under allocations filled with `pattern`; `times` calls are compared by bits.
 
-    With `operators` what operators make has margins as well.
+    With `operators` what operators make has margins as well; with `rows` an MLP is called with so many rows at a time.
     Facts: which operands changed, or something `beside` them, elements written before and behind an allocation, y's
     strides, whether all calls agree.
     """
@@ -95,7 +95,7 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     watching = guard.watch(pattern, operators=options.get("operators", False))
     with in_mode(bound, options.get("mode")), watching as watched:
         guard.spoil(leaves[0], pattern)
-        y = plain(bound())
+        y = plain(bound() if "rows" not in options else _in_parts(bound, options["rows"]))
         run.synchronize()
         agree = all(same_bits(y, plain(bound())) for _ in range(options.get("times", 1) - 1))
         run.synchronize()
@@ -108,6 +108,11 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         **watched.overwritten(),
     }
     return {"y": y}, facts
+
+
+def _in_parts(bound: Bound, rows: int) -> Tensor:
+    x, *weights = bound.arguments
+    return torch.cat([plain(bound.function(part, *weights)) for part in torch.split(x, rows)])
 
 
 def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -166,22 +171,27 @@ def partial(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def apart(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """Two calls, the second on what `other:NAME` holds, then a backward of each: d:NAME, e:NAME.
+    """A call, `others` on what `other:NAME` holds, then a backward of the first two: d:NAME, e:NAME.
 
-    after:NAME are the first call's gradients once more, after the second one's backward.
+    after:NAME are the first call's gradients once more, after the second one's backward. Facts: whether the first
+    result "stayed".
     """
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, options, grad=True))
     count = len(bound.arguments)
     others = run.operands({name: given.get(f"other:{name}", given[name]) for name in names}, options, grad=True)
     with guard.watch("nan"):
-        first, second = plain(bound()), plain(bound.function(*others[:count]))
+        first = plain(bound())
+        before = first.detach().clone()
+        held = [plain(bound.function(*others[:count])) for _ in range(options["others"])]
+        run.synchronize()
+        stayed, second = same_bits(first.detach(), before), held[0]
         grads = torch.autograd.grad(first, bound.leaves, guard.place(given["dy"], run.device))
         kept = {name: tensor.clone() for name, tensor in named(names, grads).items()}
         leaves = (*others[:count], *bound.leaves[count:])
         later = torch.autograd.grad(second, leaves, guard.place(given["other:dy"], run.device))
         run.synchronize()
-    return {**kept, **named(names, later, "e"), **named(names, grads, "after")}, {}
+    return {**kept, **named(names, later, "e"), **named(names, grads, "after")}, {"stayed": stayed}
 
 
 def second(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -359,13 +369,14 @@ def checkpointed(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Fac
 def vmapped(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y and, with `grad`, d:NAME of torch.vmap(target); `over` has the dimension of each operand that is mapped over.
 
-    The result has that of the first operand. No memory is watched: what is allocated within has dimensions that PyTorch
-    hides.
+    The result has that of the first operand that is. No memory is watched: what is allocated within has dimensions that
+    PyTorch hides.
     """
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
     over = tuple(options["over"].get(name) for name in names[: len(bound.arguments)])
-    y = plain(torch.vmap(bound.function, in_dims=over, out_dims=over[0])(*bound.arguments))
+    out = next(axis for axis in over if axis is not None)
+    y = plain(torch.vmap(bound.function, in_dims=over, out_dims=out)(*bound.arguments))
     results = {"y": y}
     if y.requires_grad:
         results |= named(names, torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True))

@@ -56,23 +56,22 @@ def test_some_elements_of_x_are_0_and_one_row_is_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sums_over_many_rows_are_judged_where_adding_up_in_16_bits_would_show(dtype: Dtype) -> None:
-    groups = mlp_cases.cases(exams_made.exam(LOADED), dtype, grad=True)
-    rows = {case.shape for group in groups for case in group}
-    assert ((16411,) in rows) == (dtype != "float32")
+def test_gradients_are_sums_over_many_rows_and_of_an_interpreted_kernel_over_fewer(dtype: Dtype) -> None:
+    interpreted = Loaded(kind="mlp", described="a function", kernels=1, interpreted=True)
+    for loaded, most in ((LOADED, 40961), (interpreted, 16411)):
+        groups = mlp_cases.cases(exams_made.exam(loaded), dtype, grad=True)
+        assert max(case.shape for group in groups for case in group) == (most,)
 
 
 @pytest.mark.parametrize(("device", "many"), [("cpu", mlp_cases.MANY), ("cuda", mlp_cases.MANY_ON_GPU)])
-def test_many_rows_are_as_many_as_the_device_is_quick_with_and_gradients_have_fewer(
-    device: str, many: tuple[int, ...]
-) -> None:
+def test_many_rows_are_as_many_as_the_device_is_quick_with(device: str, many: tuple[int, ...]) -> None:
     exam = exams_made.exam(LOADED, device=device)  # type: ignore[arg-type]
     rows = {
         grad: {case.shape for group in mlp_cases.cases(exam, "float32", grad=grad) for case in group}
         for grad in (False, True)
     }
     assert rows[False] & {mlp_cases.MANY, mlp_cases.MANY_ON_GPU} == {many}
-    assert max(rows[True]) == mlp_cases.TRAINED[0] < mlp_cases.MANY
+    assert rows[True] >= set(mlp_cases.TRAINED)
 
 
 def test_gradients_are_judged_in_a_wide_layer() -> None:
@@ -93,7 +92,8 @@ def test_a_quick_exam_has_one_group_of_each_kind_and_says_so() -> None:
     assert set(quick) < set(whole)
     assert any(len(group) > 1 for group in quick)
     assert set(exam.left_out) == {
-        f"all {kind} but one" for kind in ("numbers of rows", "sizes of MLPs", "wide MLPs", "scales of MLPs")
+        f"all {kind} but one"
+        for kind in ("numbers of rows", "sizes of MLPs", "wide MLPs", "usual sizes of MLPs", "scales of MLPs")
     }
 
 
@@ -140,3 +140,12 @@ def test_what_is_unusual_is_one_operand_by_powers_of_two(
     row = torch.ldexp(usual[name].double(), factors[:, None])
     # float16 has no room for the least of the smallest products.
     assert torch.allclose(given[name].double(), row, rtol=0.0, atol=2.0**-24 if dtype == "float16" else 0.0)
+
+
+def test_usual_sizes_are_no_powers_of_two_and_judged_together() -> None:
+    groups = mlp_cases.cases(exams_made.exam(LOADED), "float32", grad=False)
+    usual = [
+        {case.sizes for case in group} for group in groups if {case.sizes for case in group} & {*mlp_cases.USUAL[0]}
+    ]
+    assert usual == [set(mlp_cases.USUAL[0])]
+    assert all(max(sizes) & (max(sizes) - 1) and min(sizes) == 16 for group in mlp_cases.USUAL for sizes in group)

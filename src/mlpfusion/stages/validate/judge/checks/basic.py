@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 
-from mlpfusion.stages.validate.channel import PATTERNS
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, LARGE_OPERANDS, Check
 from mlpfusion.stages.validate.judge.checks.memory.results import reuse
+from mlpfusion.stages.validate.judge.checks.memory.written import like, misshapen, written
+from mlpfusion.stages.validate.judge.checks.shapes import is_interpreted
 from mlpfusion.stages.validate.judge.exam import (
     BackwardError,
     DetachedError,
@@ -33,14 +34,9 @@ if TYPE_CHECKING:
 
     from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
-    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.channel import Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
 
-# No multiple of any tile, a multiple of most, rows of an odd length, and multiples of 8 alone, for vectors of 8.
-WRITTEN: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
-    "act_mul": ((257,), (1031,), (7, 127), (2, 2048), (1032,), (8, 264)),
-    "mlp": ((257,), (1031,), (2, 96)),
-}
 # The last two are as large as a sweep over every gate value, flat and as rows: a place that is wrong only there would
 # be taken for a gate that is.
 PLACED: Final = ((1031,), (7, 127), (8, 256), (65537,), (256, 256))
@@ -69,137 +65,26 @@ def runs(exam: Exam, dtype: Dtype) -> Found:
     shape = exam.asked.shapes[0] if exam.asked.shapes else exam.plain
     given = exam.operands(dtype, shape, "runs")
     y = exam.forward(given)
-    return _misshapen(y, _like(exam, given), dtype) or passed(f"runs; {exam.loaded.described}")
-
-
-def _like(exam: Exam, given: Tensors) -> Tensor:
-    return given["dy"] if exam.kind == "mlp" else given["gate"]
-
-
-def _misshapen(y: Tensor, like: Tensor, dtype: Dtype) -> Found | None:
-    if y.shape != like.shape:
-        return failed(f"returns shape {tuple(y.shape)} for {tuple(like.shape)}", tuple(like.shape))
-    if y.dtype != like.dtype:
-        return failed(f"returns {str(y.dtype).removeprefix('torch.')} for {dtype} operands", tuple(like.shape))
-    return None
-
-
-def written(exam: Exam, dtype: Dtype) -> Found:
-    """Every element of result and gradients is written, and nothing around: memory is poisoned with two patterns."""
-    refused, faults = [], []
-    shapes = exam.asked.shapes or exam.some(WRITTEN[exam.kind])
-    for shape in shapes:
-        given = exam.operands(dtype, shape, "written")
-        try:
-            first, facts = exam.ask("forward", given, pattern="nan")
-            second, again = exam.ask("forward", given, pattern="odd")
-        except RaisedError as error:
-            if not is_refusal(error):
-                raise
-            refused.append(shape_text(shape))
-            continue
-        wrong = _misshapen(first["y"], _like(exam, given), dtype)
-        if wrong is not None:
-            return wrong
-        faults += _left(shape, "y", first, second, (facts, again))
-    if not faults and len(refused) < len(shapes):
-        faults = _left_by_backward(exam, dtype, shapes)
-    if faults:
-        # Where a part is written the fault has a face; where nothing is, it has not.
-        told = next((each for each in faults if 0 < int(each.left.sum()) < each.left.numel()), faults[0])
-        return failed(_unwritten(told), told.shape)
-    if len(refused) == len(shapes):
-        return undecided(f"it refuses every shape tried: {', '.join(refused)}")
-    return passed("every element is written and nothing around the result, under both patterns")
-
-
-class Left(NamedTuple):
-    """What a call left unwritten of one result, as a mask [N], and what it wrote before and behind an allocation."""
-
-    shape: tuple[int, ...]
-    name: str
-    left: Tensor
-    before: int
-    behind: int
-    farthest: int
-
-
-def _left(shape: tuple[int, ...], name: str, first: Tensors, second: Tensors, facts: tuple[Facts, Facts]) -> list[Left]:
-    odd = torch.tensor(PATTERNS["odd"]).to(first[name].dtype)
-    left = (first[name].isnan() & (second[name] == odd)).reshape(-1)
-    # What is written behind may be a nan that was read there: one of the two patterns shows it.
-    before, behind, farthest = (max(fact[key] for fact in facts) for key in ("before", "behind", "farthest"))
-    return [Left(shape, name, left, before, behind, farthest)] if bool(left.any()) or before or behind else []
-
-
-def _left_by_backward(exam: Exam, dtype: Dtype, shapes: tuple[tuple[int, ...], ...]) -> list[Left]:
-    faults = []
-    for shape in shapes:
-        given = exam.operands(dtype, shape, "written")
-        once, twice = exam.gradients(given, pattern="nan"), exam.gradients(given, pattern="odd")
-        if once is None or twice is None:
-            continue
-        (first, facts), (second, again) = once, twice
-        for name in exam.names:
-            faults += _left(shape, f"d:{name}", first, second, (facts, again))
-    return faults
-
-
-def _unwritten(fault: Left) -> str:
-    left, behind, farthest = fault.left, fault.behind, fault.farthest
-    n, count = left.numel(), int(left.sum())
-    result = "the result" if fault.name == "y" else grad_name(fault.name)
-    outside = f"{behind} element{'s' * (behind != 1)} behind its end are" if behind != 1 else "1 element behind it is"
-    if behind and count == n:
-        return (
-            f"the mask is inverted (`>` where `<` belongs?): none of the {n} elements of {result} is written, "
-            f"and {outside}"
-        )
-    if fault.before:
-        some = f"{fault.before} element{'s' * (fault.before != 1)} before its start"
-        return (
-            f"writes outside {'its result' if fault.name == 'y' else result}: {some} {_are(fault.before)} written"
-            + (f", and {outside}" if behind else "")
-            + (f"; {count} of {n} are not" if count else "")
-        )
-    if behind:
-        reach = f", up to {farthest} beyond it" if farthest > 1 else ""
-        return (
-            f"writes outside {'its result' if fault.name == 'y' else result}: {outside} written{reach}"
-            + (f"; {count} of {n} are not" if count else "")
-            + "; is the mask `<=` where `<` belongs, or missing?"
-        )
-    first = int(left.nonzero()[0])
-    if count == n:
-        return f"none of the {n} elements of {result} is written"
-    if first == n - count:
-        if count == 1:
-            return f"the last of {n} elements of {result} is never written: an index is off by one"
-        tail = "the tail behind the last whole tile is left out"
-        return f"the last {count} of {n} elements of {result} are never written: {tail}"
-    return f"{count} of {n} elements of {result} are never written, the first at index {first}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    return misshapen(y, like(exam, given), dtype) or passed(f"runs; {exam.loaded.described}")
 
 
 def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
     """The forward leaves its operands (and weights) as they were, by their bits, in a large shape as well."""
-    for shape in (exam.plain, LARGE_OPERANDS[exam.kind]):
+    for shape, bare in ((exam.plain, False), (exam.plain, True), (LARGE_OPERANDS[exam.kind], False)):
         given = exam.operands(dtype, shape, "kept")
         try:
-            _, facts = exam.ask("forward", given)
+            _, facts = exam.ask("forward", given, bare=bare)
         except RaisedError as error:
             if shape == exam.plain or not is_refusal(error):
                 raise
             continue
         changed = facts["changed"]
         if not changed:
-            trained = exam.gradients(given)
+            trained = exam.gradients(given, bare=bare)
             changed = [] if trained is None else trained[1]["changed"]
         if changed:
-            return failed(f"the forward overwrites {' and '.join(changed)}", shape)
+            alone = ", alone in its memory" if bare else ""
+            return failed(f"the forward overwrites {' and '.join(changed)}{alone}", shape)
     return passed("the operands are as they were, by their bits")
 
 
@@ -252,9 +137,27 @@ def deterministic(exam: Exam, dtype: Dtype) -> Found:
     """Three calls on the same operands give the same bits."""
     _, facts = exam.ask("forward", exam.operands(dtype, exam.plain, "deterministic"), times=3)
     if facts["agree"]:
-        return passed("three calls give the same bits")
+        return _by_any_order(exam, dtype) or passed("three calls give the same bits")
     sentence = "calls on the same operands give different bits"
     return failed(sentence, exam.plain) if exam.kind == "act_mul" else reported(sentence)
+
+
+def _by_any_order(exam: Exam, dtype: Dtype) -> Found | None:
+    """That an interpreted kernel gives another result where its programs run in another order, if it does."""
+    if not is_interpreted(exam):
+        return None
+    given = exam.operands(dtype, exam.plain, "deterministic")
+    runs = [exam.gradients(given, reversed=each) for each in (False, True)]
+    forth, back = (
+        exam.ask("forward", given, reversed=turned)[0] if run is None else run[0]
+        for run, turned in zip(runs, (False, True), strict=True)
+    )
+    for name, value in forth.items():
+        # Sums may come in another order.
+        if name in back and bool((bounds.relative(back[name], value) > 16 * bounds.EPS[dtype]).any()):
+            sentence = f"{grad_name(name)} is another one where the programs of a grid run in another order"
+            return failed(f"{sentence}: one needs, or overwrites, what another writes", exam.plain)
+    return None
 
 
 def rows_alone(exam: Exam, dtype: Dtype) -> Found:
@@ -351,7 +254,7 @@ def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
     for shape in EMPTY[exam.kind]:
         given = exam.operands(dtype, shape, "empty")
         try:
-            wrong = _misshapen(exam.forward(given), _like(exam, given), dtype)
+            wrong = misshapen(exam.forward(given), like(exam, given), dtype)
             if wrong is None and _trains(exam, dtype):
                 exam.backward(given)
         except (DetachedError, FaultError) as error:

@@ -12,6 +12,7 @@ import torch
 from mlpfusion.spec import ACTIVATIONS, ROWS
 from mlpfusion.stages.validate.judge import bounds, excuses, incoming
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, LARGE_OPERANDS, Check
+from mlpfusion.stages.validate.judge.checks.memory.results import OTHERS
 from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS, rows_trained
 from mlpfusion.stages.validate.judge.checks.values import BIASED, MOST_BIAS_ULP, how
 from mlpfusion.stages.validate.judge.exam import (
@@ -25,6 +26,7 @@ from mlpfusion.stages.validate.judge.exam import (
 )
 from mlpfusion.stages.validate.judge.places import within
 from mlpfusion.stages.validate.judge.scores import is_worse, score
+from mlpfusion.stages.validate.judge.sweeps import LARGEST_GATE, SMALLEST_GATE
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
@@ -43,10 +45,6 @@ SHAPES: Final = (
 ANY_DY: Final = ((7, 127), (1031,), (16, 256))
 # More than one block, and room for every gate value of 16 bits, in one row and in many.
 LARGE: Final = ((1, 65537), (64, 1024))
-# Gates beyond these say nothing: a cube overflows from 7e12 on, in right formulas too, and results of a gate below
-# 2^-100 may be subnormal in float32, which hardware may take for 0.
-LARGEST_GATE: Final = 65504.0
-SMALLEST_GATE: Final = 2.0**-100
 # A second-order gradient is right or it misses a term, which is of its own size: 1% tells.
 SECOND_ORDER: Final = 1e-2
 
@@ -273,22 +271,26 @@ def partial(exam: Exam, dtype: Dtype) -> Found:
 
 
 def apart(exam: Exam, dtype: Dtype) -> Found:
-    """Two calls, then both their backwards, give the gradients of each alone, and the first ones stay."""
+    """Some calls, then the backwards of the first two, give the gradients of each alone; results and gradients stay."""
     exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "apart")
     varied = (*exam.names, "dy") if exam.kind == "act_mul" else ("x", "dy")
     other = given | {name: exam.operands(dtype, exam.plain, "apart, later")[name] for name in varied}
     alone, later = exam.backward(given)[0], exam.backward(other)[0]
     try:
-        both, _ = exam.ask("apart", given | {f"other:{name}": other[name] for name in varied})
+        both, facts = exam.ask("apart", given | {f"other:{name}": other[name] for name in varied}, others=OTHERS)
     except RaisedError as raised:
         if not is_refusal(raised):
             raise
         return hazard(f"breaks where a second call comes before the first one's backward: {raised}", exam.plain)
+    if not facts["stayed"]:
+        return failed("calls that train overwrite an earlier result: buffers take turns", exam.plain)
     for name in exam.names:
         for prefix, right, which in (("d", alone, "first"), ("e", later, "second")):
             if not _alike(right[f"d:{name}"], both.get(f"{prefix}:{name}"), dtype):
-                sentence = f"the {which} of two calls gets a wrong gradient of {name}: what they keep is one buffer"
+                sentence = (
+                    f"the {which} of {OTHERS + 1} calls gets a wrong gradient of {name}: what they keep is shared"
+                )
                 return failed(sentence, exam.plain)
         if not torch.equal(both[f"d:{name}"].nan_to_num(), both[f"after:{name}"].nan_to_num()):
             return failed(f"the next backward overwrites an earlier gradient of {name}", exam.plain)
@@ -298,8 +300,8 @@ def apart(exam: Exam, dtype: Dtype) -> Found:
 def saved_kept(exam: Exam, dtype: Dtype) -> Found:
     """The backward leaves the operands, and the gradient that it is given, as they were."""
     exam.need_gradients(dtype)
-    for shape in (exam.plain, LARGE_OPERANDS[exam.kind]):
-        trained = exam.gradients(exam.operands(dtype, shape, "saved"))
+    for shape, bare in ((exam.plain, False), (exam.plain, True), (LARGE_OPERANDS[exam.kind], False)):
+        trained = exam.gradients(exam.operands(dtype, shape, "saved"), bare=bare)
         facts = {} if trained is None else trained[1]
         if facts.get("changed_by_backward"):
             silent = "" if facts["version_raised"] else " without raising their version, so that autograd cannot notice"

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 LAID_OUT: Final = (8, 256)
 ONE_ROW: Final = "one row of stride 1"
-WEIGHTS: Final = ("transposed", "sliced")  # tied to another layer's, or a part of a wider matrix
+# Tied to another layer's, every second column, or a block of columns of a wider matrix, as a tensor-parallel share is.
+WEIGHTS: Final = ("transposed", "sliced", "half of a packed tensor")
 WEIGHTS_OF: Final = (("wg", "wu"), ("wg",), ("wu",), ("wd",))
 
 

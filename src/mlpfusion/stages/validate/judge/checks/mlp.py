@@ -39,7 +39,11 @@ def values(exam: Exam, dtype: Dtype) -> Found:
 def gradients(exam: Exam, dtype: Dtype) -> Found:
     """dx, dWg, dWu and dWd are at most so many times further from fp64 than eager's."""
     exam.need_gradients(dtype)
-    return _hidden(exam, dtype) or _against_eager(exam, dtype, ("y", *(f"d:{name}" for name in exam.names)))
+    return (
+        _hidden(exam, dtype)
+        or _sloped(exam, dtype)
+        or _against_eager(exam, dtype, ("y", *(f"d:{name}" for name in exam.names)))
+    )
 
 
 def _hidden(exam: Exam, dtype: Dtype) -> Found | None:
@@ -58,6 +62,22 @@ def _hidden(exam: Exam, dtype: Dtype) -> Found | None:
                 elements = f"{int(lost.sum())} elements of {_called(name)} that depend on it are finite"
                 return failed(f"where dy has one {value:g}, {elements}", exam.plain)
     return None
+
+
+def _sloped(exam: Exam, dtype: Dtype) -> Found | None:
+    """That the slope at some gates is another function's, which random errors of a product may hide, if it is."""
+    mine = exam.sweeps.slopes(dtype, eager=False)
+    at = bounds.Point(mine.gate, mine.up, torch.ones_like(mine.gate))
+
+    def is_off(slope: Tensor) -> Tensor:
+        return bounds.gate_scores(slope, at, exam.activation, dtype) > bounds.LIMIT
+
+    wrong = excuses.part(is_off, mine.y, lambda: exam.sweeps.slopes(dtype, eager=True).y).wrong
+    if not bool(wrong.any()):
+        return None
+    first = int(wrong.nonzero()[0])
+    found = f"the first {float(mine.gate[first]):g}, which gives {float(mine.y[first]):g}"
+    return failed(f"dx has a wrong slope at {int(wrong.sum())} of {wrong.numel()} gates, {found}")
 
 
 class Distance(NamedTuple):

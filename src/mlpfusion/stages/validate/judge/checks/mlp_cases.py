@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import torch
 
 from mlpfusion.stages.validate.judge import incoming
+from mlpfusion.stages.validate.judge.checks.shapes import is_interpreted
 from mlpfusion.stages.validate.judge.exam import Sizes
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ SHAPES: Final = ((160,), (3, 67), (2, 2, 41))
 FEW: Final = (*((rows,) for rows in (*range(1, 10), 12, 15, 16, 17)), (1, 1), (1, 7))
 FEW_TRAINED: Final = ((1,), (2,), (3,), (7,), (16,))
 # More than any tile of rows, and more than there are blocks in one wave; gradients of weights are sums over them.
-TRAINED: Final = ((1031,), (16411,))
+TRAINED: Final = ((1031,), (16411,), (40961,))
 ZEROS: Final = 0.1  # the part of x
 MANY: Final = (2113,)
 MANY_ON_GPU: Final = (65551,)  # more than the second dimension of a grid holds
@@ -63,6 +64,12 @@ WIDTHS: Final = tuple(Sizes(*pair) for pair in ((66, 132), (80, 130), (96, 144),
 WIDE: Final = ((Sizes(8192, 64), (17,)), (Sizes(2816, 72), (17,)), (Sizes(1100, 72), (17,)), (Sizes(72, 1408), (160,)))
 # Sums so long that adding up in 16 bits shows (the control long_sums_in_16_bits).
 LONG: Final = ((Sizes(64, 8192), (96,)),)
+# Sizes of usual models that are no powers of two, for which sums may be split or tiles be chosen by a table; the other
+# size is small. Judged together, the intermediate ones and the hidden ones.
+USUAL: Final = (
+    tuple(Sizes(16, intermediate) for intermediate in (4864, 11008, 13696, 18944)),
+    tuple(Sizes(hidden, 16) for hidden in (2880, 3584, 4544)),
+)
 
 
 def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
@@ -76,8 +83,8 @@ def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
         return [(Case(each, shape),) for shape in exam.asked.shapes for each in sizes]
     if grad:
         long = () if dtype == "float32" else LONG
-        # Sums that are added up in 16 bits from tile to tile show in many rows alone.
-        rows = TRAINED[:1] if dtype == "float32" or exam.asked.quick else TRAINED
+        # Sums added up in 16 bits from tile to tile show in many rows alone, for which an interpreter takes long.
+        rows = TRAINED[:1] if exam.asked.quick else TRAINED[: 2 if is_interpreted(exam) else 3]
         alone = [*((own, shape) for shape in (*SHAPES, *rows)), *OTHERS, *long, WIDE[0]]
         few = tuple(Case(own, shape) for shape in FEW_TRAINED)
         scaled: tuple[Varied, ...] = ("large dy", "tiny dy")
@@ -90,6 +97,7 @@ def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
         "wide MLPs": [(Case(*each),) for each in WIDE],
         "long sums": [(Case(*each),) for each in LONG],
         "few rows": [tuple(Case(own, shape) for shape in FEW)],
+        "usual sizes of MLPs": [tuple(Case(sizes, (33,)) for sizes in group) for group in USUAL],
         "widths of MLPs": [tuple(Case(sizes, (33,)) for sizes in WIDTHS)],
         "many rows": [(Case(own, many),)],
         "scales of MLPs": [(Case(own, (160,), each),) for each in varied],

@@ -54,6 +54,8 @@ MAPPED: Final[dict[Kind, tuple[tuple[tuple[int, ...], dict[str, int | None]], ..
         ((3, 4, 64), {"gate": 0, "up": 0}),
         ((4, 3, 64), {"gate": 1, "up": 1}),
         ((3, 64), {"gate": 0, "up": None}),
+        ((3, 64), {"gate": None, "up": 0}),
+        ((16, 16), {"gate": 0, "up": 1}),  # the wrong dimension is as long
     ),
     "mlp": (((3, 4), {"x": 0}), ((4, 3), {"x": 1})),
 }
@@ -360,14 +362,24 @@ def _another_function(exam: Exam, y: Tensor, plain: Tensor, mode: str, dtype: Dt
     return None if found is None else f"it is another function: {found.sentence}"
 
 
+def _one_by_one(exam: Exam, given: Tensors, over: dict[str, int | None], *, grad: bool) -> Tensors:
+    """The values and gradients in fp64 of the calls that torch.vmap makes as one."""
+    leaves = {name: given[name].double().requires_grad_(grad) for name in exam.names}
+    first = {name: leaf if (axis := over.get(name)) is None else leaf.movedim(axis, 0) for name, leaf in leaves.items()}
+    y = exam.compute(first).movedim(0, next(axis for axis in over.values() if axis is not None))
+    if not grad:
+        return {"y": y}
+    grads = bounds.grads_for(y, tuple(leaves.values()), given["dy"].double())
+    return {"y": y.detach()} | {f"d:{name}": value for name, value in zip(leaves, grads, strict=True)}
+
+
 def vmapped(exam: Exam, dtype: Dtype) -> Found:
     """Under torch.vmap it gives the values and gradients of calls one by one, or refuses."""
     refused = []
     grad = exam.lack(dtype) is None
     for shape, over in MAPPED[exam.kind]:
         given = exam.operands(dtype, shape, "vmapped")
-        if over.get("up", 0) is None:
-            given["up"] = given["up"][0].clone()
+        given |= {name: given[name][0].clone() for name, axis in over.items() if axis is None}
         how = ", ".join(f"{name} over {'none' if axis is None else axis}" for name, axis in over.items())
         try:
             results, _ = exam.ask("vmapped", given, over=over, grad=grad)
@@ -376,7 +388,7 @@ def vmapped(exam: Exam, dtype: Dtype) -> Found:
                 raise
             refused.append(f"{how}: {raised}")
             continue
-        right = exam.reference(given, grad=grad)
+        right = _one_by_one(exam, given, over, grad=grad)
         expected = right if grad and len(results) > 1 else {"y": right["y"]}
         eager, _ = exam.ask_peer("eager", "vmapped", given, over=over, grad=grad)
 

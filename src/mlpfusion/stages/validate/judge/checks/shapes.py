@@ -41,13 +41,19 @@ LARGEST_ON_GPU: Final = ((1024, 3072), (1.0,))
 # many.
 ROWS: Final = (65551, 8)
 ROWS_INTERPRETED: Final = (1039, 8)
+# More blocks of 1024 than a kernel launches programs that each work off some, and no multiple of any such number.
+MANY_BLOCKS: Final = ((2065, 1024), (1.0,))
 ROWS_TRAINED: Final = (4099, 8)
+
+
+def is_interpreted(exam: Exam) -> bool:
+    """Whether Triton's interpreter runs kernels of the target, some of them in milliseconds for each program."""
+    return exam.loaded.interpreted and bool(exam.loaded.kernels or exam.launches)
 
 
 def rows(exam: Exam) -> Shape:
     """As many rows as the target is judged with."""
-    is_interpreted = exam.loaded.interpreted and bool(exam.loaded.kernels or exam.launches)
-    return ROWS_INTERPRETED if is_interpreted else ROWS
+    return ROWS_INTERPRETED if is_interpreted(exam) else ROWS
 
 
 def rows_trained(exam: Exam) -> Shape:
@@ -58,6 +64,10 @@ def rows_trained(exam: Exam) -> Shape:
 def cases(exam: Exam) -> list[Case]:
     """The default shapes, each with the scales at which it is judged."""
     found = [(shape, scales(shape)[:1]) for shape in exam.some((*SMALL, *WIDTHS, *USUAL, rows(exam)))]
+    if exam.asked.quick:
+        exam.left_out["an operand of two million elements"] = None
+    else:
+        found.append(MANY_BLOCKS)
     found += [(shape, SCALES) for shape in exam.some((*LARGE, LARGE_ON_GPU) if exam.device == "cuda" else LARGE)]
     return [*found, LARGEST_ON_GPU] if exam.device == "cuda" else found
 

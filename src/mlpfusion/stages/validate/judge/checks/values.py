@@ -50,6 +50,9 @@ def function(exam: Exam, dtype: Dtype) -> Found:
     exam.sweeps.note(dtype)
     n = exam.sweeps.of(dtype)[0].gate.numel()
     if found is None:
+        few = exam.sweeps.diagnosis_of_few(dtype) if exam.kind == "mlp" else None
+        if few is not None:
+            return failed(f"in calls of {few[0]} row{'s' * (few[0] > 1)}: {few[1].sentence}")
         return passed(f"{ROWS[exam.activation].label}: none of {n} gate values is beyond the bound")
     if exam.finest == "float32" and dtype != "float32":
         finer = exam.sweeps.diagnosis("float32")
