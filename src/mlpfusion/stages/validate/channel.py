@@ -25,7 +25,7 @@ BASELINES: Final = ("eager", "inductor")
 PATTERNS: Final = {"nan": float("nan"), "odd": -1234.5, "large": 1234.5, "zero": 0.0}
 # What the process that runs a target once, for a tool that watches, prints before the passes that it called.
 CALLED: Final = "mlpfusion called: "
-Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong"]
+Why = Literal["refused", "misused", "memory", "poisoned", "interpreter", "wrong", "internal"]
 
 
 class Array(Record, frozen=True, kw_only=True):
@@ -86,12 +86,14 @@ class Raised(Record, frozen=True, kw_only=True, tag="raised"):
     """A probe or a load raised.
 
     `why`: the target gave something "wrong" (no tensor), it "refused" (any exception of its own), it was "misused" (it
-    is no target), its device ran out of "memory" or is "poisoned" by it, or the "interpreter" could not run it.
+    is no target), its device ran out of "memory" or is "poisoned" by it, or the "interpreter" could not run it; or the
+    judge's own code raised, which is "internal". `left` are the settings that it left changed, by name, and how.
     """
 
     why: Why
     exception: str
     text: str
+    left: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 Answer = Loaded | Stale | Raw | Raised

@@ -41,6 +41,16 @@ def test_watched_memory_is_filled_and_its_margin_counted(pattern: str) -> None:
     assert torch.empty(3).untyped_storage().nbytes() == 12  # nothing is watched any more
 
 
+def test_memory_of_a_transform_is_left_alone() -> None:
+    def summed(x: Tensor) -> Tensor:
+        return torch.zeros(3) + torch.empty_like(x).zero_() + torch.zeros_like(x) + x
+
+    with guard.watch("nan"):
+        _, back = torch.func.vjp(summed, torch.ones(3))
+        assert back(torch.ones(3))[0].tolist() == [1.0] * 3
+        assert torch.vmap(summed)(torch.ones(2, 3)).tolist() == [[1.0] * 3] * 2
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -11,7 +11,7 @@ from support.one_worker import GIVEN, LIMIT_S, RIGHT, is_right
 from support.targets_made import written
 
 from mlpfusion.errors import UsageError
-from mlpfusion.stages.validate.judge.worker_handle import RaisedError
+from mlpfusion.stages.validate.judge.worker_handle import RaisedError, UndecidableError
 from mlpfusion.stages.validate.worker import main
 from mlpfusion.stages.validate.worker.results import NoTensorError
 
@@ -75,8 +75,36 @@ def test_what_an_import_changed_is_said_each_time_that_it_is_loaded(worker: Hire
 
 def test_without_a_target_there_is_an_answer_too(worker: Hired) -> None:
     worker.retire()
-    with pytest.raises(RaisedError, match="RuntimeError: nothing is loaded"):
+    with pytest.raises(UndecidableError, match="mlpfusion's own, none of the target's: RuntimeError: nothing is load"):
         worker.ask("forward", GIVEN, time_limit_s=LIMIT_S)
+
+
+def test_an_error_of_the_judge_s_own_is_no_refusal(worker: Hired, tmp_path: Path) -> None:
+    worker.load(f"{written(tmp_path, GOOD)}:good", "gelu_tanh", time_limit_s=LIMIT_S)
+    with pytest.raises(UndecidableError, match="KeyError: 'dy'"):
+        worker.ask("backward", GIVEN, time_limit_s=LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("mode", "change", "how"),
+    [
+        ("gradients on", "torch.set_grad_enabled(False)", {"grad mode": "was True and is False"}),
+        ("inference", "torch.set_grad_enabled(True)", {"grad mode": "was False and is True"}),
+        (None, "torch.set_default_dtype(torch.half)", {"the default dtype": "was torch.float32 and is torch.float16"}),
+    ],
+)
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_a_call_leaves_is_told_where_it_raises_too(
+    worker: Hired, tmp_path: Path, mode: str | None, change: str, how: dict[str, str], raises: bool
+) -> None:
+    text = f"def leaves(gate, up):\n    y = gate * up\n    {change}\n    return 1 / 0 if {raises} else y\n"
+    worker.load(f"{written(tmp_path, text)}:leaves", "gelu_tanh", time_limit_s=LIMIT_S)
+    if raises:
+        with pytest.raises(RaisedError, match="ZeroDivisionError") as raised:
+            worker.ask("forward", GIVEN, time_limit_s=LIMIT_S, mode=mode)
+        assert raised.value.left == how
+    else:
+        assert worker.ask("forward", GIVEN, time_limit_s=LIMIT_S, mode=mode)[1]["left"] == how
 
 
 @pytest.mark.parametrize(

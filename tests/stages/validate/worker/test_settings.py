@@ -6,9 +6,11 @@ import contextlib
 import gc
 import importlib
 import logging
+import multiprocessing
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import warnings
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
+import torch.multiprocessing
 
 from mlpfusion.stages.validate.worker import settings
 
@@ -38,6 +41,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     kept = torch.get_default_dtype(), torch.get_num_threads(), sys.getrecursionlimit(), signal.getsignal(signal.SIGALRM)
     precision, thresholds = torch.get_float32_matmul_precision(), gc.get_threshold()
     errors, level, interval = np.geterr(), logging.getLogger("torch").level, sys.getswitchinterval()
+    handlers, strategy = list(logging.root.handlers), torch.multiprocessing.get_sharing_strategy()
     with warnings.catch_warnings(), torch.set_grad_enabled(True), settings.own_generators():
         yield
     torch.set_default_dtype(kept[0])
@@ -49,6 +53,11 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     np.seterr(**errors)
     logging.getLogger("torch").setLevel(level)
     sys.setswitchinterval(interval)
+    logging.root.handlers[:] = handlers
+    multiprocessing.set_start_method(None, force=True)
+    torch.multiprocessing.set_sharing_strategy(strategy)
+    torch.set_printoptions(profile="default")
+    socket.setdefaulttimeout(None)
     torch._dynamo.config.suppress_errors = False
     while torch._C._autograd._top_saved_tensors_default_hooks(True):
         torch._C._autograd._pop_saved_tensors_default_hooks()
@@ -81,6 +90,19 @@ CHANGES: dict[str, tuple[Callable[[], object], str, str]] = {
     "attention": (lambda: torch.backends.cuda.enable_math_sdp(False), "kernels of attention", "was True and is False"),
     "numpy": (lambda: np.seterr(all="ignore"), "errors of NumPy", "('divide', 'ignore')"),
     "logging": (lambda: logging.getLogger("torch").setLevel(77), "the level of logging", "and is 77"),
+    "handlers": (lambda: logging.root.addHandler(logging.NullHandler()), "the handlers of logging", "NullHandler"),
+    "processes": (
+        lambda: multiprocessing.set_start_method("spawn", force=True),
+        "how processes are started",
+        "was fork and is spawn",
+    ),
+    "sharing": (
+        lambda: torch.multiprocessing.set_sharing_strategy("file_system"),
+        "how processes share tensors",
+        "was file_descriptor and is file_system",
+    ),
+    "printing": (lambda: torch.set_printoptions(precision=9), "torch's print options", "was 4 and is 9"),
+    "sockets": (lambda: socket.setdefaulttimeout(3), "the timeout of sockets", "was None and is 3.0"),
     "switching": (lambda: sys.setswitchinterval(0.5), "the switching of threads", "and is 0.5"),
     "hooks": (
         lambda: torch.autograd.graph.saved_tensors_hooks(keep, keep).__enter__(),

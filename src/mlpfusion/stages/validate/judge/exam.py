@@ -252,6 +252,8 @@ class Exam:
         try:
             tensors, facts = self._worker.ask(probe, given, time_limit_s=self.asked.time_limit_s, **options)
         except RaisedError as error:
+            if probe not in COMPILING:
+                self.left = error.left | self.left
             if is_refusal(error):
                 self.refused[_asked_text(probe, given, sizes, options)] = None
             raise

@@ -34,6 +34,7 @@ class RaisedError(MlpfusionError):
         self.why = raised.why
         self.exception = raised.exception
         self.text = raised.text
+        self.left = raised.left
 
     @property
     def is_unwritten(self) -> bool:
@@ -96,9 +97,15 @@ class Hired:
         Raises:
             RaisedError: the target raised.
             DiedError: it took the worker down.
+            UndecidableError: the judge's own code raised.
         """
         request = channel.Ask(probe=probe, tensors=channel.pack(tensors), options=options)
-        answer = self._request(request, time_limit_s)
+        try:
+            answer = self._request(request, time_limit_s)
+        except RaisedError as error:
+            if error.why == "internal":  # which no check must take for a refusal
+                raise UndecidableError(f"an error of mlpfusion's own, none of the target's: {error}") from error
+            raise
         if not isinstance(answer, channel.Raw):
             raise self._nonsense(f"it answered {type(answer).__name__} where results were expected")
         return channel.unpack(answer.tensors), answer.facts

@@ -52,7 +52,8 @@ class Watch:
         with torch.no_grad():
             placed = make(0, dtype=made.dtype, device=made.device)
             placed.set_(memory.untyped_storage(), BEFORE, made.shape, made.stride())
-            placed.requires_grad_(made.requires_grad)
+            if made.requires_grad:  # within a transform even requires_grad_(False) is refused
+                placed.requires_grad_()
         same: Tensor = placed
         return same
 
@@ -93,6 +94,9 @@ def _extent(made: Tensor) -> int:
 
 
 def _can_be_watched(made: Tensor) -> bool:
+    core: Any = torch._C
+    if core._functorch.is_functorch_wrapped_tensor(made):  # made within torch.func or vmap: it has no memory of its own
+        return False
     is_plain = type(made) is Tensor and made.layout == torch.strided and made.device.type != "meta"
     return is_plain and made.is_floating_point() and bool(made.numel())
 

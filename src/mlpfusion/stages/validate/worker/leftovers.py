@@ -9,8 +9,8 @@ from typing import Any, Final
 from mlpfusion.stages.validate.worker import settings
 from mlpfusion.stages.validate.worker.functions import Functions
 
-# What the next target would see of a setting that one before it changed; the others are set anew for each request, or
-# change no result.
+# What the next target would see of a setting that one before it changed, or by which its own change of it would not
+# be seen; the others are set anew for each request, or change no result.
 _SEEN: Final = (
     "the working directory",
     "the environment",
@@ -24,6 +24,11 @@ _SEEN: Final = (
     "hooks of saved tensors",
     "modes of torch",
     "global hooks of modules",
+    "the handlers of logging",
+    "how processes are started",
+    "how processes share tensors",
+    "torch's print options",
+    "the timeout of sockets",
     "its threads",
     "stdout and stderr",
 )

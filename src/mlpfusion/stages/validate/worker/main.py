@@ -18,7 +18,16 @@ import torch
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError, first_line
 from mlpfusion.stages.validate import channel
-from mlpfusion.stages.validate.worker import emulation, functions, guard, launches, leftovers, settings, update_probes
+from mlpfusion.stages.validate.worker import (
+    emulation,
+    functions,
+    guard,
+    launches,
+    leftovers,
+    own_errors,
+    settings,
+    update_probes,
+)
 from mlpfusion.stages.validate.worker.author_probes import AUTHOR_PROBES
 from mlpfusion.stages.validate.worker.far_probes import FAR_PROBES
 from mlpfusion.stages.validate.worker.probes import PROBES, Run
@@ -72,10 +81,13 @@ class _Served:
         self.own: frozenset[str] = frozenset()  # packages of the target
         self.imports: dict[str, dict[str, str]] = {}  # what importing each file of targets left changed
         self.before = leftovers.Before()
+        self.left_by_raising: dict[str, str] = {}  # settings that the call at hand changed before it raised
         self.counted: dict[str, object] = {}  # the settings that no call reads, as the target's import left them
 
     def answer(self, request: channel.Load | channel.Ask) -> channel.Answer:
         """Always returns an answer; the judge notices the end of the process."""
+        self.left_by_raising = {}
+        settings.LEFT_WITHIN.clear()
         try:
             # The same state for every target, whatever an earlier one left behind.
             torch.set_float32_matmul_precision("highest")
@@ -87,7 +99,12 @@ class _Served:
             return self._load(request) if isinstance(request, channel.Load) else self._ask(request)
         except (Exception, SystemExit) as error:  # third-party code may raise anything
             traceback.print_exc()
-            return channel.Raised(why=_why(error), exception=type(error).__name__, text=private.text(first_line(error)))
+            return channel.Raised(
+                why=_why(error),
+                exception=type(error).__name__,
+                text=private.text(first_line(error)),
+                left=self.left_by_raising,
+            )
 
     def _load(self, request: channel.Load) -> channel.Answer:
         folders = loader.folders(request.target)
@@ -141,9 +158,14 @@ class _Served:
         # A speed probe's calls may import what they have imported before: no watch is timed.
         watched = contextlib.nullcontext() if request.probe in SPEED_PROBES else imports.apart(state, self.own)
         turned = emulation.reversed_programs(is_on=request.options.get("reversed", False))
-        with watched, launches.counted() as launched, turned:
-            tensors, facts = probe(self.run, given, request.options)
-        facts["left"], facts["launches"] = settings.changed(state), launched.count + launched.replays
+        try:
+            with watched, launches.counted() as launched, turned:
+                tensors, facts = probe(self.run, given, request.options)
+        except (Exception, SystemExit):
+            self.left_by_raising = settings.LEFT_WITHIN | settings.changed(state)
+            raise
+        facts["left"] = settings.LEFT_WITHIN | settings.changed(state)
+        facts["launches"] = launched.count + launched.replays
         if request.probe == "state":
             facts["left"] |= settings.changed(self.counted)
         if request.options.get("functions"):
@@ -177,7 +199,9 @@ def _why(error: BaseException) -> channel.Why:
         return "memory"
     if "CUDA error" in text or "HIP error" in text or type(error).__name__ == "AcceleratorError":
         return "poisoned"
-    return "interpreter" if emulation.is_limit(error) else "refused"
+    if emulation.is_limit(error):
+        return "interpreter"
+    return "internal" if own_errors.is_own(error) else "refused"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mlpfusion.errors import first_line
 from mlpfusion.stages.validate.layouts import LAYOUTS, halves
-from mlpfusion.stages.validate.worker import emulation, guard
+from mlpfusion.stages.validate.worker import emulation, guard, own_errors, settings
 from mlpfusion.stages.validate.worker.results import named, plain, same_bits
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 from mlpfusion.storage import private
@@ -74,7 +74,11 @@ def in_mode(bound: Bound, mode: str | None) -> Iterator[None]:
         holder.eval()
     try:
         with torch.inference_mode(mode == "inference"), torch.set_grad_enabled(mode == "gradients on"):
-            yield
+            set_here = settings.read(("grad mode", "inference mode"))
+            try:
+                yield
+            finally:  # what a call leaves, or one that raises: the mode is put back before anybody else sees it
+                settings.LEFT_WITHIN.update(settings.changed(set_here))
     finally:
         if is_in_eval:
             holder.train(was_training)
@@ -140,6 +144,8 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         except Exception as error:  # a third-party backward may refuse by any exception
             # These say something of the machine, whichever pass they come from.
             if "CUDA error" in str(error) or isinstance(error, MEMORY) or emulation.is_limit(error):
+                raise
+            if own_errors.is_own(error):
                 raise
             raised = [type(error).__name__, private.text(first_line(error))]
             return {"y": y}, {"raised": raised, "changed": changed, **watched.overwritten()}

@@ -6,9 +6,11 @@ import collections
 import contextlib
 import gc
 import logging
+import multiprocessing
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import warnings
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
+import torch.multiprocessing
 from torch.nn.modules import module as modules
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ GENERATORS: Final = (
     "the generator of numpy.random",
 )
 _CUDA: Final[Any] = torch.cuda
+_PRINTED: Final[Any] = torch._tensor_str.PRINT_OPTS
 _COMPILER: Final = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 # What the worker sets itself before it serves a request.
 _OURS: Final = frozenset(
@@ -153,11 +157,26 @@ def _hooks_of_saved_tensors() -> tuple[str, ...]:
     return tuple(f"{hook.__module__}.{hook.__qualname__}" for hook in hooks)
 
 
+def _handlers() -> tuple[str, ...]:
+    return tuple(f"{type(each).__name__} ({id(each)})" for each in logging.root.handlers)
+
+
+def _start_method() -> str:
+    """How processes are started; whoever asks for the default makes it the one that is set."""
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def _printing() -> tuple[object, ...]:
+    return tuple(vars(_PRINTED).values())
+
+
 def _attention() -> tuple[bool, ...]:
     backend: Any = torch.backends.cuda
     return backend.flash_sdp_enabled(), backend.mem_efficient_sdp_enabled(), backend.math_sdp_enabled()
 
 
+# What calls left changed within a mode that a probe set and that has been put back, by their names, and how.
+LEFT_WITHIN: Final[dict[str, str]] = {}
 CONFIG: Final = "the config that its constructor is given"
 CONFIG_CHANGES: Final[collections.Counter[str]] = collections.Counter()  # by constructors, and how often
 
@@ -179,6 +198,11 @@ _READERS: Final[dict[str, Callable[[], object]]] = {
     "kernels of attention": _attention,
     "errors of NumPy": lambda: tuple(np.geterr().items()),
     "the level of logging": lambda: (logging.root.level, logging.getLogger("torch").level),
+    "the handlers of logging": _handlers,
+    "how processes are started": _start_method,
+    "how processes share tensors": torch.multiprocessing.get_sharing_strategy,
+    "torch's print options": _printing,
+    "the timeout of sockets": socket.getdefaulttimeout,
     "the switching of threads": sys.getswitchinterval,
     "the number of threads": torch.get_num_threads,
     "flushing of subnormals": _flushes,

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
-from mlpfusion.stages.validate.judge.exam import Found, failed, hazard, is_refusal, passed, undecided
+from mlpfusion.stages.validate.judge.exam import (
+    DetachedError,
+    FaultError,
+    Found,
+    failed,
+    hazard,
+    is_refusal,
+    passed,
+    undecided,
+)
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
@@ -17,6 +27,8 @@ if TYPE_CHECKING:
 GROWN: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (16, 1024), "mlp": (64,)}
 # More than 2^18 elements, so that a path for large operands is taken.
 MOST: Final[dict[Kind, tuple[int, ...]]] = {"act_mul": (257, 1031), "mlp": (4113,)}
+# An operand that is given with a row less than fits the others.
+OTHER: Final[dict[Kind, str]] = {"act_mul": "up", "mlp": "wu"}
 LEAST_BYTES: Final = 4096  # a call; less is counters and names
 # Small objects that stay are counted over more calls: what Python and an interpreter hold of them changes by a hundred,
 # to and fro, whatever the number of calls. Where they seem to grow, over many more, once a bounded cache is full.
@@ -59,6 +71,10 @@ def state(exam: Exam, dtype: Dtype) -> Found:
     """It leaves the settings and the generators of its process as they were: by its import, and by every call."""
     given = exam.operands(dtype, exam.plain, "state")
     _, facts = exam.ask("state", given, grad=exam.lack(dtype) is None)
+    name = OTHER[exam.kind]
+    with contextlib.suppress(RaisedError, DetachedError, FaultError):  # what a refusal leaves is noted too
+        exam.backward(given | {name: given[name][:-1]})
+    exam.refused.clear()  # nobody makes that call
     exam.gradients(exam.operands(dtype, MOST[exam.kind], "state"))  # what that changes is noted with every call
     seeded = dict.fromkeys(facts["seeded"], "is seeded by each call: whoever draws after it gets one sequence")
     drawn = dict.fromkeys(facts["drawn"], "is drawn from by each call")
