@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -248,3 +249,70 @@ def test_an_assigned_weight_is_another_parameter_in_other_memory() -> None:
     assert layer.weight is old[0] is not before
     assert torch.equal(layer.weight, torch.full((2,), 5.0))
     assert torch.equal(before, torch.ones(2))
+
+
+class Growing(MLP):
+    """Has a buffer of another shape after its first call, in its checkpoint or not."""
+
+    def __init__(self, *weights: Tensor, persistent: bool) -> None:
+        super().__init__(*weights)
+        self.register_buffer("scratch", torch.empty(0), persistent=persistent)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.scratch = torch.empty(7)
+        return super().forward(x)
+
+
+class Holding(MLP):
+    """Keeps its last result, with its graph, and what cannot be copied from its first `call` on or from the start."""
+
+    def __init__(self, *weights: Tensor, lock: str = "") -> None:
+        super().__init__(*weights)
+        self.lock, self.held = lock, threading.Lock() if lock == "start" else None
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.held = threading.Lock() if self.lock else None
+        self.last = super().forward(x)
+        return self.last
+
+
+class Scaled(MLP):
+    """Multiplies by a buffer that no checkpoint has."""
+
+    def __init__(self, *weights: Tensor) -> None:
+        super().__init__(*weights)
+        self.register_buffer("one", torch.ones(()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.one
+
+
+@pytest.mark.parametrize(
+    ("make", "way", "left"),
+    [
+        (lambda *each: Growing(*each, persistent=True), "load_state_dict", {"saved": ["scratch"]}),
+        (lambda *each: Growing(*each, persistent=False), "load_state_dict", {"attached": False}),
+        (Holding, update_probes.COPIED, {"uncopyable"}),
+        (lambda *each: Holding(*each, lock="call"), update_probes.COPIED, {"uncopyable"}),
+        (lambda *each: Holding(*each, lock="start"), update_probes.COPIED, {"skipped": True}),
+        (lambda *each: Holding(*each, lock="start"), update_probes.BUILT_EMPTY, {"skipped": True}),
+        (Holding, update_probes.BUILT_EMPTY, {"attached": False}),
+        (lambda *each: Growing(*each, persistent=False), update_probes.BUILT_EMPTY, {"attached": False}),
+    ],
+)
+def test_what_calls_leave_in_a_module_is_told(
+    make: Callable[..., nn.Module], way: str, left: dict[str, object] | set[str]
+) -> None:
+    given = {"x": torch.ones(3, 4), **weights(0), **weights(1, "other:")}
+    _, facts = update_probes.updated(run_of_module(make), given, {"way": way, "in_eval": False})
+    assert (facts if isinstance(left, dict) else set(facts)) == left
+
+
+@pytest.mark.parametrize(("make", "right"), [(MLP, True), (Scaled, False)])
+def test_what_no_checkpoint_has_is_nan_in_a_module_that_was_built_empty(
+    make: Callable[..., nn.Module], right: bool
+) -> None:
+    given = {"x": torch.ones(3, 4), **weights(0), **weights(1, "other:")}
+    results, _ = update_probes.updated(run_of_module(make), given, {"way": update_probes.BUILT_EMPTY, "in_eval": True})
+    assert bool(results["s:y"].isfinite().all()) is right

@@ -212,26 +212,32 @@ def second(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         try:
             again = torch.autograd.grad(y, bound.leaves, dy.clone(), allow_unused=True)
         except Exception as error:  # a loud refusal is what is hoped for
+            if own_errors.is_own(error):
+                raise
             return kept, {"refused": f"{type(error).__name__}: {error}"}
         run.synchronize()
     return {**kept, **named(names, again, "e")}, {}
 
 
 def double(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """Gradients for all operands and dy of Σ(w1·d:FIRST + w2·d:SECOND) + Σ(w2·FIRST): h:NAME."""
+    """Gradients for all operands and dy of Σ(w:NAME·d:NAME) of all operands + Σ(w:FIRST·FIRST): h:NAME."""
     bound = run.target.bind(run.operands(given, options, grad=True))
     dy = given["dy"].to(run.device).requires_grad_()
     names = OPERANDS[run.target.kind]
-    w1, w2 = given["w1"].to(run.device), given["w2"].to(run.device)
+    weights = [given[f"w:{name}"].to(run.device) for name in names]
     try:
-        first, other, *_ = torch.autograd.grad(bound(), bound.leaves, dy, create_graph=True, allow_unused=True)
-        if first is None or other is None:
+        firsts = torch.autograd.grad(bound(), bound.leaves, dy, create_graph=True, allow_unused=True)
+        if any(each is None for each in firsts):
             return {}, {"refused": "a gradient is missing"}
-        total = (w1 * first).sum() + (w2 * other).sum() + (w1 * bound.leaves[0]).sum()
+        total = (weights[0] * bound.leaves[0]).sum()
+        for weight, each in zip(weights, firsts, strict=True):
+            total = total + (weight * each).sum()
         # What is @once_differentiable raises here; `grad` follows no path without its inputs, and loses terms.
         torch.autograd.backward(total, retain_graph=True)
         grads = torch.autograd.grad(total, (*bound.leaves, dy), allow_unused=True)
     except Exception as error:  # a loud refusal is what is hoped for
+        if own_errors.is_own(error):
+            raise
         return {}, {"refused": f"{type(error).__name__}: {error}"}
     run.synchronize()
     return named((*names, "dy"), grads, "h"), {}

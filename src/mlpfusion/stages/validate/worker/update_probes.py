@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor, nn
 
-from mlpfusion.stages.validate.worker import guard
+from mlpfusion.errors import first_line
+from mlpfusion.stages.validate.worker import guard, own_errors
 from mlpfusion.stages.validate.worker.probes import in_mode
 from mlpfusion.stages.validate.worker.results import plain
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
@@ -71,6 +72,8 @@ def modified(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
                 which.mul_(-1.5)
             grads = torch.autograd.grad(y, bound.leaves, dy, allow_unused=True)
         except Exception as error:  # a loud refusal is what autograd itself gives
+            if own_errors.is_own(error):
+                raise
             return {}, {"refused": f"{type(error).__name__}: {error}"}
     run.synchronize()
     return _gradients("d", names, grads), {}
@@ -82,7 +85,9 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     It was called before in each way in which it is called then. y is without gradients, t:y with, a:y under autocast
     without, e:y in eval mode and f:y one row of that; with `in_eval` it is in eval mode from before the first call on,
     and that is s:y alone. w:NAME are the operands with whose values it should compute. Facts: "skipped" where the way
-    is not one for this target, and whether y needs gradients under no_grad (`attached`).
+    is not one for this target, and whether y needs gradients under no_grad (`attached`); or alone what its calls have
+    "saved", names of its state_dict() that come, go or have another shape, or why it is "uncopyable" after a call that
+    trains, where it was not before.
     """
     bound = run.target.bind(run.operands(given, options, grad=True))
     names, first = OPERANDS[run.target.kind], 0 if run.target.kind == "act_mul" else 1
@@ -92,7 +97,14 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         return {}, {"skipped": True}
     if in_eval and bound.module is not None:
         bound.module.eval()
+    uncalled = _copied(bound) if way in {COPIED, BUILT_EMPTY} else None
+    if uncalled is None and way in {COPIED, BUILT_EMPTY}:
+        return {}, {"skipped": True}
+    state = _state(bound)
     _called(run, bound, in_eval=in_eval)
+    left = _left(bound, state, trains=way == COPIED)
+    if left:
+        return {}, left
     with in_mode(bound, None):
         bound()  # the last call before is as the first after: a target may keep what it was called with last
     old = list(bound.leaves[first:])
@@ -110,6 +122,8 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
             leaves = (*bound.leaves[:first], *old)
             bound = bound._replace(arguments=leaves[: len(bound.arguments)], leaves=leaves)
         then = [leaf.detach().clone() for leaf in (*bound.leaves[:first], *old)]
+    if way == BUILT_EMPTY and uncalled is not None:
+        bound = _emptied(uncalled, bound, run)
     results, facts = _called(run, bound, in_eval=in_eval)
     run.synchronize()
     return results | {f"w:{name}": leaf for name, leaf in zip(names, then, strict=True)}, facts
@@ -124,6 +138,42 @@ def _copied(bound: Bound) -> Bound | None:
     except Exception:  # a loud refusal
         return None
     return bound._replace(function=made, module=made)
+
+
+def _left(bound: Bound, state: dict[str, tuple[int, ...]], *, trains: bool) -> Facts:
+    """What calls have left in a module by which it can't be saved and loaded or, with `trains`, copied any more."""
+    now = _state(bound)
+    saved = sorted(name for name in state.keys() | now.keys() if state.get(name) != now.get(name))
+    if saved:
+        return {"saved": saved}
+    if trains:
+        bound()  # a deepcopy of what holds a graph raises
+        try:
+            copy.deepcopy(bound.module)
+        except Exception as error:
+            return {"uncopyable": f"{type(error).__name__}: {first_line(error)}"}
+    return {}
+
+
+def _state(bound: Bound) -> dict[str, tuple[int, ...]]:
+    """The names and shapes of what a checkpoint of it has; none where another function calls the module."""
+    if bound.function is not bound.module or bound.module is None:
+        return {}
+    return {name: tuple(getattr(value, "shape", ())) for name, value in bound.module.state_dict().items()}
+
+
+def _emptied(made: Bound, bound: Bound, run: Run) -> Bound:
+    """A module that was never called, as one is that is built on the meta device: it has what the checkpoint has.
+
+    The rest of its parameters and buffers is what is in the memory that they get.
+    """
+    module: Any = made.module
+    module.to("meta").to_empty(device=run.device)
+    with torch.no_grad():
+        for each in (*module.parameters(), *module.buffers()):
+            each.fill_(float("nan") if each.is_floating_point() else 1)
+    module.load_state_dict(bound.module.state_dict() if bound.module is not None else {})
+    return made
 
 
 def _called(run: Run, bound: Bound, *, in_eval: bool) -> tuple[Tensors, Facts]:
@@ -210,6 +260,7 @@ def _at_old_addresses(module: nn.Module | None, old: list[Tensor], new: list[Ten
                     setattr(owner, name, made)
 
 
+BUILT_EMPTY: Final = "to_empty() from the meta device and load_state_dict"
 COPIED: Final = "a deepcopy and an update of the original"
 UPDATES: Final[dict[str, Update]] = {
     "an update in place": _in_place,
@@ -219,6 +270,7 @@ UPDATES: Final[dict[str, Update]] = {
     "an optimiser step": _stepped,
     ".data = another tensor": _data_replaced,
     "new tensors at the old addresses": _at_old_addresses,
+    BUILT_EMPTY: _loaded,
 }
 OF_MODULES: Final = (_loaded, _assigned, _stepped, _data_replaced)  # functions get their operands in each call
 PROBES: Final[dict[str, Probe]] = {"accumulated": accumulated, "modified": modified, "updated": updated}

@@ -334,17 +334,17 @@ def double_backward(exam: Exam, dtype: Dtype) -> Found:
     exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "double")
     generator = exam.generator("double weights")
-    first, other = (given[name] for name in exam.names[:2])
-    given["w1"] = torch.randn(first.shape, generator=generator).to(first.dtype)
-    given["w2"] = torch.randn(other.shape, generator=generator).to(other.dtype)
+    for name in exam.names:  # each gradient's own: what one of them loses must be in the sum
+        given[f"w:{name}"] = torch.randn(given[name].shape, generator=generator).to(given[name].dtype)
     results, facts = exam.ask("double", given)
     if "refused" in facts:
         return passed(f"a gradient of the gradient is refused: {facts['refused']}")
     leaves = {name: given[name].double().requires_grad_() for name in exam.names}
     dy = given["dy"].double().requires_grad_()
     grads = torch.autograd.grad(exam.compute(leaves), tuple(leaves.values()), dy, create_graph=True)
-    w1, w2 = given["w1"].double(), given["w2"].double()
-    total = (w1 * grads[0]).sum() + (w2 * grads[1]).sum() + (w1 * leaves[exam.names[0]]).sum()
+    weights = [given[f"w:{name}"].double() for name in exam.names]
+    total = (weights[0] * leaves[exam.names[0]]).sum()
+    total = total + torch.stack([(w * grad).sum() for w, grad in zip(weights, grads, strict=True)]).sum()
     expected = torch.autograd.grad(total, (*leaves.values(), dy))
     limit = max(SECOND_ORDER, 16 * bounds.EPS[dtype])
     for name, right in zip((*exam.names, "dy"), expected, strict=True):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
     from mlpfusion.stages.validate.judge.exam import Exam
 
+BUILT_EMPTY: Final = "to_empty() from the meta device and load_state_dict"
 COPIED: Final = "a deepcopy and an update of the original"
 # How a weight gets new values; the worker has a function for each.
 WAYS: Final = (
@@ -26,6 +27,7 @@ WAYS: Final = (
     "an optimiser step",
     ".data = another tensor",
     "new tensors at the old addresses",
+    BUILT_EMPTY,  # last: what keeps its first Parameters is stale in others, and this says it less well
 )
 # The calls before and after, by the names of their results.
 CALLED: Final = {
@@ -103,6 +105,14 @@ def updated(exam: Exam, dtype: Dtype) -> Found:
             continue
         if "skipped" in facts:
             continue
+        if "uncopyable" in facts:
+            return hazard(f"copy.deepcopy of it raises after a call that trains: {facts['uncopyable']}", exam.plain)
+        if facts.get("saved"):
+            sentence = (
+                f"calls change what state_dict() has ({', '.join(facts['saved'])}): a checkpoint that is saved after "
+                "them does not load into a new model"
+            )
+            return hazard(sentence, exam.plain)
         judged.append(way)
         if facts["attached"]:
             sentence = "under no_grad its result needs gradients: it holds its graph, and what that has saved"
@@ -120,6 +130,9 @@ def _stale(exam: Exam, way: str, how: str) -> Found:
         return failed(f"after {way} the result is one of other operands, kept from an earlier call ({how})", exam.plain)
     if way == COPIED:
         return hazard(f"a deepcopy of it computes with the weights of the original ({how})", exam.plain)
+    if way == BUILT_EMPTY:
+        sentence = "what no checkpoint has, such as a buffer that is not persistent, is lost, and its result is wrong"
+        return hazard(f"after {way} {sentence} ({how})", exam.plain)
     return hazard(f"stale weights: after {way} it still computes with the earlier ones ({how})", exam.plain)
 
 
@@ -138,5 +151,5 @@ def _alike(found: Tensor, right: Tensor, dtype: Dtype) -> bool:
 CHECKS: Final = (
     Check("accumulation", "autograd.grad beside backward() into .grad, twice", BOTH, accumulation, dtypes="each"),
     Check("modified", "operands and result changed in place before the backward", BOTH, modified, dtypes="each"),
-    Check("updated", "calls after weights or operands got new values, in seven ways", BOTH, updated, dtypes="each"),
+    Check("updated", "calls after weights or operands got new values, in eight ways", BOTH, updated, dtypes="each"),
 )
