@@ -316,7 +316,8 @@ def _carried_out(check: Check, exam: Exam, dtype: Dtype) -> Checked:
 
     exam.largest.clear()
     exam.refused.clear()
-    return replace(carry_out(check, exam, dtype), largest=dict(exam.largest), refused=tuple(exam.refused))
+    checked = carry_out(check, exam, dtype)
+    return replace(checked, largest=dict(exam.largest) if check.judges_values else {}, refused=tuple(exam.refused))
 
 
 def _is_refused(checked: Checked) -> bool:

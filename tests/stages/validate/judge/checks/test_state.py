@@ -137,3 +137,8 @@ def test_results_that_python_s_own_cache_keeps_for_each_shape_do_not_grow(bench,
         """,
     )
     assert verdict.word == "valid"
+
+
+def test_a_shape_whose_values_nobody_compares_is_none_that_it_is_judged_for(bench, tmp_path):
+    verdict = checked.by(bench, tmp_path, "state", "return right(gate, up)", dtypes=("float32",))
+    assert verdict.judged_for == checked.by(bench, tmp_path, "runs", "return right(gate, up)").judged_for

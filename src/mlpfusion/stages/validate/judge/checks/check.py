@@ -40,6 +40,7 @@ class Check(NamedTuple):
     kinds: frozenset[Kind]
     run: Callable[[Exam, Dtype], Found]
     dtypes: Judged = "finest"
+    judges_values: bool = True  # in the sizes that it asks for, which are those that a verdict is for
 
     def asked_in(self, exam: Exam) -> tuple[Dtype, ...]:
         """The dtypes in which this runs, of those that the target takes; without a narrow one, the finest."""

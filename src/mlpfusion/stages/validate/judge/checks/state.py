@@ -169,9 +169,20 @@ CHECKS: Final = (
         BOTH,
         replaced,
         dtypes="each",
+        judges_values=False,
     ),
-    Check("state", "settings, modes and generators of the process, after its import and every call", BOTH, state),
     Check(
-        "growth", "live tensors, memory and small objects over calls on new operands, and their backwards", BOTH, growth
+        "state",
+        "settings, modes and generators of the process, after its import and every call",
+        BOTH,
+        state,
+        judges_values=False,
+    ),
+    Check(
+        "growth",
+        "live tensors, memory and small objects over calls on new operands, and their backwards",
+        BOTH,
+        growth,
+        judges_values=False,
     ),
 )
