@@ -244,15 +244,16 @@ def latest_calls_noted(gate, up):
 
 
 def own_generator(gate, up):
-    """Right: what it draws is its own, and what it sets it puts back."""
+    """Right: what it draws is its own, and what it sets it puts back, where it raises too."""
     torch.rand(1, generator=torch.Generator().manual_seed(1))
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        y = _act_mul(gate, up)
-    torch.set_float32_matmul_precision(before)
-    return y
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _act_mul(gate, up)
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 _BUFFERS = []
