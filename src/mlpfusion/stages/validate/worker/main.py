@@ -17,14 +17,13 @@ import torch
 
 from mlpfusion.device import detect
 from mlpfusion.errors import UsageError, first_line
-from mlpfusion.stages.validate import channel
+from mlpfusion.stages.validate import channel, own_errors
 from mlpfusion.stages.validate.worker import (
     emulation,
     functions,
     guard,
     launches,
     leftovers,
-    own_errors,
     settings,
     update_probes,
 )

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mlpfusion.errors import first_line
+from mlpfusion.stages.validate import own_errors
 from mlpfusion.stages.validate.layouts import LAYOUTS, halves
-from mlpfusion.stages.validate.worker import emulation, guard, own_errors, settings
+from mlpfusion.stages.validate.worker import emulation, guard, settings
 from mlpfusion.stages.validate.worker.results import named, plain, same_bits
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 from mlpfusion.storage import private

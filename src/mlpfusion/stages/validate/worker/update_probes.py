@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mlpfusion.errors import first_line
-from mlpfusion.stages.validate.worker import guard, own_errors
+from mlpfusion.stages.validate import own_errors
+from mlpfusion.stages.validate.worker import guard
 from mlpfusion.stages.validate.worker.probes import in_mode
 from mlpfusion.stages.validate.worker.results import plain
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS

@@ -62,12 +62,13 @@ def test_a_launch_counts_if_the_result_depends_on_it(bench, control, word, words
     assert words in told
 
 
-def test_a_graph_of_an_earlier_call_is_not_taken_for_another_author():
-    facts = {"launched": 0, "tried": 0, "replays": 1, "operators": []}
+@pytest.mark.parametrize("launched", [0, 4])  # by an earlier call, or by this one
+def test_a_graph_is_not_taken_for_another_author(launched):
+    facts = {"launched": launched, "tried": launched, "replays": 1, "operators": []}
     exam = SimpleNamespace(plain=(2, 3), names=(), operands=lambda *_: {}, ask=lambda *_, **__: ({}, facts))
     found = authorship.own_kernel(exam, "float32")
     assert found.status == "reported"
-    assert "captured before" in found.sentence
+    assert "a CUDA graph makes the result" in found.sentence
 
 
 @pytest.mark.parametrize("replays", [0, 1])

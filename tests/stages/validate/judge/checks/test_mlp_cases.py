@@ -58,8 +58,10 @@ def test_some_elements_of_x_are_0_and_one_row_is_nothing_else() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_are_sums_over_many_rows_and_of_an_interpreted_kernel_over_fewer(dtype: Dtype) -> None:
     interpreted = Loaded(kind="mlp", described="a function", kernels=1, interpreted=True)
-    for loaded, most in ((LOADED, 40961), (interpreted, 16411)):
-        groups = mlp_cases.cases(exams_made.exam(loaded), dtype, grad=True)
+    on_gpu = 40961 if dtype == "float32" else 16411
+    for loaded, device, most in ((LOADED, "cpu", 40961), (interpreted, "cpu", 16411), (LOADED, "cuda", on_gpu)):
+        exam = exams_made.exam(loaded, device=device)  # type: ignore[arg-type]
+        groups = mlp_cases.cases(exam, dtype, grad=True)
         assert max(case.shape for group in groups for case in group) == (most,)
 
 

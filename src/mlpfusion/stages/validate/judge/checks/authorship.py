@@ -45,8 +45,8 @@ NOT_ITS_OWN: Final = "no kernel of its own was launched"
 def own_kernel(exam: Exam, dtype: Dtype) -> Found:
     """Its own kernels make the result: without their launches, and with those of another call, it is another."""
     results, facts = _ablated(exam, dtype, exam.plain)
-    if facts["replays"] and not facts["launched"]:
-        return reported("a CUDA graph captured before makes the result: whose kernels are in it is not known here")
+    if facts["replays"]:  # its launches are those of the capture, and the graph keeps its result where others find it
+        return reported("a CUDA graph makes the result: whose kernels are in it is not known here")
     if not facts["launched"]:
         backward = exam.gradients(exam.operands(dtype, exam.plain, "ablated")) if exam.lack(dtype) is None else None
         return _without_launches(exam, facts, backward[1]["launches"] if backward else 0)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from support.runs_made import run_of
 
-from mlpfusion.stages.validate.worker import guard, own_errors
+from mlpfusion.stages.validate import own_errors
+from mlpfusion.stages.validate.worker import guard
 from mlpfusion.stages.validate.worker.probes import PROBES
 from mlpfusion.stages.validate.worker.results import NoTensorError, plain
 

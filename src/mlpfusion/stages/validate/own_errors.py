@@ -11,7 +11,7 @@ from mlpfusion.errors import MlpfusionError
 if TYPE_CHECKING:
     from types import CodeType
 
-_FOLDERS: Final = tuple(Path(__file__).resolve().parents[1] / name for name in ("worker", "judge"))
+_FOLDERS: Final = tuple(Path(__file__).resolve().parent / name for name in ("worker", "judge"))
 # What they raise is theirs: none calls the target, or a function of PyTorch on the target's behalf but the one below.
 _NEVER_CALL: Final = frozenset(("guard.py", "settings.py", "functions.py", "leftovers.py", "main.py"))
 _CALLS: Final = "allocate"  # it stands for torch.empty, which refuses wrong arguments for the target's sake
