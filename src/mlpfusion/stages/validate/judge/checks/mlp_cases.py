@@ -51,7 +51,7 @@ FEW: Final = (*((rows,) for rows in (*range(1, 10), 12, 15, 16, 17)), (1, 1), (1
 FEW_TRAINED: Final = ((1,), (2,), (3,), (7,), (16,))
 # More than any tile of rows, and more than there are blocks in one wave; gradients of weights are sums over them.
 # Not the last in 16 bits on a GPU: cuBLAS, which chooses an algorithm by size, may add the parts of a sum in 16 bits
-# (torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction); right dWg were over 4 times as far off as eager's on an H200.
+# (allow_bf16_reduced_precision_reduction); right dWg were over 4 times as far off as eager's on an H200.
 TRAINED: Final = ((1031,), (16411,), (40961,))
 ZEROS: Final = 0.1  # the part of x
 MANY: Final = (2113,)
