@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 H200 = Card((9, 0), 132, 227 * 1024)
 RECORDED = [RESULTS / "h200-tiles.json", RESULTS / "h200-tiles-192.json"]
+TALL = [(2048, 16384), (4096, 14336), (3584, 14336)]
 SHAPES = [(d, h) for d in (768, 2048, 8192) for h in (1792, 14336)]
 
 
@@ -103,3 +104,11 @@ def test_the_tile_of_three_warpgroups_is_taken_where_it_was_the_fastest_by_far(t
             shape = (point.tokens, point.hidden_size, point.intermediate_size)
             chosen = choose(H200, torch.bfloat16, *shape, training=point.use == "training")
             assert chosen.warpgroups == 3, point
+
+
+def test_no_more_tokens_get_the_tile_of_three_warpgroups_than_it_was_timed_with(tiles: ModuleType) -> None:
+    timed = max(point.tokens for point in tiles.read(RECORDED[1]).rows)
+    for training in (False, True):
+        for tokens in (timed + 1, 8192, 16384):
+            chosen = [choose(H200, torch.bfloat16, tokens, d, h, training=training) for d, h in SHAPES + TALL]
+            assert all(config.warpgroups == 2 for config in chosen)

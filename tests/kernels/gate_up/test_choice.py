@@ -58,7 +58,8 @@ def test_more_work_never_takes_less_time(m: int, depth: int, intermediate: int, 
 @given(m=st.integers(17, 20000), depth=sizes, intermediate=sizes, training=st.booleans())
 def test_a_shape_gets_the_tile_of_the_least_estimate(m: int, depth: int, intermediate: int, training: bool) -> None:
     chosen = choose(H100, torch.bfloat16, m, depth, intermediate, training=training)
-    rule = (configs.SM90.training if training else configs.SM90.forward)[-1]
+    rules = configs.SM90.training if training else configs.SM90.forward
+    rule = next(rule for rule in rules if m <= rule.tokens)
     costs = dict(zip(rule.configs, rule.costs, strict=True))
     times = {
         config: time_us(work(config, m, depth, intermediate, 132), costs[config], rule.shared)
