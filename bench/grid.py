@@ -24,6 +24,7 @@ import fused_rows as rows
 import msgspec
 import torch
 from asked import share
+from mlpfusion_kernels import sources
 from tabulate import tabulate
 
 from mlpfusion import device
@@ -95,6 +96,7 @@ class Grid(Record, frozen=True, kw_only=True):
     device: Device
     environment: Environment
     packages: dict[str, str]
+    kernels: str | None = None  # the digest of their sources; older files have none
     shares: tuple[Share, ...]
     rows: tuple[rows.Row, ...]
 
@@ -337,6 +339,7 @@ def _refuse_others(path: Path, held: Grid, here: Grid) -> None:
         ("torch", held.environment.torch, here.environment.torch),
         ("triton", held.environment.triton, here.environment.triton),
         ("baselines", held.packages, here.packages),
+        ("digest of our kernels", held.kernels, here.kernels),
         ("shares", held.shares, here.shares),
     ):
         if there != wanted:
@@ -394,6 +397,7 @@ def main() -> None:
             device=here,
             environment=machine.collect(here, provenance.behind(rows.OURS)),
             packages=fused.packages(),
+            kernels=sources.DIGEST,
             shares=shares(),
             rows=(),
         )

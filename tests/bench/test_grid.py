@@ -116,6 +116,15 @@ def test_a_run_goes_on_with_what_is_missing(
     assert len(asked) == len(grid.plan()) - 1
 
 
+@pytest.mark.parametrize("field", ["kernels", "packages"])
+def test_a_grid_of_another_version_is_not_continued(grid: ModuleType, tmp_path: Path, field: str) -> None:
+    out, fresh = tmp_path / "grid.json", made(grid)
+    changed = {"kernels": "0123456789abcdef", "packages": {"quack-kernels": "0.0.1"}}[field]
+    out.write_text(grid.fused.encode(msgspec.structs.replace(fresh, **{field: changed})))
+    with pytest.raises(UsageError, match=r"0123456789abcdef there|0\.0\.1.* there"):
+        grid.begun(out, fresh)
+
+
 def test_another_cards_grid_is_not_continued(grid: ModuleType, tmp_path: Path) -> None:
     out, fresh = tmp_path / "grid.json", made(grid)
     other = msgspec.structs.replace(fresh, device=msgspec.structs.replace(fresh.device, name="another card"))
