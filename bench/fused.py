@@ -25,7 +25,7 @@ import torch
 from mlpfusion import backend, device, reference
 from mlpfusion.environment import machine, provenance
 from mlpfusion.errors import BackendUnavailableError, UnknownBackendError, UsageError, first_line
-from mlpfusion.measure.clocks import Contender, capture, race
+from mlpfusion.measure.clocks import Contender, capture, race, race_replays
 from mlpfusion.measure.memory import saved_bytes
 from mlpfusion.stats import QUANTILE_SAMPLES
 from mlpfusion.storage import files, private
@@ -69,8 +69,13 @@ def elapsed_s() -> float:
 # ---- one row ---------------------------------------------------------------------------------------------------------
 
 
-def measure(planned: rows.Planned, here: device.Device, *, peers: Sequence[str], rounds: int) -> rows.Row:
-    """Set up the baselines in `peers`, race them, and record the outcome of each."""
+def measure(
+    planned: rows.Planned, here: device.Device, *, peers: Sequence[str], rounds: int, replays_alone: bool = False
+) -> rows.Row:
+    """Set up the baselines in `peers`, race them, and record the outcome of each.
+
+    With `replays_alone` a GPU takes the graph clock and no other, in half the time.
+    """
     started = time.perf_counter()
     place = torch.device(here.kind, here.index) if here.kind == "cuda" else torch.device("cpu")
     case = reference.make_case(planned.workload, place, seed=SEED)
@@ -80,7 +85,8 @@ def measure(planned: rows.Planned, here: device.Device, *, peers: Sequence[str],
     exact = reference.oracle(case)
     prepared = [_prepared(name, case, here, eager, exact) for name in peers]
     del eager, exact
-    found = _raced([one for one in prepared if one.contender is not None], here, rounds)
+    able = [one for one in prepared if one.contender is not None]
+    found = _replayed(able, here, rounds) if replays_alone and here.kind == "cuda" else _raced(able, here, rounds)
     absent = [one.peer for one in prepared if one.contender is None]
     return rows.Row(
         key=planned.key,
@@ -157,6 +163,13 @@ def _raced(prepared: list[Prepared], here: device.Device, rounds: int) -> list[r
             continue
         return [*(_with_samples(one.peer, samples) for one in prepared), *failed]
     return failed
+
+
+def _replayed(prepared: list[Prepared], here: device.Device, rounds: int) -> list[rows.Peer]:
+    """The baselines with samples of the graph clock, of those that have a graph."""
+    contenders = [one.contender for one in prepared if one.contender is not None and one.contender.replay is not None]
+    samples = race_replays(contenders, here, rounds=rounds, seed=SEED)
+    return [_with_samples(one.peer, samples) for one in prepared]
 
 
 def _with_samples(peer: rows.Peer, samples: list[Samples]) -> rows.Peer:

@@ -70,7 +70,6 @@ BASELINES: Final = ("eager", "compile", "liger", "triton", "packed", "quack")
 AUTOTUNED: Final = "compile-max-autotune"
 # Tuning Inductor's matrix products takes up to 45 s a point, so one token count of each share has it, by turns.
 AUTOTUNED_EVERY: Final = len(TOKENS) + 1
-CLOCKS: Final = (rows.GRAPH, "event_us")
 ORDER_SEED: Final = 0
 RESAMPLES: Final = 2000
 LOST: Final = 0.99  # of the best baseline: a loss beyond what two runs of one kernel differ by
@@ -163,26 +162,21 @@ def measure(
         if fused.elapsed_s() + longest > budget_s:
             break
         small = fused.tiny(planned) if grid.device.kind == "cpu" else planned
-        row = fused.measure(small, grid.device, peers=names, rounds=rounds)
+        row = fused.measure(small, grid.device, peers=names, rounds=rounds, replays_alone=True)
         longest = max(longest, row.seconds)
-        kept = tuple(_kept(peer) for peer in row.peers)
         grid = msgspec.structs.replace(
-            grid,
-            rows=(*grid.rows, msgspec.structs.replace(row, key=planned.key, workload=planned.workload, peers=kept)),
+            grid, rows=(*grid.rows, msgspec.structs.replace(row, key=planned.key, workload=planned.workload))
         )
         files.write_whole("result file", out, fused.encode(grid).encode())
         fused.tell(f"{planned.key}: {_cell(row)} in {row.seconds:.1f} s; {len(grid.rows)} of {len(own)} points")
-        gc.collect()
         torch.compiler.reset()
+        # Else each capture's collection walks the compilers' modules for 0.4 s, a third of a small point's time.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
         if grid.device.kind == "cuda":
             torch.cuda.empty_cache()
     return grid
-
-
-def _kept(peer: rows.Peer) -> rows.Peer:
-    return msgspec.structs.replace(
-        peer, samples={clock: peer.samples[clock] for clock in CLOCKS if clock in peer.samples}
-    )
 
 
 # ---- what it says ----------------------------------------------------------------------------------------------------

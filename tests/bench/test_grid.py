@@ -101,7 +101,7 @@ def test_a_run_goes_on_with_what_is_missing(
     asked, few = [], grid.plan()[:6]
     monkeypatch.setattr(grid, "plan", lambda: few)
 
-    def measure(planned: Any, here: Any, *, peers: Any, rounds: int) -> Any:
+    def measure(planned: Any, here: Any, *, peers: Any, rounds: int, replays_alone: bool) -> Any:
         asked.append(planned.workload.tokens)
         return measured(grid, rows, len(asked), eager=2.0, fused=1.0)
 
@@ -141,7 +141,7 @@ def test_named_baselines_are_raced_alone_and_shown(
 ) -> None:
     raced: list[tuple[str, ...]] = []
 
-    def one(planned: Any, here: Any, *, peers: tuple[str, ...], rounds: int) -> Any:
+    def one(planned: Any, here: Any, *, peers: tuple[str, ...], rounds: int, replays_alone: bool) -> Any:
         raced.append(peers)
         return measured(grid, rows, len(raced) - 1, **dict.fromkeys(peers, 10.0))
 
