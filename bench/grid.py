@@ -77,6 +77,7 @@ LOST: Final = 0.99  # of the best baseline: a loss beyond what two runs of one k
 KIND_EVERY: Final = 6
 MOST_BYTES: Final = 2**27
 WORST: Final = 10
+WORST_TOLD: Final = 5
 
 
 class Share(Record, frozen=True, kw_only=True):
@@ -223,6 +224,22 @@ def page(grid: Grid) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def told(grid: Grid) -> str:
+    """The heat map as README has it, the geometric means, and the worst points of the forward."""
+    judged = {row.key: pair for row in grid.rows if (pair := against_best(row)) is not None}
+    halves = [_summary(grid, kind, half, judged) for kind in get_args(Kind) for half in SHARES]
+    forward = {row.key for row in grid.rows if kind_of(row.workload) == "forward"}
+    worst = _worst(grid, {key: pair for key, pair in judged.items() if key in forward})[:WORST_TOLD]
+    return "\n".join(
+        [
+            tabulate(_map(grid, judged), headers=["share", "D × H, activation", *TOKENS], tablefmt="github"),
+            "",
+            *(f"- {line}" for line in halves if line),
+            f"- worst forwards: {'; '.join(f'{key}: {ratio} of {name}' for key, _, name, ratio in worst)}",
+        ]
+    )
 
 
 def _raced(grid: Grid) -> list[str]:

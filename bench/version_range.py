@@ -97,7 +97,7 @@ def read() -> Outcomes:
 
 
 def told(outcomes: Outcomes) -> str:
-    """The outcomes as the README says them: a table in Markdown."""
+    """The outcomes as docs/index.md says them: a table in Markdown."""
     if not outcomes.runs:
         return "No run over the range is recorded yet; CI runs Python 3.11 with torch 2.13 and triton 3.7."
     lines = ["| Python | torch | triton | commit | passed | failed | skipped |", "|---|---|---|---|---|---|---|"]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 WHOLE = ROOT / "bench" / "results" / "h200-plugin.json"
+GRID = ROOT / "bench" / "results" / "h200-grid.json"
 MAPPED = ("src/mlpfusion", "kernels/torch-ext/mlpfusion_kernels", "bench", "tools")
 
 
@@ -96,6 +97,16 @@ def whole_models() -> str:
     return "\n".join([f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows])
 
 
+def untuned() -> str:
+    """Where `fused` wins and loses over models and token counts."""
+    sys.path.append(str(ROOT / "bench"))  # its scripts are modules for each other
+    try:
+        import grid
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+    return grid.told(grid.read(GRID))
+
+
 def swapped() -> str:
     """What a swap and the pass give a whole model, in few words."""
     of = [one for one in _parts() if one["shape"] == "gemma-2b"]
@@ -113,6 +124,7 @@ def swapped() -> str:
 
 
 PARTS = {
+    ("README.md", "grid"): untuned,
     ("README.md", "swap"): swapped,
     ("docs/inductor.md", "whole models"): whole_models,
     ("docs/publishing.md", "table"): table,

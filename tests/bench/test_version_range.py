@@ -1,4 +1,4 @@
-"""The outcomes of the suite over versions of Python, torch and triton: read from pytest, kept, told in the README."""
+"""The outcomes of the suite over versions of Python, torch and triton: read from pytest, kept, told in docs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_repair_closes_the_failures_of_the_files_that_were_run_again_and_no_ot
 
 
 def test_the_readme_says_which_versions_were_run() -> None:
-    assert told(version_range.read()) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert told(version_range.read()) in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 
 def test_what_was_run_is_in_the_list_and_nothing_is_left_open() -> None:

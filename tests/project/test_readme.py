@@ -55,7 +55,7 @@ def test_a_backend_in_ten_lines_works(tmp_path: Path) -> None:
 
 
 def test_the_readme_is_read_in_one_sitting() -> None:
-    assert len(README.splitlines()) <= 160
+    assert len(README.splitlines()) <= 190
 
 
 def test_the_table_is_what_the_recorded_run_gives() -> None:

@@ -87,7 +87,7 @@ def test_each_shape_has_its_rows_by_ascending_tokens() -> None:
 
 
 def test_a_grid_is_raced_anew_from_its_samples() -> None:
-    made = figure("ratios", "h200-grid.json", clock="graph_us")
+    made = figure("ratios", "h200-grid-first.json", clock="graph_us")
     assert len(made.rows) > 100
     assert "limit" not in column(made, "backend")
 
