@@ -49,6 +49,8 @@ class GeluMul(torch.autograd.Function):
     def forward(ctx, gate, up):
         if gate.shape != up.shape or gate.dtype != up.dtype:
             raise ValueError(f"gate and up differ: {gate.shape} {gate.dtype} and {up.shape} {up.dtype}")
+        if gate.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+            raise TypeError(f"gate and up are {gate.dtype}, and the kernel computes in float32")
         gate, up = gate.contiguous(), up.contiguous()  # the kernel knows no strides
         out = torch.empty_like(gate)
         n = out.numel()
