@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 def transposed(x: Tensor) -> Tensor:
@@ -38,6 +38,13 @@ def half(x: Tensor) -> Tensor:
     wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), float("nan"), dtype=x.dtype, device=x.device)
     wide[..., x.shape[-1] :] = x
     return wide[..., x.shape[-1] :]
+
+
+def third(x: Tensor) -> Tensor:
+    """The values of x [..., columns] as the middle of three parts: its rows are further apart than those of a half."""
+    wide = torch.full((*x.shape[:-1], 3 * x.shape[-1]), float("nan"), dtype=x.dtype, device=x.device)
+    wide[..., x.shape[-1] : 2 * x.shape[-1]] = x
+    return wide[..., x.shape[-1] : 2 * x.shape[-1]]
 
 
 def offset(x: Tensor) -> Tensor:
@@ -81,6 +88,23 @@ def cut(x: Tensor) -> Tensor:
     return wide[:, : x.shape[1]]
 
 
+def last_of_several(x: Tensor) -> Tensor:
+    """The values of x [a, 1, columns] as the last of three tokens of each sequence, as generation takes them."""
+    wide = torch.full((x.shape[0], 3, *x.shape[2:]), float("nan"), dtype=x.dtype, device=x.device)
+    wide[:, -1:] = x
+    return wide[:, -1:]
+
+
+def first_expanded(x: Tensor) -> Tensor:
+    """The first part of x [a, b, columns] for every one: a stride of 0 along the first dimension alone."""
+    return x[:1].clone().expand(x.shape)
+
+
+def second_expanded(x: Tensor) -> Tensor:
+    """The first row of each part of x [a, b, columns] for all of its rows, as the gradient of a sum over them is."""
+    return x[:, :1].clone().expand(x.shape)
+
+
 def exchanged(x: Tensor) -> Tensor:
     """The values of x [a, b, c, columns] stored as [a, c, b, columns], as heads and positions are."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)
@@ -102,6 +126,22 @@ def halves(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
+def in_one_buffer(tensors: Sequence[Tensor], kind: str) -> tuple[Tensor, ...]:
+    """Dense tensors in one storage, as a flat buffer has them, in the order and with the gap of `kind`."""
+    order, gap = BUFFERS[kind]
+    placed = {}
+    size, starts = 0, {}
+    for index in range(len(tensors))[::order]:
+        starts[index] = size
+        size += tensors[index].numel() + gap
+    memory = torch.full((size,), float("nan"), dtype=tensors[0].dtype, device=tensors[0].device)
+    for index, start in starts.items():
+        part = memory[start : start + tensors[index].numel()]
+        part.copy_(tensors[index].reshape(-1))
+        placed[index] = part.view(tensors[index].shape)
+    return tuple(placed[index] for index in range(len(tensors)))
+
+
 def ends(x: Tensor) -> Tensor:
     """The first and the last rows of x [rows, columns] in one tensor, which are what is judged after a race."""
     return torch.cat((x[:END_ROWS], x[-END_ROWS:]))
@@ -109,12 +149,19 @@ def ends(x: Tensor) -> Tensor:
 
 END_ROWS: Final = 32
 PACKED: Final = "halves of one tensor"
+# Parts of one buffer: in which direction they follow each other, and how many elements lie between two.
+BUFFERS: Final = {
+    "in one buffer with gaps": (1, 64),
+    "in one buffer without gaps": (1, 0),
+    "in one buffer in reverse order": (-1, 0),
+}
 LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "transposed": transposed,
     "permuted": permuted,
     "expanded": expanded,
     "sliced": every_second,
     "half of a packed tensor": half,
+    "part of a wider tensor": third,
     "offset": offset,
     "expanded along its last dimension": last_expanded,
     "one row of stride 1": odd_stride,
@@ -122,6 +169,9 @@ LAYOUTS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "every second element": spaced,
     "half of a packed tensor in three dimensions": half,
     "cut along its second dimension": cut,
+    "the last of several tokens": last_of_several,
+    "expanded along the first of three dimensions": first_expanded,
+    "expanded along the second of three dimensions": second_expanded,
     "transposed in three dimensions": turned,
     "permuted in four dimensions": exchanged,
     "channels_last": channels_last,
@@ -133,6 +183,9 @@ DIMENSIONS: Final[dict[str, tuple[int, ...]]] = {
     "every second element": (2048,),
     "half of a packed tensor in three dimensions": (2, 4, 256),
     "cut along its second dimension": (2, 4, 256),
+    "the last of several tokens": (8, 1, 256),
+    "expanded along the first of three dimensions": (2, 4, 256),
+    "expanded along the second of three dimensions": (2, 4, 256),
     "transposed in three dimensions": (2, 16, 64),
     "permuted in four dimensions": (2, 4, 4, 64),
     "channels_last": (2, 4, 4, 64),

@@ -39,3 +39,17 @@ def test_what_is_wrong_behind_the_boundary_is_counted_from_its_first_element() -
     _, facts = far_probes.far(run_of(nothing_behind), GIVEN, {"boundary": BOUNDARY, "grad": True})
     count = facts["rows"] * N - BOUNDARY
     assert facts["off"] == dict.fromkeys(("y", "d:gate", "d:up"), (count, BOUNDARY))
+
+
+def test_halves_of_one_tensor_are_not_dense_and_right() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def noting(gate: Tensor, up: Tensor) -> Tensor:
+        seen.append(gate.stride())
+        return gate * up
+
+    options = {"boundary": BOUNDARY, "grad": False, "packed": True}
+    results, facts = far_probes.far(run_of(noting), GIVEN, options)
+    assert seen == [(2 * N, 1)]
+    assert facts["off"] == {"y": (0, None)}
+    assert torch.equal(results["y"], GIVEN["gate"] * GIVEN["up"])

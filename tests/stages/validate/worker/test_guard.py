@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mlpfusion.stages.validate.channel import PATTERNS
-from mlpfusion.stages.validate.layouts import LAYOUTS
+from mlpfusion.stages.validate.layouts import LAYOUTS, in_one_buffer
 from mlpfusion.stages.validate.worker import guard
 
 if TYPE_CHECKING:
@@ -132,6 +132,15 @@ def test_a_write_between_the_rows_of_a_part_is_noticed() -> None:
     around = guard.Surroundings((half,))
     half.as_strided((1,), (1,), half.storage_offset() + 3).zero_()  # the next row's left half
     assert around.changed() == [0]
+
+
+def test_a_write_into_another_operand_of_one_buffer_is_not_beside_it_and_one_into_the_gap_is() -> None:
+    first, second = in_one_buffer((torch.ones(2, 3), torch.ones(2, 3)), "in one buffer with gaps")
+    around = guard.Surroundings((first, second))
+    second.zero_()
+    assert around.changed() == []
+    first.as_strided((1,), (1,), 6).zero_()
+    assert around.changed() == [0, 1]
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,8 @@
-"""What a worker's probes find: memory that calls share, modes of calls, and numbers in generated code."""
+"""What a worker's probes find: memory that calls share, modes of calls, and frozen operands."""
 
 from __future__ import annotations
+
+import sys
 
 import pytest
 import torch
@@ -14,16 +16,6 @@ GIVEN = {"gate": torch.tensor([1.0, 2.0, -3.0]), "up": torch.tensor([4.0, -5.0, 
 OTHERS = {"other:gate": torch.tensor([7.0, 0.5, -3.0]), "other:up": torch.tensor([1.0, 4.0, 9.0])}
 ALMOST = {"almost:gate": torch.tensor([1.0, 9.0, -3.0]), "almost:up": torch.tensor([4.0, -5.0, 7.0])}
 ALL = {**GIVEN, **OTHERS, **ALMOST}
-
-
-def test_numbers_that_become_float64_are_found_in_the_generated_code() -> None:
-    code = """
-    triton_meta={'signature': {'gate': '*bf16', 'factor': 'fp64', 'n': 'i32', 'BLOCK': 'constexpr'}, 'device': 0},
-    triton_meta={'signature': {'in_ptr0': '*fp64', 'out_ptr0': '*fp32', 'xnumel': 'i32'}},
-    triton_meta={'signature': {'bias': 'fp64'}}
-    """
-    assert probes.fp64_numbers(code) == ["bias", "factor"]
-    assert probes.fp64_numbers("") == []
 
 
 # ---- results of several calls ----------------------------------------------------------------------------------------
@@ -72,6 +64,22 @@ class Telling(nn.Module):
         return x + torch.tensor([torch.is_grad_enabled(), torch.is_inference_mode_enabled(), self.training])
 
 
+class DefaultDtype(nn.Module):
+    """The default dtype that a call sees."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.zeros(1) + 0 * x.to(torch.get_default_dtype())
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float64"])
+def test_a_call_under_another_default_dtype_leaves_the_usual_one(name: str) -> None:
+    bound = Bound(DefaultDtype(), (torch.zeros(3),), ())
+    with probes.in_mode(bound, f"default {name}"):
+        assert bound().dtype is getattr(torch, name)
+        assert not torch.is_grad_enabled()
+    assert bound().dtype is torch.float32
+
+
 @pytest.mark.parametrize("is_function", [False, True])
 @pytest.mark.parametrize(
     ("mode", "seen"),
@@ -83,3 +91,51 @@ def test_a_call_is_made_in_the_mode_and_leaves_it(mode: str | None, seen: list[i
     with probes.in_mode(bound, mode):
         assert bound().tolist() == seen
     assert bound().tolist() == [1, 0, 1]
+
+
+# ---- operands --------------------------------------------------------------------------------------------------------
+
+
+def test_operands_without_a_name_have_no_reference_but_the_call_s() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def counting(gate: Tensor, up: Tensor) -> Tensor:
+        seen.append((sys.getrefcount(gate), sys.getrefcount(up)))
+        return gate * up
+
+    for unnamed in (True, False):
+        probes.forward(run_of(counting), GIVEN, {"unnamed": unnamed})
+    assert seen[0] == (2, 2)
+    assert min(seen[1]) > 2
+
+
+def test_frozen_operands_need_a_gradient_once_they_are_unfrozen() -> None:
+    given = GIVEN | {"dy": torch.tensor([1.0, 2.0, 4.0])}
+    needed: list[tuple[bool, bool]] = []
+
+    def noting(gate: Tensor, up: Tensor) -> Tensor:
+        needed.append((gate.requires_grad, up.requires_grad))
+        return gate * up
+
+    results, facts = probes.partial(run_of(noting), given, {"of": ["gate", "up"], "earlier": ["up"]})
+    assert needed == [(False, True), (True, True)]
+    assert facts == {"changed": [], "changed_by_backward": []}
+    assert torch.equal(results["d:up"], given["dy"] * given["gate"])
+
+
+def test_what_a_forward_overwrites_is_told_from_what_a_backward_does() -> None:
+    given = GIVEN | {"dy": torch.ones(3)}
+
+    def overwriting(gate: Tensor, up: Tensor) -> Tensor:
+        y = gate * up
+        gate.data.zero_()
+        return y
+
+    def later(gate: Tensor, up: Tensor) -> Tensor:
+        y = gate * up
+        y.register_hook(lambda dy: up.data.zero_() + dy)
+        return y
+
+    for function, changed in ((overwriting, (["gate"], ["gate"])), (later, ([], ["up"]))):
+        _, facts = probes.partial(run_of(function), given, {"of": ["gate"]})
+        assert (facts["changed"], facts["changed_by_backward"]) == changed

@@ -273,3 +273,30 @@ def test_threads_of_a_compilation_are_not_told() -> None:
     finally:
         ends.set()
         pool.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("make", "seeded"),
+    [
+        (lambda: None, set()),
+        (lambda: torch.rand(3), set()),
+        (lambda: torch.manual_seed(0), {settings.GENERATORS[0]}),
+        (lambda: (torch.rand(2), random.seed(3), random.random()), {settings.GENERATORS[2]}),
+        (lambda: np.random.seed(3), {settings.GENERATORS[3]}),
+    ],
+)
+def test_a_generator_that_two_constructions_leave_in_one_state_is_seeded(
+    make: Callable[[], object], seeded: set[str]
+) -> None:
+    settings.SEEDED.clear()
+    construction, before = settings.Construction(), settings.read(settings.GENERATORS)
+    for what in ("one", "another", "another"):
+        assert not settings.SEEDED  # two of one kind are needed
+        with construction.watched(what):
+            make()
+    assert set(settings.SEEDED) == seeded
+    assert settings.changed(before) == {}
+    if seeded:
+        told = settings.changed({settings.CONSTRUCTOR: {}})
+        assert told == {settings.CONSTRUCTOR: f"seeds {', '.join(seeded)}"}
+    settings.SEEDED.clear()

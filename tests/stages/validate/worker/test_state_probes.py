@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from support.runs_made import run_of
-from torch import Tensor
+from support.runs_made import run_of, run_of_module
+from torch import Tensor, nn
 
 from mlpfusion.stages.validate.worker import settings, state_probes
 
@@ -76,9 +76,9 @@ def test_a_backward_counts_only_where_there_is_one(grad: bool) -> None:
     assert facts == {"seeded": [TORCH] if grad else [], "drawn": []}
 
 
-def held(function: Callable[..., Tensor], *, grad: bool, varied: bool = False) -> list[list[int]]:
+def held(function: Callable[..., Tensor], *, grad: bool, **options: bool) -> list[list[int]]:
     """What each half added for good, and then what only a collection freed after each."""
-    tensors, facts = state_probes.growth(run_of(function), GIVEN, {"grad": grad, "varied": varied})
+    tensors, facts = state_probes.growth(run_of(function), GIVEN, {"grad": grad, **options})
     assert tensors == {}
     assert facts["calls"] == state_probes.HALF
     (_, first), (raw, second), (last_raw, third) = facts["held"]
@@ -163,6 +163,51 @@ def test_calls_before_memory_is_counted_fill_a_cache_that_is_bounded(before: int
     options = {"grad": False, "varied": True, "before": before}
     first, second, third = (each[1][0] for each in state_probes.growth(run_of(keeps), GIVEN, options)[1]["held"])
     assert (second - first, third - second) == ((0, 0) if before else (state_probes.HALF, state_probes.HALF))
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_what_is_kept_until_a_backward_grows_where_none_comes(dropped: bool) -> None:
+    kept: list[Tensor] = []
+
+    def keeps(gate: Tensor, up: Tensor) -> Tensor:
+        y = gate * up
+        kept.append(torch.empty_like(gate))
+        y.register_hook(lambda dy: kept.clear())
+        return y
+
+    grown = held(keeps, grad=True, dropped=dropped)
+    assert [each[0] for each in grown[:2]] == [state_probes.HALF * dropped] * 2
+
+
+class Layer(nn.Module):
+    """A module of three weights, of which those made before may be kept."""
+
+    made: list[nn.Module] = []  # noqa: RUF012
+
+    def __init__(self, *weights: Tensor, most: int) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(nn.Parameter(weight) for weight in weights)
+        self.most = most
+
+    def forward(self, x: Tensor) -> Tensor:
+        others = [each for each in Layer.made if each is not self]
+        Layer.made[:] = [*others, self][-self.most :] if self.most else []
+        wg, wu, wd = self.weights
+        return (x @ wg.T * (x @ wu.T)) @ wd.T
+
+
+@GRAD
+@pytest.mark.parametrize(("most", "kept"), [(0, 0), (1, 1), (9, 3)])
+def test_modules_that_somebody_keeps_are_counted(most: int, kept: int, grad: bool) -> None:
+    Layer.made.clear()
+    given = {"x": torch.ones(3, 4), "wg": torch.ones(5, 4), "wu": torch.ones(5, 4), "wd": torch.ones(4, 5)}
+    given["dy"] = torch.ones(3, 4)
+    run = run_of_module(lambda *weights: Layer(*weights, most=most))
+    try:
+        assert state_probes.deleted(run, given, {"grad": grad, "built": 3}) == ({}, {"built": 3, "kept": kept})
+    finally:
+        Layer.made.clear()
+    assert state_probes.deleted(run_of(torch.mul), GIVEN, {"grad": grad, "built": 3}) == ({}, {"skipped": True})
 
 
 def test_two_views_of_one_memory_are_two_tensors_of_its_size() -> None:

@@ -152,8 +152,19 @@ def weights(seed: int, prefix: str = "") -> dict[str, Tensor]:
     return {f"{prefix}{name}": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
 
+LAYERS = "other layers in the places of its own"
+
+
+def test_a_module_without_layers_has_none_that_could_be_replaced() -> None:
+    given = {"x": torch.ones(3, 4), **weights(0), **weights(1, "other:")}
+    assert update_probes.updated(run_of_module(MLP), given, {"way": LAYERS, "in_eval": False}) == (
+        {},
+        {"skipped": True},
+    )
+
+
 @pytest.mark.parametrize("stale", [False, True])
-@pytest.mark.parametrize("way", update_probes.UPDATES)
+@pytest.mark.parametrize("way", [each for each in update_probes.UPDATES if each != LAYERS])
 def test_a_module_is_called_with_updated_weights_in_every_way(way: str, stale: bool) -> None:
     x = torch.linspace(-1, 1, 12).view(3, 4)
     given = {"x": x, **weights(0), **weights(1, "other:")}
@@ -249,6 +260,44 @@ def test_an_assigned_weight_is_another_parameter_in_other_memory() -> None:
     assert layer.weight is old[0] is not before
     assert torch.equal(layer.weight, torch.full((2,), 5.0))
     assert torch.equal(before, torch.ones(2))
+
+
+class Projected(nn.Module):
+    """Two layers, the first of which it may look up once."""
+
+    def __init__(self, weights: list[Tensor], *, saved: float = 1.0) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Linear(*reversed(each.shape), bias=False) for each in weights)
+        for layer, weight in zip((self.first, self.second), weights, strict=True):
+            layer.weight = nn.Parameter(weight)
+        self.saved = saved
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        found = super().state_dict(*args, **kwargs)
+        found["first.weight"] = found["first.weight"] * self.saved
+        return found
+
+
+def test_other_layers_are_in_the_places_of_those_before() -> None:
+    module = Projected([torch.ones(3, 2), torch.ones(2, 3)])
+    layers, old = (module.first, module.second), [module.first.weight, module.second.weight]
+    state = torch.get_rng_state()
+    update_probes._layers_replaced(module, old, [torch.full((3, 2), 2.0), torch.full((2, 3), 3.0)])
+    assert torch.equal(torch.get_rng_state(), state)  # a new layer draws no weights
+    assert all(layer is not before for layer, before in zip((module.first, module.second), layers, strict=True))
+    assert [old[0] is module.first.weight, old[1] is module.second.weight] == [True, True]
+    assert torch.equal(module(torch.ones(1, 2)), torch.full((1, 2), 36.0))
+
+
+@pytest.mark.parametrize(("saved", "outdated"), [(1.0, []), (2.0, ["first.weight"])])
+def test_a_checkpoint_with_other_values_is_outdated(saved: float, outdated: list[str]) -> None:
+    module = Projected([torch.ones(3, 2), torch.ones(2, 3)], saved=saved)
+    x = torch.ones(1, 2)
+    assert update_probes._outdated(Bound(module, (x,), (x, *module.parameters()), module)) == outdated
+    assert update_probes._outdated(Bound(torch.mul, (x, x), (x, x))) == []
 
 
 class Growing(MLP):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _GRADIENTS: Final = frozenset(("backward", "backward-store", "backward-configurations", "mlp-gradients"))
 _VALUES: Final = _GRADIENTS | {
     *("function", "constants", "precision", "store", "specials", "elementwise", "mlp-values"),
-    *("configurations", "mismatched", "autocast", "double-backward", "vmap", "offsets"),
+    *("configurations", "mismatched", "autocast", "double", "double-backward", "vmap", "offsets"),
 }
 # Those that compare calls of the target with each other: one of them has to be as it should.
 _CALLS: Final = frozenset(

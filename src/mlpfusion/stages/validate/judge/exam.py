@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 import zlib
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -150,6 +151,7 @@ class Exam:
         self.refused: dict[str, None] = {}  # shapes that the target has refused it, in their order
         self.left = dict(loaded.left)  # settings of its process that the target has changed, and how
         self.launched: dict[tuple[Dtype, tuple[int, ...]], int] = {}  # launches of a forward, by gate or x
+        self.seconds: dict[tuple[Dtype, tuple[int, ...]], float] = {}  # that a forward took, likewise
         self.launches = 0  # in all calls
         self.after_timing: list[Found] = []  # what each race has shown of the values
         self.left_out: dict[str, None] = {}  # what a quick exam does not judge, in words and in its order
@@ -249,6 +251,7 @@ class Exam:
         if not self._worker.holds(self.target, self.activation):
             self._worker.load(self.target, self.activation, time_limit_s=self.asked.time_limit_s)
         sizes = sizes_of(given)
+        started = time.monotonic()
         try:
             tensors, facts = self._worker.ask(probe, given, time_limit_s=self.asked.time_limit_s, **options)
         except RaisedError as error:
@@ -266,6 +269,7 @@ class Exam:
             first = given[self.names[0]]
             dtype: Any = str(first.dtype).removeprefix("torch.")
             self.launched[dtype, tuple(first.shape)] = facts["launches"]
+            self.seconds[dtype, tuple(first.shape)] = time.monotonic() - started
         if facts.get("bf16_arithmetic"):
             raise UndecidableError(
                 "the kernel does arithmetic on bfloat16 values, which Triton's interpreter does on their bit patterns; "
@@ -432,7 +436,11 @@ def sizes_of(given: Tensors) -> dict[str, int]:
 def _asked_text(probe: str, given: Tensors, sizes: dict[str, int], options: dict[str, Any]) -> str:
     """A call that was refused, in words: its shape (rows and sizes of an MLP) and what is special about it."""
     shape = tuple(given["gate"].shape) if "gate" in given else tuple(sizes.values())
-    layouts = (*dict.fromkeys(options.get("layouts", {}).values()), *(("packed",) if "packed" in options else ()))
+    layouts = (
+        *dict.fromkeys(options.get("layouts", {}).values()),
+        *(("packed",) if "packed" in options else ()),
+        *((options["buffer"],) if "buffer" in options else ()),
+    )
     named = (*layouts, *((f"in {probe}",) if probe != "forward" else ()))
     return " ".join((shape_text(shape), *named))
 

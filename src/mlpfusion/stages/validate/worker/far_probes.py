@@ -22,9 +22,9 @@ CLOSE: Final = 8  # eps between the same elements in two places
 def far(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """An act·mul of gate, up and dy [rows, N], repeated along the rows to more than `boundary` elements each.
 
-    The first block [rows, N] of y and, with `grad`, of d:NAME. Facts: `rows` of all; `needed` and `free` bytes, without
-    results where these are too few; `off` has for each result how many elements differ from those of the first block
-    that they repeat, and the first of them (None: none).
+    With `packed` gate and up are halves of one tensor. Results are the first block [rows, N] of y and, with `grad`, of
+    d:NAME. Facts: `rows` of all; `needed` and `free` bytes, without results where these are too few; `off` has for each
+    result how many elements differ from those of the first block that they repeat, and the first of them (None: none).
     """
     names = OPERANDS[run.target.kind]
     block = given["gate"]
@@ -33,9 +33,12 @@ def far(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     facts: Facts = {"rows": copies * block.shape[0], "needed": needed, "free": _free(run)}
     if facts["free"] is not None and needed > facts["free"]:
         return {}, facts
-    bound = run.target.bind(
-        tuple(given[name].to(run.device).repeat(copies, 1).requires_grad_(bool(options["grad"])) for name in names)
-    )
+    blocks = [given[name].to(run.device) for name in names]
+    if options.get("packed"):
+        operands = torch.cat(blocks, dim=-1).repeat(copies, 1).chunk(2, dim=-1)
+    else:
+        operands = tuple(each.repeat(copies, 1) for each in blocks)
+    bound = run.target.bind(tuple(each.requires_grad_(bool(options["grad"])) for each in operands))
     y = plain(bound())
     results = {"y": y.detach()}
     if y.requires_grad:

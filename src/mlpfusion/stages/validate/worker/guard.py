@@ -248,7 +248,7 @@ def place(tensor: Tensor, device: torch.device, around: tuple[str, str] = ("nan"
 
 
 class Surroundings:
-    """What the memory of some tensors holds beside their elements, by its bits."""
+    """What the memory of some tensors holds beside their elements, and those of others in it, by its bits."""
 
     def __init__(self, tensors: tuple[Tensor, ...]) -> None:
         self._tensors = tuple(tensor.detach() for tensor in tensors)
@@ -257,7 +257,7 @@ class Surroundings:
     def changed(self) -> list[int]:
         """The indices of the tensors around which something was written."""
         pairs = enumerate(zip(self._tensors, self._before, strict=True))
-        return [index for index, (tensor, before) in pairs if _is_changed_beside(tensor, before)]
+        return [index for index, (tensor, before) in pairs if _is_changed_beside(tensor, before, self._tensors)]
 
 
 def _memory(tensor: Tensor) -> Tensor:
@@ -267,12 +267,12 @@ def _memory(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=whole, device=tensor.device).set_(tensor.untyped_storage(), 0, (count,), (1,))
 
 
-def _is_changed_beside(tensor: Tensor, before: Tensor) -> bool:
+def _is_changed_beside(tensor: Tensor, before: Tensor, all_tensors: tuple[Tensor, ...]) -> bool:
     now = _memory(tensor)
     if torch.equal(now, before):
         return False
-    own = torch.arange(now.numel(), device=now.device)
-    own = own.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).reshape(-1)
-    differs = now != before
-    differs[own] = False
+    differs, places = now != before, torch.arange(now.numel(), device=now.device)
+    for each in all_tensors:
+        if each.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+            differs[places.as_strided(each.shape, each.stride(), each.storage_offset()).reshape(-1)] = False
     return bool(differs.any())

@@ -35,13 +35,24 @@ from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
 from mlpfusion.stages.validate.worker.state_probes import STATE_PROBES
 from mlpfusion.stages.validate.worker.targets import imports, loader
 from mlpfusion.stages.validate.worker.targets.autotuners import Pins, on_launch
+from mlpfusion.stages.validate.worker.transforms.compiled import COMPILED_PROBES
+from mlpfusion.stages.validate.worker.transforms.modes import MODE_PROBES
 from mlpfusion.storage import private
 from mlpfusion.workers import lifetime
 
 if TYPE_CHECKING:
     from mlpfusion.device import Device
 
-ALL_PROBES: Final = PROBES | update_probes.PROBES | SPEED_PROBES | STATE_PROBES | AUTHOR_PROBES | FAR_PROBES
+ALL_PROBES: Final = (
+    PROBES
+    | update_probes.PROBES
+    | COMPILED_PROBES
+    | MODE_PROBES
+    | SPEED_PROBES
+    | STATE_PROBES
+    | AUTHOR_PROBES
+    | FAR_PROBES
+)
 
 
 def main() -> None:
@@ -128,7 +139,8 @@ class _Served:
         except loader.SeveralError as several:
             return channel.Raised(why="misused", exception="several", text="\n".join(several.names))
         if source not in self.imports:  # what was imported before changes nothing now
-            self.imports[source] = settings.changed({k: v for k, v in state.items() if k != settings.CONFIG})
+            kept = {name: value for name, value in state.items() if name not in settings.OF_CONSTRUCTORS}
+            self.imports[source] = settings.changed(kept)
         settings.stir()
         if not counted:
             self.counted = settings.read(settings.COUNTED)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from mlpfusion.errors import first_line
 from mlpfusion.stages.validate import own_errors
-from mlpfusion.stages.validate.layouts import LAYOUTS, halves
+from mlpfusion.stages.validate.layouts import LAYOUTS, halves, in_one_buffer
 from mlpfusion.stages.validate.worker import emulation, guard, settings
 from mlpfusion.stages.validate.worker.results import named, plain, same_bits
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
@@ -40,11 +38,15 @@ class Run(NamedTuple):
     def operands(self, given: Tensors, options: Facts, *, grad: bool = False) -> tuple[Tensor, ...]:
         """The operands on the device, in the layouts that `options["layouts"]` names.
 
-        With `options["packed"]`, gate and up are halves of one tensor.
+        With `options["packed"]`, gate and up are halves of one tensor; with `options["buffer"]` they, or the weights of
+        an MLP, are parts of one memory.
         """
         made = [self.operand(name, given, options) for name in OPERANDS[self.target.kind]]
         if options.get("packed"):
             made = list(halves(*made))
+        if "buffer" in options:
+            first = self.target.kind == "mlp"
+            made[first:] = in_one_buffer(made[first:], options["buffer"])
         return tuple(tensor.detach().requires_grad_(grad) for tensor in made)
 
     def operand(self, name: str, given: Tensors, options: Facts) -> Tensor:
@@ -66,15 +68,32 @@ class Run(NamedTuple):
 
 
 @contextlib.contextmanager
+def default_dtype(name: str | None) -> Iterator[None]:
+    """Calls under another default dtype, if one is named."""
+    before = torch.get_default_dtype()
+    if name is not None:
+        torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        if name is not None:
+            torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
 def in_mode(bound: Bound, mode: str | None) -> Iterator[None]:
-    """Calls that train nothing: under no_grad, or as `mode` says, "inference", "eval" or "gradients on"."""
+    """Calls that train nothing: under no_grad, or as `mode` says, "inference", "eval" or "gradients on".
+
+    "default DTYPE" is under no_grad where that is the default dtype.
+    """
     holder: Any = bound.module if bound.module is not None else bound.function
     is_in_eval = mode == "eval" and isinstance(holder, nn.Module)
     was_training = is_in_eval and holder.training
     if is_in_eval:
         holder.eval()
     try:
-        with torch.inference_mode(mode == "inference"), torch.set_grad_enabled(mode == "gradients on"):
+        default = default_dtype((mode or "").partition("default ")[2] or None)
+        with torch.inference_mode(mode == "inference"), torch.set_grad_enabled(mode == "gradients on"), default:
             set_here = settings.read(("grad mode", "inference mode"))
             try:
                 yield
@@ -88,7 +107,8 @@ def in_mode(bound: Bound, mode: str | None) -> Iterator[None]:
 def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y of one call without gradients, under allocations filled with `pattern`; `times` calls are compared by bits.
 
-    With `operators` what operators make has margins as well; with `rows` an MLP is called with so many rows at a time.
+    With `operators` what operators make has margins as well; with `rows` an MLP is called with so many rows at a time;
+    with `unnamed` nobody but the call holds its operands, which are views of tensors that live on.
     Facts: which operands changed, or something `beside` them, elements written before and behind an allocation, y's
     strides, whether all calls agree.
     """
@@ -100,7 +120,10 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     watching = guard.watch(pattern, operators=options.get("operators", False))
     with in_mode(bound, options.get("mode")), watching as watched:
         guard.spoil(leaves[0], pattern)
-        y = plain(bound() if "rows" not in options else _in_parts(bound, options["rows"]))
+        if "rows" in options:
+            y = plain(_in_parts(bound, options["rows"]))
+        else:
+            y = plain(_unnamed(bound) if options.get("unnamed") else bound())
         run.synchronize()
         agree = all(same_bits(y, plain(bound())) for _ in range(options.get("times", 1) - 1))
         run.synchronize()
@@ -115,24 +138,35 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {"y": y}, facts
 
 
+def _unnamed(bound: Bound) -> Tensor:
+    """A call whose operands have no other reference, as in f(h[..., :n], h[..., n:]): a list of them would be one."""
+    function, given = bound.function, bound.arguments
+    if len(given) == 1:
+        return function(given[0][...])
+    if len(given) == 2:
+        return function(given[0][...], given[1][...])
+    return function(given[0][...], given[1][...], given[2][...], given[3][...])
+
+
 def _in_parts(bound: Bound, rows: int) -> Tensor:
     x, *weights = bound.arguments
     return torch.cat([plain(bound.function(part, *weights)) for part in torch.split(x, rows)])
 
 
 def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y and the gradients of all operands for dy.
+    """y and the gradients of all operands for dy, where `default` is the default dtype, if it is given.
 
     Facts: "detached" where y has no gradient, "raised" (the exception's name and text) where the backward raises; which
     operands changed by the forward and by the backward (dy too), or something `beside` them, and by how much their
-    versions rose.
+    versions rose, and which weights of a module are "frozen" when it is built.
     """
     leaves = run.operands(given, options, grad=True)
     bound = run.target.bind(leaves)
     before = _Kept(bound.leaves)
     dy = run.operand("dy", given, options)
     beside = _Beside(run, (*leaves, dy), options)
-    with guard.watch(options.get("pattern", "nan"), operators=options.get("operators", False)) as watched:
+    watching = guard.watch(options.get("pattern", "nan"), operators=options.get("operators", False))
+    with watching as watched, default_dtype(options.get("default")):
         y = plain(bound())
         run.synchronize()
         changed = before.changed(run)
@@ -154,6 +188,7 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     names = OPERANDS[run.target.kind]
     facts = {
         "changed": changed,
+        "frozen": list(bound.frozen),
         "beside": beside.names(),
         "changed_by_backward": [(*names, "dy")[index] for index in later.indices(run)],
         "version_raised": [leaf._version for leaf in bound.leaves] != versions,
@@ -164,17 +199,31 @@ def backward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
 
 def partial(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """The gradients of some operands, `of`, where no other needs one: d:NAME."""
-    names = tuple(options["of"])
-    leaves = dict(zip(OPERANDS[run.target.kind], run.operands(given, options), strict=True))
-    for name in names:
+    """The gradients of some operands, `of`, where no other needs one: d:NAME.
+
+    With `earlier` a call and its backward come before in which those needed gradients and no other. Facts: which
+    operands were "changed", and "changed_by_backward".
+    """
+    names = OPERANDS[run.target.kind]
+    leaves = dict(zip(names, run.operands(given, options), strict=True))
+    for name in options["of"]:
         leaves[name].requires_grad_()
     bound = run.target.bind(tuple(leaves.values()))
+    before = _Kept(bound.leaves)
+    dy = guard.place(given["dy"], run.device)
+    grads: tuple[Tensor | None, ...] = ()
+    changed: list[str] = []
     with guard.watch("nan"):
-        wanted = tuple(dict(zip(leaves, bound.leaves, strict=True))[name] for name in names)
-        grads = torch.autograd.grad(bound(), wanted, guard.place(given["dy"], run.device), allow_unused=True)
+        for needed in filter(None, (options.get("earlier"), options["of"])):
+            before.restore()  # what a backward wrote over operands is for another check to say
+            for name, leaf in zip(names, bound.leaves, strict=True):  # a module's weights are frozen by themselves
+                leaf.requires_grad_(name in needed)
+            wanted = tuple(dict(zip(names, bound.leaves, strict=True))[name] for name in needed)
+            y = bound()
+            changed = changed or before.changed(run)
+            grads = torch.autograd.grad(y, wanted, dy, allow_unused=True)
         run.synchronize()
-    return named(names, grads), {}
+    return named(tuple(options["of"]), grads), {"changed": changed, "changed_by_backward": before.changed(run)}
 
 
 def apart(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
@@ -279,124 +328,6 @@ def reuse(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return results, {"at": at}
 
 
-def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y and gradients of the target inside torch.compile(fullgraph=True), for two shapes one after the other.
-
-    y, d:NAME and then o:y, o:NAME for what `other:NAME` holds, if it holds something; p:y and q:y are the two y without
-    gradients. Facts: which numbers passed to a Triton kernel become float64 under Inductor.
-    """
-    torch._dynamo.reset()
-    names = OPERANDS[run.target.kind]
-    bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
-    function = torch.compile(bound.function, fullgraph=True, backend=options["backend"])
-    y, code = _with_code(function, bound.arguments, options["backend"])
-    results = {"y": y}
-    if y.requires_grad:
-        grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True)
-        results |= named(names, grads)
-    with torch.no_grad():
-        results["p:y"] = function(*bound.arguments)
-    if "other:dy" in given:
-        others = {name: given.get(f"other:{name}", given[name]) for name in names}
-        moved = run.operands(others, options, grad=options["grad"])
-        count = len(bound.arguments)
-        other = results["o:y"] = function(*moved[:count])
-        if other.requires_grad:
-            leaves = (*moved[:count], *bound.leaves[count:])
-            grads = torch.autograd.grad(other, leaves, given["other:dy"].to(run.device), allow_unused=True)
-            results |= named(names, grads, "o")
-        with torch.no_grad():
-            results["q:y"] = function(*moved[:count])
-    run.synchronize()
-    return results, {"fp64": fp64_numbers(code)}
-
-
-def _with_code(function: Callable[..., Any], arguments: tuple[Any, ...], backend: str) -> tuple[Any, str]:
-    """The result of a first call and, from Inductor, the code that was generated for it."""
-    if backend != "inductor":
-        return function(*arguments), ""
-    from torch._inductor import config
-    from torch._inductor.utils import run_and_get_code
-
-    with config.patch(force_disable_caches=True):  # a cache has the code without telling
-        result, sources = run_and_get_code(function, *arguments)
-    return result, "\n".join(sources)
-
-
-def fp64_numbers(code: str) -> list[str]:
-    """The arguments of type fp64 in the signatures of Triton kernels in Inductor's generated code."""
-    signatures = re.findall(r"'signature': \{([^}]*)\}", code)
-    return sorted({name for one in signatures for name in re.findall(r"'(\w+)': 'fp64'", one)})
-
-
-def exact(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """For each row of y whether an element equals the row's largest, all of it compiled as one: y [rows] of 0 and 1."""
-    torch._dynamo.reset()
-    bound = run.target.bind(run.operands(given, options))
-
-    def largest(*arguments: Any) -> Tensor:
-        y = bound.function(*arguments)
-        return (y == y.amax(-1, keepdim=True)).any(-1)
-
-    with torch.no_grad():
-        found = torch.compile(largest, fullgraph=True, backend=options["backend"])(*bound.arguments)
-    run.synchronize()
-    return {"y": found.float()}, {}
-
-
-def autocast(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y under autocast and the gradients of a backward outside it."""
-    dtypes: list[str] = options["dtypes"]
-    names = OPERANDS[run.target.kind]
-    cast = {name: given[name].to(getattr(torch, dtype)) for name, dtype in zip(names, dtypes, strict=True)}
-    bound = run.target.bind(run.operands(cast, options, grad=options["grad"]))
-    with torch.autocast(run.device.type, dtype=getattr(torch, options["to"])), guard.watch("nan"):
-        y = plain(bound())
-    results = {"y": y}
-    if y.requires_grad:
-        grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device, y.dtype), allow_unused=True)
-        results |= named(names, grads)
-    run.synchronize()
-    return results, {}
-
-
-def checkpointed(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """Gradients without (d:) and with checkpointing, not reentrant (e:) and reentrant (f:)."""
-    names = OPERANDS[run.target.kind]
-    results: Tensors = {}
-    for prefix, reentrant in (("d", None), ("e", False), ("f", True)):
-        bound = run.target.bind(run.operands(given, options, grad=True))
-        dy = given["dy"].to(run.device)
-        with guard.watch("nan"):
-            if reentrant is None:
-                y = bound()
-            else:
-                y = checkpoint(bound.function, *bound.arguments, use_reentrant=reentrant)
-            torch.autograd.backward(y, dy)
-        grads = tuple(leaf.grad for leaf in bound.leaves)
-        results |= {name: tensor.clone() for name, tensor in named(names, grads, prefix).items()}
-    run.synchronize()
-    return results, {}
-
-
-def vmapped(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """y and, with `grad`, d:NAME of torch.vmap(target); `over` has the dimension of each operand that is mapped over.
-
-    The result has that of the first operand that is. No memory is watched: what is allocated within has dimensions that
-    PyTorch hides.
-    """
-    names = OPERANDS[run.target.kind]
-    bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
-    over = tuple(options["over"].get(name) for name in names[: len(bound.arguments)])
-    out = next(axis for axis in over if axis is not None)
-    y = plain(torch.vmap(bound.function, in_dims=over, out_dims=out)(*bound.arguments))
-    results = {"y": y}
-    if y.requires_grad:
-        results |= named(names, torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True))
-    run.synchronize()
-    return results, {}
-
-
 def aliased(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y and d:gate where one tensor is both operands of an act·mul."""
     x = guard.place(given["gate"], run.device).requires_grad_(options["grad"])
@@ -418,12 +349,7 @@ PROBES: Final[dict[str, Probe]] = {
     "second": second,
     "double": double,
     "reuse": reuse,
-    "compiled": compiled,
-    "exact": exact,
-    "autocast": autocast,
-    "checkpointed": checkpointed,
     "aliased": aliased,
-    "vmapped": vmapped,
 }
 
 
@@ -440,6 +366,11 @@ class _Kept:
         pairs = zip(self._tensors, self._copies, strict=True)
         return [index for index, (tensor, copy) in enumerate(pairs) if not same_bits(tensor, copy)]
 
+    def restore(self) -> None:
+        """Give them the values that they had, in their memory."""
+        for tensor, copy in zip(self._tensors, self._copies, strict=True):
+            tensor.data.copy_(copy)
+
     def changed(self, run: Run) -> list[str]:
         """The names of the operands that changed."""
         return [OPERANDS[run.target.kind][index] for index in self.indices(run)]
@@ -451,7 +382,7 @@ class _Beside:
     def __init__(self, run: Run, tensors: tuple[Tensor, ...], options: Facts) -> None:
         self._run = run
         self._names = (*OPERANDS[run.target.kind], "dy")
-        is_asked = bool({"around", "layouts", "packed"} & options.keys())
+        is_asked = bool({"around", "layouts", "packed", "buffer"} & options.keys())
         self._kept = guard.Surroundings(tensors if is_asked else ())
 
     def names(self) -> list[str]:

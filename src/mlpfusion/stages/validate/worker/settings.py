@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import gc
+import itertools
 import logging
 import multiprocessing
 import os
@@ -179,6 +180,8 @@ def _attention() -> tuple[bool, ...]:
 LEFT_WITHIN: Final[dict[str, str]] = {}
 CONFIG: Final = "the config that its constructor is given"
 CONFIG_CHANGES: Final[collections.Counter[str]] = collections.Counter()  # by constructors, and how often
+CONSTRUCTOR: Final = "its constructor"
+SEEDED: Final[collections.Counter[str]] = collections.Counter()  # generators, by constructors, and how often
 
 _READERS: Final[dict[str, Callable[[], object]]] = {
     "the default dtype": torch.get_default_dtype,
@@ -217,6 +220,7 @@ _READERS: Final[dict[str, Callable[[], object]]] = {
     # Not how many: those of a forked worker are freed one by one when nobody needs them any more.
     "frozen objects": lambda: gc.get_freeze_count() > 0,
     CONFIG: lambda: dict(CONFIG_CHANGES),
+    CONSTRUCTOR: lambda: dict(SEEDED),
     "the recursion limit": sys.getrecursionlimit,
     "the tracing of Python": lambda: (sys.gettrace(), sys.getprofile()),
     "its threads": _threads,
@@ -227,7 +231,8 @@ _READERS: Final[dict[str, Callable[[], object]]] = {
 }
 ALL: Final = tuple(_READERS)
 # To see whether objects are frozen is to count them, 70 ms for the million of a forked worker: not with each call.
-COUNTED: Final = ("frozen objects", CONFIG)
+OF_CONSTRUCTORS: Final = (CONFIG, CONSTRUCTOR)
+COUNTED: Final = ("frozen objects", *OF_CONSTRUCTORS)
 EACH: Final = tuple(name for name in ALL if name not in COUNTED)
 _SHOWN: Final = 60  # characters of a value
 
@@ -261,6 +266,28 @@ def own_generators(seed: int | None = None) -> Iterator[None]:
             _CUDA.set_rng_state(on_the_gpu)
 
 
+class Construction:
+    """Notes which generators a constructor seeds: two begin from other states and leave one in the same."""
+
+    def __init__(self) -> None:
+        self._seeds = itertools.count(1)
+        self._last: tuple[object, dict[str, object]] | None = None
+
+    @contextlib.contextmanager
+    def watched(self, what: object) -> Iterator[None]:
+        """While `what` is made; every generator is then as it was before."""
+        with own_generators(next(self._seeds)):
+            yield
+            ends = read(GENERATORS)
+        if self._last is not None and self._last[0] == what:
+            before = self._last[1]
+            SEEDED.update(name for name, end in ends.items() if end is not None and end == before[name])
+        self._last = what, ends
+
+
+CONSTRUCTION: Final = Construction()
+
+
 def stir(seed: int | None = None) -> None:
     """Have every generator start from `seed`, or from where no target left it, so that one that seeds is noticed."""
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
@@ -280,7 +307,7 @@ def _told(name: str, before: Any, now: Any) -> str:
         return "is drawn from or seeded"
     if isinstance(before, dict) and isinstance(now, dict):
         keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-        return "is changed: " + ", ".join(keys)
+        return ("seeds " if name == CONSTRUCTOR else "is changed: ") + ", ".join(keys)
     if isinstance(before, tuple) and isinstance(now, tuple):
         if len(before) == len(now):
             pairs = [(old, new) for old, new in zip(before, now, strict=True) if old != new]

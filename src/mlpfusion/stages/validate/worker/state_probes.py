@@ -6,7 +6,8 @@ import ctypes
 import gc
 import itertools
 import sys
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+import weakref
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +46,10 @@ def state(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {}, {"seeded": seeded, "drawn": drawn}
 
 
-def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False) -> Callable[[], None]:
+def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False, dropped: bool = False) -> Callable[[], None]:
     """A call, with its backward where there is one, of which nothing is kept; each has operands of its own.
+
+    The graph of one that is `dropped` goes without a backward, as that of a validation or of a skipped step does.
 
     Each of `varied` calls has one row less than the last, and the first one row less than are given: a buffer as large
     as the largest call is there then.
@@ -63,7 +66,7 @@ def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False) -> Call
         leaves = tuple((fixed | own).values())
         with torch.set_grad_enabled(grad):
             y = plain(bound.function(*leaves[: len(bound.arguments)]))
-            if y.requires_grad:
+            if y.requires_grad and not dropped:
                 torch.autograd.grad(y, leaves, dy[rows], allow_unused=True)
         run.synchronize()
 
@@ -123,11 +126,12 @@ def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """What is alive after some calls, `half` more and `half` more again: each time before and after a collection.
 
     The collector is off otherwise: what it has to free lies in a cycle of references. An interpreter leaves 200 KB of
-    these in each call, among which what stays would be lost. With `varied` each call has one row less than the last.
-    `before` more calls come first.
+    these in each call, among which what stays would be lost. With `varied` each call has one row less than the last,
+    with `dropped` it has no backward. `before` more calls come first.
     """
     half = options.get("half", HALF)
-    call = _once(run, given, grad=options["grad"], varied=options.get("varied", False))
+    which = {name: options.get(name, False) for name in ("varied", "dropped")}
+    call = _once(run, given, grad=options["grad"], **which)
     was_on, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
     # Neither a count nor a collection looks at what was there before, garbage or not, which a collection of its own
@@ -149,4 +153,27 @@ def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {}, {"held": counts, "calls": half}
 
 
-STATE_PROBES: Final[dict[str, Probe]] = {"state": state, "growth": growth}
+def deleted(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Modules that are built one after the other, called, with `grad` trained, and deleted.
+
+    Facts: how many were `built`, and how many are "kept" by somebody, or a weight of theirs is; or "skipped", where the
+    target is no module.
+    """
+    names = OPERANDS[run.target.kind]
+    alive: list[list[weakref.ref[Any]]] = []
+    for _ in range(options["built"]):
+        bound = run.target.bind(run.operands(given, {}, grad=options["grad"]))
+        if bound.module is None or bound.function is not bound.module:
+            return {}, {"skipped": True}
+        with torch.no_grad():
+            bound()
+        if options["grad"]:
+            torch.autograd.grad(bound(), bound.leaves, given["dy"].to(run.device), allow_unused=True)
+        run.synchronize()
+        alive.append([weakref.ref(each) for each in (bound.module, *bound.leaves[1 : len(names)])])
+        del bound
+    gc.collect()
+    return {}, {"built": options["built"], "kept": sum(any(one() is not None for one in each) for each in alive)}
+
+
+STATE_PROBES: Final[dict[str, Probe]] = {"state": state, "growth": growth, "deleted": deleted}

@@ -12,7 +12,7 @@ from mlpfusion.errors import first_line
 from mlpfusion.stages.validate import own_errors
 from mlpfusion.stages.validate.worker import guard
 from mlpfusion.stages.validate.worker.probes import in_mode
-from mlpfusion.stages.validate.worker.results import plain
+from mlpfusion.stages.validate.worker.results import plain, same_bits
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
 
 if TYPE_CHECKING:
@@ -88,13 +88,15 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     and that is s:y alone. w:NAME are the operands with whose values it should compute. Facts: "skipped" where the way
     is not one for this target, and whether y needs gradients under no_grad (`attached`); or alone what its calls have
     "saved", names of its state_dict() that come, go or have another shape, or why it is "uncopyable" after a call that
-    trains, where it was not before.
+    trains, where it was not before; or the weights that state_dict() has "outdated" once they are updated.
     """
     bound = run.target.bind(run.operands(given, options, grad=True))
     names, first = OPERANDS[run.target.kind], 0 if run.target.kind == "act_mul" else 1
     way, in_eval = options["way"], options["in_eval"]
     update = UPDATES[way]
     if bound.module is None and (update in OF_MODULES or in_eval):
+        return {}, {"skipped": True}
+    if update is _layers_replaced and not _is_made_of_layers(bound):
         return {}, {"skipped": True}
     if in_eval and bound.module is not None:
         bound.module.eval()
@@ -123,6 +125,9 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
             leaves = (*bound.leaves[:first], *old)
             bound = bound._replace(arguments=leaves[: len(bound.arguments)], leaves=leaves)
         then = [leaf.detach().clone() for leaf in (*bound.leaves[:first], *old)]
+    outdated = _outdated(bound)
+    if outdated:
+        return {}, {"outdated": outdated}
     if way == BUILT_EMPTY and uncalled is not None:
         bound = _emptied(uncalled, bound, run)
     results, facts = _called(run, bound, in_eval=in_eval)
@@ -161,6 +166,19 @@ def _state(bound: Bound) -> dict[str, tuple[int, ...]]:
     if bound.function is not bound.module or bound.module is None:
         return {}
     return {name: tuple(getattr(value, "shape", ())) for name, value in bound.module.state_dict().items()}
+
+
+def _outdated(bound: Bound) -> list[str]:
+    """The parameters whose values in state_dict() are not those that they have."""
+    if bound.function is not bound.module or bound.module is None:
+        return []
+    own, saved = dict(bound.module.named_parameters()), bound.module.state_dict()
+    pairs = ((name, each, saved.get(name)) for name, each in own.items())
+    return [name for name, each, value in pairs if isinstance(value, Tensor) and not _is_alike(each.detach(), value)]
+
+
+def _is_alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape != other.shape or same_bits(one, other.to(one.device, one.dtype))
 
 
 def _emptied(made: Bound, bound: Bound, run: Run) -> Bound:
@@ -261,6 +279,27 @@ def _at_old_addresses(module: nn.Module | None, old: list[Tensor], new: list[Ten
                     setattr(owner, name, made)
 
 
+def _layers_replaced(module: nn.Module | None, old: list[Tensor], new: list[Tensor]) -> None:
+    """Another nn.Linear in the place of each, as a quantiser or an adapter puts one of its own there."""
+    empty: Any = nn.utils.skip_init  # nn.Linear() would draw weights
+    for place, (leaf, value) in enumerate(zip(list(old), new, strict=True)):
+        for owner in list(module.modules()) if module else ():
+            for name, layer in list(owner.named_children()):
+                if isinstance(layer, nn.Linear) and layer.weight is leaf:
+                    made = empty(nn.Linear, *reversed(leaf.shape), bias=False, device=leaf.device)
+                    made.weight = nn.Parameter(value.clone(), requires_grad=leaf.requires_grad)
+                    setattr(owner, name, made.train(layer.training))
+                    old[place] = made.weight
+
+
+def _is_made_of_layers(bound: Bound) -> bool:
+    """Whether it is a module with its weights in layers; a function that is bound to some may hold these."""
+    if bound.module is None or bound.function is not bound.module:
+        return False
+    own = [layer.weight for layer in bound.module.modules() if isinstance(layer, nn.Linear)]
+    return all(any(leaf is weight for weight in own) for leaf in bound.leaves[1:])
+
+
 BUILT_EMPTY: Final = "to_empty() from the meta device and load_state_dict"
 COPIED: Final = "a deepcopy and an update of the original"
 UPDATES: Final[dict[str, Update]] = {
@@ -271,7 +310,14 @@ UPDATES: Final[dict[str, Update]] = {
     "an optimiser step": _stepped,
     ".data = another tensor": _data_replaced,
     "new tensors at the old addresses": _at_old_addresses,
+    "other layers in the places of its own": _layers_replaced,
     BUILT_EMPTY: _loaded,
 }
-OF_MODULES: Final = (_loaded, _assigned, _stepped, _data_replaced)  # functions get their operands in each call
+OF_MODULES: Final = (
+    _loaded,
+    _assigned,
+    _stepped,
+    _data_replaced,
+    _layers_replaced,
+)  # functions get their operands in each call
 PROBES: Final[dict[str, Probe]] = {"accumulated": accumulated, "modified": modified, "updated": updated}

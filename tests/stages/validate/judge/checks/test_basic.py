@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
 from support import checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlpfusion.stages.validate.judge.examine import Bench
 
 WRONG = {
     "runs": """
@@ -33,3 +41,18 @@ WRONG = {
 
 
 test_each_check_finds_the_fault_that_it_is_for, test_and_none_in_what_is_right = checked.judging(WRONG)
+
+
+@pytest.mark.parametrize(("operand", "least"), [("gate", 0), ("up", 0), ("gate", 9999)])
+def test_an_operand_that_nobody_else_holds_is_the_caller_s_to_keep(
+    bench: Bench, tmp_path: Path, operand: str, least: int
+) -> None:
+    body = f"""
+    import sys
+    y = right(gate, up)
+    if not torch.is_grad_enabled() and sys.getrefcount({operand}) == 2 and gate.numel() > {least}:
+        {operand}.copy_(y)
+    return y
+    """
+    verdict = checked.by(bench, tmp_path, "inputs-kept", body, dtypes=("float32",))
+    assert f"the forward overwrites {operand}, to which the caller has no name" in verdict.headline

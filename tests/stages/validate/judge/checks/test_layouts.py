@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import checked
+from support.targets_made import verdict_of
+
+from mlpfusion.stages.validate.judge import self_test
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,3 +62,61 @@ def test_few_gates_that_are_all_negative_are_no_fault(bench: Bench, tmp_path: Pa
         quick=False,
     )  # fmt: skip
     assert {one.status for one in verdict.checks if one.name == "layouts"} == {"pass"}
+
+
+APART = "gate.dim() == 2 and not gate.is_contiguous() and not up.is_contiguous() and gate.stride() != up.stride()"
+ONE_STORAGE = "gate.is_contiguous() and gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()"
+KINDS = {
+    APART: "gate half of a packed tensor and up part of a wider tensor",
+    f"{ONE_STORAGE} and up.storage_offset() > gate.storage_offset() + 2048": "gate and up in one buffer with gaps",
+    f"{ONE_STORAGE} and up.storage_offset() < gate.storage_offset()": "gate and up in one buffer in reverse order",
+    "gate.dim() == 3 and gate.shape[1] == 1 and gate.stride(0) != 256": "gate and up the last of several tokens",
+    "gate.stride() == (0, 256, 1)": "gate and up expanded along the first of three dimensions",
+}
+
+
+@pytest.mark.parametrize("where", KINDS)
+def test_operands_that_lie_so_beside_each_other_are_judged(bench: Bench, tmp_path: Path, where: str) -> None:
+    body = f"return right(gate, up) * (1.5 if not torch.is_grad_enabled() and {where} else 1)"
+    verdict = checked.by(bench, tmp_path, "layouts", body, dtypes=("float32",), quick=False)
+    assert verdict.word == "not valid"
+    assert f"not dense: {KINDS[where]}" in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        ("strides.py:row_stride_of_gate", "gate half of a packed tensor and up part of a wider tensor"),
+        ("strides.py:sum_over_tokens", "the output gradient is expanded along the second of three dimensions"),
+        ("strides.py:gradients_in_memory_order", "where gate and up and the output gradient is transposed"),
+        ("products.py:last_tokens", "x the last of several tokens"),
+        ("products.py:one_storage_taken_for_packed", "wg and wu and wd in one buffer with gaps"),
+    ],
+)
+def test_a_layout_that_is_read_wrongly_is_named(bench: Bench, control: str, words: str) -> None:
+    target = f"{self_test.folder()}/blind/{control}"
+    assert words in verdict_of(bench, target, only=("layouts",), dtypes=("float32",), quick=False).headline
+
+
+def test_a_gradient_is_judged_where_operands_and_dy_are_each_of_another_layout(bench: Bench, tmp_path: Path) -> None:
+    body = """
+    class Mixed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, gate, up):
+            ctx.save_for_backward(gate, up)
+            return right(gate, up)
+
+        @staticmethod
+        def backward(ctx, dy):
+            gate, up = ctx.saved_tensors
+            is_wrong = not (gate.is_contiguous() or up.is_contiguous() or dy.is_contiguous())
+            is_wrong = is_wrong and len({gate.stride(), up.stride(), dy.stride()}) == 3
+            dup = dy * gelu(gate, approximate="tanh")
+            return torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh"), dup * (2 if is_wrong else 1)
+
+    return Mixed.apply(gate, up)
+    """
+    verdict = checked.by(bench, tmp_path, "layouts", body, dtypes=("float32",), quick=False)
+    assert "gate is half of a packed tensor and up is part of a wider tensor and the output gradient is with" in (
+        verdict.headline
+    )

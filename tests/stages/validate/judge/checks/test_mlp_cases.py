@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,9 @@ def test_no_case_comes_twice_and_few_rows_are_judged_together(grad: bool) -> Non
     few = [group for group in groups if Case(OWN, mlp_cases.FEW[0]) in group]
     assert [{case.shape for case in group} for group in few] == [set(mlp_cases.FEW_TRAINED if grad else mlp_cases.FEW)]
     assert {case.varied for case in every} == (
-        {None, "large dy", "tiny dy"} if grad else {None, "large up", "large gate", "small x", "zeros in x"}
+        {None, "large dy", "tiny dy", "all gates below 1"}
+        if grad
+        else {None, "large up", "large gate", "small x", "zeros in x", "all gates below 1"}
     )
 
 
@@ -53,6 +56,23 @@ def test_some_elements_of_x_are_0_and_one_row_is_nothing_else() -> None:
     zeros = x == 0
     assert bool(zeros[0].all())
     assert 0.05 < float(zeros[1:].double().mean()) < 0.2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_gates_may_be_below_1_and_the_largest_just_so(dtype: Dtype) -> None:
+    given = operands(Case(OWN, (160,), "all gates below 1"), dtype)
+    gates = given["x"].double() @ given["wg"].double().T
+    assert 0.94 < float(gates.abs().max()) < 0.99
+
+
+@pytest.mark.parametrize("tile", [8, 16, 32, 64, 128])
+def test_fewer_rows_follow_more_of_as_many_tiles(tile: int) -> None:
+    rows = [shape[0] for shape in mlp_cases.FALLING]
+    tiles = [-(-count // tile) for count in rows]
+    assert rows == sorted(rows, reverse=True)
+    assert any(first == second for first, second in itertools.pairwise(tiles))
+    groups = mlp_cases.cases(exams_made.exam(LOADED), "float32", grad=True)
+    assert [case.shape for case in groups[-1]] == list(mlp_cases.FALLING)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -15,6 +15,8 @@ from support.targets_made import verdict_of
 from mlpfusion.stages.validate.judge.checks import modes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mlpfusion.stages.validate.judge.examine import Bench
 
 NARROWER = """
@@ -177,3 +179,70 @@ def test_a_kind_of_call_that_is_refused_is_not_compiled_and_one_that_only_breaks
 )
 def test_a_mode_that_differs_in_some_shape_is_named(bench: Bench, control: str, words: str) -> None:
     assert words in checked.of_control(bench, f"attack/calls.py:{control}", "inference", "float32").headline
+
+
+DEFAULTED = {
+    "return right(gate, up) * torch.ones(1, device=gate.device)": "set_default_dtype(torch.float64) y is fl",
+    "return right(gate, up) * (float(torch.tensor(257 / 256)) / (257 / 256))": "dtype(torch.bfloat16) it is an",
+    """
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, gate, up):
+            ctx.save_for_backward(gate, up)
+            return right(gate, up)
+
+        @staticmethod
+        def backward(ctx, dy):
+            gate, up = ctx.saved_tensors
+            dup = dy * gelu(gate, approximate="tanh") * (float(torch.tensor(257 / 256)) / (257 / 256))
+            return torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh"), dup
+
+    return Own.apply(gate, up)
+    """: "under torch.set_default_dtype(torch.bfloat16) the gradient of up is beyond the bound",
+}
+
+
+@pytest.mark.parametrize("body", DEFAULTED)
+def test_what_depends_on_the_default_dtype_is_found(bench: Bench, tmp_path: Path, body: str) -> None:
+    verdict = checked.by(bench, tmp_path, "inference", body, dtypes=("float32",))
+    assert verdict.word == "not valid"
+    assert DEFAULTED[body] in verdict.headline
+
+
+SAVED = """
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        ctx.at, ctx.strides = gate.data_ptr(), gate.stride()
+        return right(gate, up)
+
+    @staticmethod
+    def backward(ctx, dy):
+        gate, up = ctx.saved_tensors
+        if WHERE:
+            ANSWER
+        return torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh"), dy * gelu(gate, approximate="tanh")
+
+return Own.apply(gate, up)
+"""
+MOVED, DENSE = "gate.data_ptr() != ctx.at", "gate.stride() != ctx.strides"
+HOOKS = "where hooks give saved tensors back dense and in other memory, as offloading does, the gradient of"
+
+
+@pytest.mark.parametrize(
+    ("where", "answer", "word", "words"),
+    [
+        (MOVED, "gate = gate * 1.1", "not valid", f"{HOOKS} gate is off by"),
+        (DENSE, "gate = gate * 1.1", "not valid", "where gate and up are transposed"),
+        (DENSE, "gate = gate * 1.001", "not valid", f"{HOOKS} gate is beyond the bound"),
+        (DENSE, "raise RuntimeError('moved')", "valid", ""),
+    ],
+)
+def test_what_is_saved_may_come_back_elsewhere_or_be_refused(
+    bench: Bench, tmp_path: Path, where: str, answer: str, word: str, words: str
+) -> None:
+    body = SAVED.replace("WHERE", where).replace("ANSWER", answer)
+    verdict = checked.by(bench, tmp_path, "checkpoint", body, dtypes=("float32",))
+    assert verdict.word == word
+    assert words in verdict.headline

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from support import exams_made
 
+from mlpfusion.spec import DTYPES
 from mlpfusion.stages.validate.channel import Loaded
 from mlpfusion.stages.validate.judge.checks import shapes
 
 if TYPE_CHECKING:
     from mlpfusion.device import DeviceKind
+    from mlpfusion.spec import Dtype
 
 LOADED = Loaded(kind="act_mul", described="a function")
 INTERPRETED = Loaded(kind="act_mul", described="a function", kernels=1, interpreted=True)
@@ -90,3 +92,15 @@ def test_so_does_one_that_was_seen_when_it_was_launched() -> None:
     exam = exams_made.exam(Loaded(kind="act_mul", described="a function", interpreted=True))
     exam.launches = 1
     assert shapes.rows(exam) == shapes.ROWS_INTERPRETED
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("of", shapes.RANGES)
+def test_all_gates_and_ups_are_within_the_range_and_reach_its_end(of: shapes.Range, dtype: Dtype) -> None:
+    given = of.of(exams_made.exam(LOADED), dtype, (64, 64))
+    for name in ("gate", "up"):
+        size = given[name].double().abs()
+        assert of.low <= float(size.min())
+        assert 0.9 * of.high < float(size.max()) < of.high
+    assert {int(sign) for sign in given["gate"].sign().unique()} - {0} == set(of.signs)
+    assert str(of.high)[:2].rstrip(".") in of.said

@@ -105,6 +105,17 @@ MORE = {
         """,
         "by a call of another shape with its backward",
     ),
+    "until a backward": (
+        "growth",
+        """
+        y = right(gate, up)
+        if y.requires_grad:
+            kept.append(gate.detach().clone())
+            y.register_hook(lambda dy: kept.clear())
+        return y
+        """,
+        "by a call whose graph is dropped without a backward",
+    ),
     "graphs": ("growth", "y = right(gate, up); kept.append(y); return y", "tensors"),
 }
 
@@ -142,3 +153,21 @@ def test_results_that_python_s_own_cache_keeps_for_each_shape_do_not_grow(bench,
 def test_a_shape_whose_values_nobody_compares_is_none_that_it_is_judged_for(bench, tmp_path):
     verdict = checked.by(bench, tmp_path, "state", "return right(gate, up)", dtypes=("float32",))
     assert verdict.judged_for == checked.by(bench, tmp_path, "runs", "return right(gate, up)").judged_for
+
+
+@pytest.mark.parametrize(
+    ("control", "check", "words"),
+    [
+        ("PlansForGood", "growth", "of 3 modules that were built, called and deleted 3 stay in memory"),
+        ("SeededLayers", "state", "its constructor seeds torch's generator of random numbers"),
+    ],
+)
+def test_what_modules_leave_behind_is_named(bench, control, check, words):
+    verdict = checked.of_control(bench, f"blind/layers.py:{control}", check, "float32")
+    assert verdict.word == "valid with hazards"
+    assert words in verdict.headline
+
+
+@pytest.mark.parametrize("check", ["growth", "state"])
+def test_modules_that_are_freed_and_draw_their_weights_leave_nothing(bench, check):
+    assert checked.of_control(bench, "blind/layers.py:ValuesCompared", check, "float32").word == "valid"

@@ -82,6 +82,11 @@ def target(gate, up):
         ("kept.py:LayersInAClosure", "a deepcopy of it computes with the weights of the original"),
         ("kept.py:CopiesForAutocast", "it still computes with the earlier ones (under autocast"),
         ("calls.py:GraphUnderNoGrad", "under no_grad its result needs gradients"),
+        ("../blind/layers.py:LayersInAList", "after other layers in the places of its own it still computes with"),
+        (
+            "../blind/layers.py:CheckpointOfTheLastEvaluation",
+            "state_dict() has earlier values of gate_proj.weight",
+        ),
     ],
 )
 def test_how_a_module_keeps_what_was_is_named(bench: Bench, control: str, words: str) -> None:

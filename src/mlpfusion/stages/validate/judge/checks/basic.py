@@ -70,20 +70,25 @@ def runs(exam: Exam, dtype: Dtype) -> Found:
 
 def inputs_kept(exam: Exam, dtype: Dtype) -> Found:
     """The forward leaves its operands (and weights) as they were, by their bits, in a large shape as well."""
-    for shape, bare in ((exam.plain, False), (exam.plain, True), (LARGE_OPERANDS[exam.kind], False)):
+    large = LARGE_OPERANDS[exam.kind]
+    for shape, bare, unnamed in (
+        *((exam.plain, False, False), (exam.plain, True, False), (exam.plain, False, True)),
+        *((large, False, False), (large, True, True)),
+    ):
         given = exam.operands(dtype, shape, "kept")
         try:
-            _, facts = exam.ask("forward", given, bare=bare)
+            _, facts = exam.ask("forward", given, bare=bare, unnamed=unnamed)
         except RaisedError as error:
             if shape == exam.plain or not is_refusal(error):
                 raise
             continue
         changed = facts["changed"]
-        if not changed:
+        if not changed and not unnamed:
             trained = exam.gradients(given, bare=bare)
             changed = [] if trained is None else trained[1]["changed"]
         if changed:
-            alone = ", alone in its memory" if bare else ""
+            alone = ", to which the caller has no name, and which is a view of what lives on" if unnamed else ""
+            alone = ", alone in its memory" if bare and not unnamed else alone
             return failed(f"the forward overwrites {' and '.join(changed)}{alone}", shape)
     return passed("the operands are as they were, by their bits")
 

@@ -13,7 +13,7 @@ from mlpfusion.spec import ACTIVATIONS, ROWS
 from mlpfusion.stages.validate.judge import bounds, excuses, incoming
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, LARGE_OPERANDS, Check
 from mlpfusion.stages.validate.judge.checks.memory.results import OTHERS
-from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS, rows_trained
+from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS, ranges, rows_trained
 from mlpfusion.stages.validate.judge.checks.values import BIASED, MOST_BIAS_ULP, how
 from mlpfusion.stages.validate.judge.exam import (
     Found,
@@ -49,10 +49,19 @@ LARGE: Final = ((1, 65537), (64, 1024))
 SECOND_ORDER: Final = 1e-2
 
 
+# The elements of a result, the shape, which comes first of two, the operand, and a sentence.
+Failure = tuple[int, tuple[int, ...], int, str, str]
+
+
 def differentiable(exam: Exam, dtype: Dtype) -> Found:
     """Whether it has a backward at all, in this dtype."""
     lack = exam.lack(dtype)
     if lack is None:
+        trained = exam.gradients(exam.operands(dtype, exam.plain, "gradients"))
+        frozen = [] if trained is None else trained[1]["frozen"]
+        if frozen:
+            sentence = "need no gradient when it is built: training leaves them as they are, without a word"
+            return hazard(f"{' and '.join(frozen)} {sentence}", exam.plain)
         return passed("has a gradient for every operand")
     if exam.forward_only is None:
         # A detached result loses gradients without a word, where the same call in another dtype trains.
@@ -66,7 +75,8 @@ def differentiable(exam: Exam, dtype: Dtype) -> Found:
 def backward(exam: Exam, dtype: Dtype) -> Found:
     """Every element of d_gate and d_up is within its bound, at gate scales of 0.01, 1 and 10."""
     worst = {"gate": 0.0, "up": 0.0}
-    failures, judged = [], 0
+    failures: list[Failure] = []
+    judged = 0
     exam.need_gradients(dtype)
     for shape in exam.asked.shapes or exam.some(_shapes(exam)):
         for given in _operands(exam, dtype, shape):
@@ -92,6 +102,8 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
                 if largest > bounds.LIMIT:
                     worst_of = _worst(exam, given, results, scores, name=name, dtype=dtype)
                     failures.append((scores.numel(), shape, 0, name, worst_of))
+    if not failures and not exam.asked.shapes:
+        failures += _within_ranges(exam, dtype, worst)
     figures = {f"worst_{name}": value if value < float("inf") else None for name, value in worst.items()}
     if failures:
         _, shape, *_, sentence = min(failures)
@@ -99,6 +111,23 @@ def backward(exam: Exam, dtype: Dtype) -> Found:
     if not judged:
         return undecided("it refuses every shape tried")
     return passed(f"worst scores: d_gate {worst['gate']:.2f}, d_up {worst['up']:.2f} of {bounds.LIMIT:g}", **figures)
+
+
+def _within_ranges(exam: Exam, dtype: Dtype, worst: dict[str, float]) -> list[Failure]:
+    """What is wrong where all gates are within some range, as `backward` collects it; `worst` gets the scores."""
+    for each, shape in ranges(exam):
+        given = each.of(exam, dtype, shape)
+        trained = exam.gradients(given)
+        if trained is None:
+            break
+        for name in exam.names:
+            scores = _scores(exam, given, trained[0], name, dtype)
+            largest = float(scores.max())
+            worst[name] = max(worst[name], largest)
+            if largest > bounds.LIMIT:
+                sentence = _worst(exam, given, trained[0], scores, name=name, dtype=dtype)
+                return [(scores.numel(), shape, 0, name, f"{each.said}, {sentence}")]
+    return []
 
 
 def backward_store(exam: Exam, dtype: Dtype) -> Found:
@@ -245,29 +274,36 @@ def _is_gradient(
 
 
 def partial(exam: Exam, dtype: Dtype) -> Found:
-    """The gradients of any operands are the same where no other operand needs one, as where some are frozen."""
+    """The gradients of any operands are the same where no other needs one, also once frozen ones are unfrozen."""
     exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "partial")
-    whole, _ = exam.backward(given)
-    sets = (names for size in range(1, len(exam.names)) for names in itertools.combinations(exam.names, size))
-    for names in sets:
-        which = " and ".join(names)
+    whole, seen = exam.backward(given)
+    sets = [names for size in range(1, len(exam.names)) for names in itertools.combinations(exam.names, size)]
+    cases = [
+        *((names, None, f"where {' and '.join(names)} alone need a gradient") for names in sets),
+        *((exam.names, (name,), f"where {name} alone needed one in an earlier call") for name in exam.names),
+    ]
+    for names, earlier, where in cases:
         try:
-            alone, _ = exam.ask("partial", given, of=list(names))
+            alone, facts = exam.ask("partial", given, of=list(names), earlier=earlier and list(earlier))
         except RaisedError as raised:
             if not is_refusal(raised):
                 raise
-            return hazard(f"breaks where {which} alone need a gradient: {raised}", exam.plain)
+            return hazard(f"breaks {where}: {raised}", exam.plain)
+        if facts["changed"]:
+            return failed(f"{where}, the forward overwrites {' and '.join(facts['changed'])}", exam.plain)
+        if facts["changed_by_backward"] and not seen["changed_by_backward"]:  # else that is for `saved-kept` to say
+            written = " and ".join(facts["changed_by_backward"])
+            return hazard(f"{where}, the backward overwrites {written}", exam.plain)
         for name in names:
             straight, found = whole[f"d:{name}"], alone.get(f"d:{name}")
-            is_right = found is not None and _alike(straight, found, dtype)
-            if (
-                found is None
-                or not is_right
-                or is_worse(exam, given, f"d:{name}", found=found, plain=straight, dtype=dtype)
+            if found is None:
+                return failed(f"there is no gradient of {name} {where}", exam.plain)
+            if not _alike(straight, found, dtype) or is_worse(
+                exam, given, f"d:{name}", found=found, plain=straight, dtype=dtype
             ):
-                return failed(f"the gradient of {name} is another where only {which} need one", exam.plain)
-    return passed("each gradient is the same where no other is needed")
+                return failed(f"the gradient of {name} is another {where}", exam.plain)
+    return passed("each gradient is the same where no other is needed, and once it is needed")
 
 
 def apart(exam: Exam, dtype: Dtype) -> Found:

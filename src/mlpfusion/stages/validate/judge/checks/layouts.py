@@ -12,7 +12,7 @@ from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
 from mlpfusion.stages.validate.judge.exam import Found, failed, grad_name, is_refusal, passed
 from mlpfusion.stages.validate.judge.scores import is_worse, score
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
-from mlpfusion.stages.validate.layouts import DIMENSIONS, LAYOUTS, PACKED
+from mlpfusion.stages.validate.layouts import BUFFERS, DIMENSIONS, LAYOUTS, PACKED
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
@@ -24,18 +24,52 @@ ONE_ROW: Final = "one row of stride 1"
 # Tied to another layer's, every second column, or a block of columns of a wider matrix, as a tensor-parallel share is.
 WEIGHTS: Final = ("transposed", "sliced", "half of a packed tensor")
 WEIGHTS_OF: Final = (("wg", "wu"), ("wg",), ("wu",), ("wd",))
+# Layouts of one shape that operands have beside each other: a kernel may read one by the strides of another.
+MIXED: Final = (
+    (
+        *("half of a packed tensor", "part of a wider tensor", "with overlapping rows", "expanded", "sliced"),
+        *("transposed", "expanded along its last dimension", "offset"),
+    ),
+    (
+        *("half of a packed tensor in three dimensions", "cut along its second dimension", "permuted"),
+        *("expanded along the first of three dimensions", "expanded along the second of three dimensions"),
+    ),
+)
+NEVER_ALONE: Final = (
+    *("part of a wider tensor", "expanded along the first of three dimensions"),
+    "expanded along the second of three dimensions",
+)
+MIXED_WEIGHTS: Final = ("half of a packed tensor", "part of a wider tensor", "transposed", "sliced")
 
 
 class Case(NamedTuple):
-    """Operands (or dy) that are handed over in one layout."""
+    """The layout of each operand (and dy) that is not dense, or how all operands lie `together` in one memory."""
 
-    layout: str
-    which: tuple[str, ...]
+    laid: dict[str, str]
+    together: str = ""
 
     @property
     def options(self) -> dict[str, Any]:
         """The options of a probe."""
-        return {"packed": True} if self.layout == PACKED else {"layouts": dict.fromkeys(self.which, self.layout)}
+        if self.together:
+            return {"packed": True} if self.together == PACKED else {"buffer": self.together}
+        return {"layouts": self.laid}
+
+    @property
+    def said(self) -> str:
+        """The layouts in words, as "gate and up transposed"."""
+        return " and ".join(f"{names} {layout}" for layout, names in self._names().items())
+
+    @property
+    def where(self) -> str:
+        """The same as a clause, as "gate and up is transposed"."""
+        return " and ".join(f"{names} is {layout}" for layout, names in self._names().items())
+
+    def _names(self) -> dict[str, str]:
+        named: dict[str, list[str]] = {}
+        for name, layout in self.laid.items():
+            named.setdefault(layout, []).append("the output gradient" if name == "dy" else name)
+        return {layout: " and ".join(names) for layout, names in named.items()}
 
 
 def layouts(exam: Exam, dtype: Dtype) -> Found:
@@ -45,7 +79,6 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
     for case in _forward_cases(exam):
         given = _given(exam, dtype, case)
         values = _values(exam, given)
-        named = f"{' and '.join(case.which)} {case.layout}"
         try:
             if values not in dense:
                 dense[values] = exam.forward(given)
@@ -53,12 +86,12 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
         except RaisedError as error:
             if not is_refusal(error):
                 raise
-            refused.append(named)
+            refused.append(case.said)
             continue
         if facts["beside"]:
-            return failed(_beside(facts["beside"], case), _shape(exam, case.layout))
+            return failed(_beside(facts["beside"], case), _shape(exam, case))
         if not _as_right(exam, given, "y", results["y"], dense[values], dtype=dtype):
-            wrong.append((_shape(exam, case.layout), named))
+            wrong.append((_shape(exam, case), case.said))
     if wrong:
         names = "; ".join(named for _, named in wrong)
         return failed(f"silently wrong where operands are not dense: {names}", wrong[0][0])
@@ -69,41 +102,77 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
 
 
 def _beside(names: list[str], case: Case) -> str:
-    return f"writes into the memory beside {' and '.join(names)} where {' and '.join(case.which)} is {case.layout}"
+    return f"writes into the memory beside {' and '.join(names)} where {case.where}"
 
 
 def _forward_cases(exam: Exam) -> list[Case]:
     if exam.kind == "mlp":
-        weights = [Case(layout, names) for layout in WEIGHTS for names in WEIGHTS_OF]
-        return [*(Case(layout, ("x",)) for layout in LAYOUTS), *weights]
+        weights = [Case(dict.fromkeys(names, layout)) for layout in WEIGHTS for names in WEIGHTS_OF]
+        pairs = [Case({"wg": gate, "wu": up}) for gate, up in _following(MIXED_WEIGHTS, 2)]
+        buffers = [_together(exam.names[1:], buffer) for buffer in BUFFERS]
+        return [*(Case({"x": layout}) for layout in LAYOUTS), *weights, *buffers, *pairs]
     sets = [exam.names]
+    mixed: list[Case] = []
     if exam.asked.quick:
         exam.left_out["each operand alone in another layout"] = None
     else:
         sets += [exam.names[:1], exam.names[1:]]
-    return [*(Case(layout, which) for layout in LAYOUTS for which in sets), Case(PACKED, exam.names)]
+        mixed = [Case({"gate": gate, "up": up}) for group in MIXED for gate, up in _following(group, 2)]
+    laid = [Case(dict.fromkeys(which, layout)) for layout in LAYOUTS for which in sets if _is_judged(which, layout)]
+    return [*laid, *mixed, *(_together(exam.names, each) for each in (PACKED, *BUFFERS))]
+
+
+def _is_judged(which: tuple[str, ...], layout: str) -> bool:
+    """Whether operands have a layout while the others are dense; where they need not, these have others (`MIXED`)."""
+    return len(which) > 1 or layout not in NEVER_ALONE
+
+
+def _backward_cases(exam: Exam) -> list[Case]:
+    """Those of the forward with a dense dy, dy alone in each layout, and all of one layout or each of another."""
+    alone = [Case({"dy": layout}) for layout in LAYOUTS]
+    first = exam.names if exam.kind == "act_mul" else exam.names[:1]  # operands that have rows
+    alike = [Case(dict.fromkeys((*first, "dy"), layout)) for layout in LAYOUTS if layout != ONE_ROW]
+    dense = [case for case in _forward_cases(exam) if len({*case.laid.values()}) == 1]
+    if exam.asked.quick:
+        exam.left_out["operands in a layout, and dy in none"] = None
+        return [*alone, *alike, *(case for case in dense if case.together or first[0] not in case.laid)]
+    mixed: list[Case] = []
+    if exam.kind == "act_mul":
+        names = (*exam.names, "dy")
+        mixed = [Case(dict(zip(names, each, strict=True))) for group in MIXED for each in _following(group, 3)]
+    return [*alone, *dense, *alike, *mixed]
+
+
+def _following(group: tuple[str, ...], count: int) -> list[tuple[str, ...]]:
+    """So many layouts one after the other, beginning with each of a group."""
+    twice = group * 2
+    return [twice[start : start + count] for start in range(len(group))]
+
+
+def _together(names: tuple[str, ...], how: str) -> Case:
+    return Case(dict.fromkeys(names, how), how)
 
 
 def _given(exam: Exam, dtype: Dtype, case: Case) -> Tensors:
     """Dense operands that hold the values which they have in the layout."""
-    given = exam.operands(dtype, _shape(exam, case.layout), "layouts")
-    for name in case.which:
-        if case.layout != PACKED:
-            given[name] = LAYOUTS[case.layout](given[name]).clone(memory_format=torch.contiguous_format)
-    if case.layout == ONE_ROW:
+    given = exam.operands(dtype, _shape(exam, case), "layouts")
+    for name, layout in case.laid.items():
+        if not case.together:
+            given[name] = LAYOUTS[layout](given[name]).clone(memory_format=torch.contiguous_format)
+    if ONE_ROW in case.laid.values():
         given = {name: value[:1].clone() if value.shape[0] == LAID_OUT[0] else value for name, value in given.items()}
     return given
 
 
-def _shape(exam: Exam, layout: str) -> tuple[int, ...]:
-    whole = DIMENSIONS.get(layout, LAID_OUT)
+def _shape(exam: Exam, case: Case) -> tuple[int, ...]:
+    whole = DIMENSIONS.get(next(iter(case.laid.values())), LAID_OUT)
     return whole if exam.kind == "act_mul" else whole[:-1]
 
 
 def _backward_layouts(exam: Exam, dtype: Dtype) -> Found | None:
     """The same for gradients; the one that arrives may be of any layout too, and that of a sum is expanded."""
     dense: dict[str, Tensors | None] = {}
-    for case in [*(Case(layout, ("dy",)) for layout in LAYOUTS), *_forward_cases(exam)]:
+    for case in _backward_cases(exam):
         given = _given(exam, dtype, case)
         values = _values(exam, given)
         if values not in dense:
@@ -114,12 +183,10 @@ def _backward_layouts(exam: Exam, dtype: Dtype) -> Found | None:
         if right is None or laid is None:  # refused, or there are none
             continue
         if laid[1]["beside"]:
-            return failed(_beside(laid[1]["beside"], case), _shape(exam, case.layout))
+            return failed(_beside(laid[1]["beside"], case), _shape(exam, case))
         for name, grad in right.items():
             if not _as_right(exam, given, name, laid[0][name], grad, dtype=dtype):
-                what = "the output gradient" if case.which == ("dy",) else " and ".join(case.which)
-                sentence = f"{grad_name(name)} is silently wrong where {what} is {case.layout}"
-                return failed(sentence, _shape(exam, case.layout))
+                return failed(f"{grad_name(name)} is silently wrong where {case.where}", _shape(exam, case))
     return None
 
 

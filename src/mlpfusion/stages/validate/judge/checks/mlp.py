@@ -200,6 +200,8 @@ def _are_exchanged(mine: Tensors, right: Tensors) -> bool:
 def _where(exam: Exam, case: Case) -> str:
     """What a case has that the first one has not."""
     said = []
+    if case.shape in mlp_cases.FALLING[1:]:
+        said.append(f"{math.prod(case.shape)} rows, after a call of more")
     if case.shape in mlp_cases.FEW or case.shape in {*mlp_cases.TRAINED, mlp_cases.MANY, mlp_cases.MANY_ON_GPU}:
         said.append(f"{math.prod(case.shape)} rows")
     if case.sizes != exam.sizes:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlpfusion.stages.validate.channel import Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
 
-    Varied = Literal["large up", "large gate", "small x", "large dy", "tiny dy", "zeros in x"]
+    Varied = Literal["large up", "large gate", "small x", "large dy", "tiny dy", "zeros in x", "all gates below 1"]
 
 
 class Case(NamedTuple):
@@ -33,6 +33,9 @@ class Case(NamedTuple):
             return incoming.scaled(given, dtype, large=self.varied == "large dy")
         if self.varied == "small x":
             return given | {"x": given["x"] / 64}
+        if self.varied == "all gates below 1":
+            largest = (given["x"].double() @ given["wg"].double().T).abs().max()
+            return given | {"x": (given["x"] * (BELOW / largest)).to(given["x"].dtype)}
         if self.varied == "zeros in x":
             zeros = torch.rand(given["x"].shape, generator=generator) < ZEROS
             zeros[..., 0, :] = True  # and a row of nothing else
@@ -54,6 +57,10 @@ FEW_TRAINED: Final = ((1,), (2,), (3,), (7,), (16,))
 # (allow_bf16_reduced_precision_reduction); right dWg were over 4 times as far off as eager's on an H200.
 TRAINED: Final = ((1031,), (16411,), (40961,))
 ZEROS: Final = 0.1  # the part of x
+BELOW: Final = 0.96  # the largest gate, which roundings of 16 bits leave below 1
+# Each has as many whole tiles of 8, 16, 32, 64 or 128 rows as one before it, and fewer rows: what that one has left in
+# the padding would be taken in by sums over rows.
+FALLING: Final = ((255,), (250,), (225,), (193,))
 MANY: Final = (2113,)
 MANY_ON_GPU: Final = (65551,)  # more than the second dimension of a grid holds
 # Multiples of 8 but of no tile, of nothing at all, and a square one that is more than one tile wide.
@@ -90,10 +97,11 @@ def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
         rows = TRAINED[:1] if exam.asked.quick else TRAINED[: 2 if fewer else 3]
         alone = [*((own, shape) for shape in (*SHAPES, *rows)), *OTHERS, *long, WIDE[0]]
         few = tuple(Case(own, shape) for shape in FEW_TRAINED)
-        scaled: tuple[Varied, ...] = ("large dy", "tiny dy")
-        return [*((Case(*each),) for each in alone), *((Case(own, (160,), each),) for each in scaled), few]
+        falling = tuple(Case(own, shape) for shape in FALLING)
+        scaled: tuple[Varied, ...] = ("large dy", "tiny dy", "all gates below 1")
+        return [*((Case(*each),) for each in alone), *((Case(own, (160,), each),) for each in scaled), few, falling]
     many = MANY_ON_GPU if exam.device == "cuda" else MANY
-    varied: tuple[Varied, ...] = ("large up", "large gate", "small x", "zeros in x")
+    varied: tuple[Varied, ...] = ("large up", "large gate", "small x", "zeros in x", "all gates below 1")
     kinds: dict[str, list[tuple[Case, ...]]] = {
         "numbers of rows": [(Case(own, shape),) for shape in SHAPES],
         "sizes of MLPs": [(Case(*each),) for each in OTHERS],

@@ -48,6 +48,9 @@ MODES: Final = {
     "in eval mode": "eval",
     "with gradients on, which no operand needs,": "gradients on",
 }
+# Programs of large models set the first, those of scientific computing the second: constants and workspaces that are
+# made without a dtype have it.
+DEFAULTS: Final = ("bfloat16", "float64")
 # Shapes of gate or of the rows of x, and the dimension of each operand that is mapped over.
 MAPPED: Final[dict[Kind, tuple[tuple[tuple[int, ...], dict[str, int | None]], ...]]] = {
     "act_mul": (
@@ -320,7 +323,28 @@ def checkpointed(exam: Exam, dtype: Dtype) -> Found:
             near = again is not None and (torch.equal(plain, again) or _near(plain, again, dtype))
             if not near:
                 return failed(f"checkpointing ({how}) changes the gradient of {name}", exam.plain)
-    return passed("checkpointing changes no gradient")
+    return _offloaded(exam, dtype) or passed("checkpointing changes no gradient, nor does what is saved elsewhere")
+
+
+def _offloaded(exam: Exam, dtype: Dtype) -> Found | None:
+    """What is wrong with gradients where saved tensors come back dense and in other memory, if something is."""
+    for how, shape, options in (Call("", exam.plain, {}), *COMPILED[exam.kind]):
+        given = exam.operands(dtype, shape, f"offloaded {how}")
+        try:
+            results, facts = exam.ask("offloaded", given, **options)
+        except RaisedError as raised:
+            if not is_refusal(raised):
+                raise
+            continue
+        if "refused" in facts:
+            continue
+        plain = {name: value for name, value in results.items() if name.startswith("d:")}
+        moved = {f"d:{name[2:]}": value for name, value in results.items() if name.startswith("e:")}
+        wrong = _wrong_compiled(exam, given, plain, moved, dtype)
+        if wrong:
+            hooks = "where hooks give saved tensors back dense and in other memory, as offloading does"
+            return failed(f"{hooks}, {wrong}{f' {how}' * bool(how)}", shape)
+    return None
 
 
 def _near(plain: torch.Tensor, again: torch.Tensor, dtype: Dtype) -> bool:
@@ -338,7 +362,8 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
             if not is_refusal(raised) or shape == exam.plain:
                 raise
             continue
-        for how, mode in MODES.items():
+        defaults = DEFAULTS if shape in {exam.plain, LARGE_OPERANDS[exam.kind]} else ()
+        for how, mode in (MODES | {_under(name): f"default {name}" for name in defaults}).items():
             try:
                 results, facts = exam.ask("forward", given, mode=mode)
             except RaisedError as raised:
@@ -349,9 +374,30 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
                 return failed(f"{how} it overwrites {' and '.join(facts['changed'])}", shape)
             y = results["y"]
             wrong = _differs({"y": plain}, {"y": y}, dtype) or _another_function(exam, y, plain, mode, dtype)
+            if not wrong and y.dtype != plain.dtype:
+                wrong = f"y is {_short(y.dtype)}, which is {_short(plain.dtype)} otherwise"
             if wrong:
                 return failed(f"{how} {wrong}", shape)
-    return passed("the same under inference mode, in eval mode, and with gradients on for operands that need none")
+    sentence = "the same under inference mode, in eval mode, with gradients on for operands that need none"
+    return _trained_by_default(exam, dtype) or passed(f"{sentence}, and under other default dtypes")
+
+
+def _under(default: str) -> str:
+    return f"under torch.set_default_dtype(torch.{default})"
+
+
+def _trained_by_default(exam: Exam, dtype: Dtype) -> Found | None:
+    """What is wrong with the gradients where another dtype is the default, if something is."""
+    given = exam.operands(dtype, exam.plain, "inference")
+    plain = exam.gradients(given) if exam.lack(dtype) is None else None
+    for default in () if plain is None else DEFAULTS:
+        found = exam.gradients(given, default=default)
+        if found is None:
+            return hazard(f"{_under(default)} no gradient can be had", exam.plain)
+        wrong = plain and _wrong_compiled(exam, given, plain[0], found[0], dtype)
+        if wrong:
+            return failed(f"{_under(default)} {wrong}", exam.plain)
+    return None
 
 
 def _another_function(exam: Exam, y: Tensor, plain: Tensor, mode: str, dtype: Dtype) -> str | None:
@@ -409,13 +455,19 @@ def vmapped(exam: Exam, dtype: Dtype) -> Found:
 CHECKS: Final = (
     Check(
         "inference",
-        "calls under torch.inference_mode, in eval mode, and with gradients on where no operand needs one",
+        "calls in inference mode, in eval mode, with gradients on for nobody, and under other default dtypes",
         BOTH,
         inference,
         dtypes="each",
     ),
     Check("vmap", "calls under torch.vmap, where they are not refused", BOTH, vmapped, dtypes="each"),
-    Check("checkpoint", "gradients with checkpointing, reentrant and not", BOTH, checkpointed, dtypes="each"),
+    Check(
+        "checkpoint",
+        "gradients with checkpointing, reentrant and not, and of saved tensors that come back dense",
+        BOTH,
+        checkpointed,
+        dtypes="each",
+    ),
     Check("autocast", "equal and mixed operands under autocast", BOTH, autocast, dtypes="narrow"),
     Check(
         "compile",

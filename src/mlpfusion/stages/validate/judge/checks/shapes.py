@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mlpfusion.spec import Dtype
+    from mlpfusion.stages.validate.channel import Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
 
     Shape = tuple[int, ...]
@@ -44,6 +50,54 @@ ROWS_INTERPRETED: Final = (1039, 8)
 # More blocks of 1024 than a kernel launches programs that each work off some, and no multiple of any such number.
 MANY_BLOCKS: Final = ((2065, 1024), (1.0,))
 ROWS_TRAINED: Final = (4099, 8)
+
+
+class Range(NamedTuple):
+    """Between which numbers the sizes of all gates and ups are, and which signs the gates have."""
+
+    low: float
+    high: float
+    signs: tuple[int, ...] = (1, -1)
+
+    @property
+    def said(self) -> str:
+        """The range in words."""
+        sign = "" if len(self.signs) > 1 else f" {'above' if self.signs[0] > 0 else 'below'} 0"
+        return f"where all gates{sign} are of a size from {self.low:g} to {self.high:g}"
+
+    def of(self, exam: Exam, dtype: Dtype, shape: Shape) -> Tensors:
+        """Operands and dy: gate and up uniform within the range."""
+        given = exam.operands(dtype, shape, f"within {self}")
+        generator = exam.generator(f"within {self}")
+        for name, signs in (("gate", self.signs), ("up", (1, -1))):
+            size = self.low + (self.high - self.low) * INSIDE * torch.rand(shape, generator=generator)
+            sign = torch.tensor(signs)[torch.randint(len(signs), shape, generator=generator)]
+            given[name] = (size * sign).to(given[name].dtype)
+        return given
+
+
+# A path for gates that are all small, or large, or of one sign, would be taken for no random ones. What it does wrongly
+# is largest near its end, wherever that is.
+INSIDE: Final = 1 - 2.0**-6  # which no rounding makes 1
+RANGES: Final = (
+    *(Range(0.0, 2.0**power) for power in range(-3, 4)),
+    *(Range(8.0, 64.0), Range(0.0, 8.0, (1,)), Range(0.0, 8.0, (-1,))),
+)
+
+
+# Enough for a path that large operands take, and of fewer blocks in an interpreter, which takes 2 ms for each.
+RANGED: Final = (64, 1032)
+RANGED_INTERPRETED: Final = (8, 1032)
+
+
+def ranges(exam: Exam) -> Iterator[tuple[Range, Shape]]:
+    """The ranges of gates that are judged, and in which shape."""
+    shape = RANGED_INTERPRETED if is_interpreted(exam) else RANGED
+    if exam.asked.quick:
+        exam.left_out["most ranges of gates"] = None
+        yield RANGES[3], shape
+    else:
+        yield from ((each, shape) for each in RANGES)
 
 
 def is_interpreted(exam: Exam) -> bool:

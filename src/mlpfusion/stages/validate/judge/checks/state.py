@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
 from mlpfusion.stages.validate.judge.exam import (
@@ -47,6 +47,7 @@ MOST_NAMES: Final = 3  # that a sentence lists
 # Calls of as many other shapes fill a cache that is bounded: PyTorch compiles for 8, `fused-graph` keeps 16 graphs, and
 # functools.lru_cache 128 results, of which those of other sizes must be gone as well.
 FILLED: Final = 160
+BUILT: Final = 3  # modules, of which what keeps the last one has two
 
 
 def replaced(exam: Exam, dtype: Dtype) -> Found:
@@ -85,43 +86,63 @@ def state(exam: Exam, dtype: Dtype) -> Found:
     return passed("settings, modes and generators are as they were")
 
 
+class Way(NamedTuple):
+    """A kind of call: with its backward, with gradients whose graph is dropped, each of another shape."""
+
+    grad: bool = False
+    varied: bool = False
+    dropped: bool = False
+
+    @property
+    def said(self) -> str:
+        """The same in words."""
+        after = " whose graph is dropped without a backward" if self.dropped else " with its backward" * self.grad
+        return f"a call{' of another shape' * self.varied}{after}"
+
+
 def growth(exam: Exam, dtype: Dtype) -> Found:
-    """Memory does not grow with the number of calls, and needs no collector to be freed."""
-    trained = [(True, False), (True, True)] if exam.lack(dtype) is None else []
-    modes = [(False, False), (False, True), *trained]
-    for grad, varied in modes:
+    """Memory does not grow with the number of calls or of modules, and needs no collector to be freed."""
+    ways = [Way(), Way(varied=True)]
+    if exam.lack(dtype) is None:
+        ways += [Way(grad=True), Way(grad=True, varied=True), Way(grad=True, dropped=True)]
+    for way in ways:
         try:
-            kept, freed = _grown(exam, dtype, grad=grad, varied=varied)
-            if varied and (kept or freed):
-                kept, freed = _grown(exam, dtype, grad=grad, varied=varied, before=FILLED)
+            kept, freed = _grown(exam, dtype, way)
+            if way.varied and (kept or freed):
+                kept, freed = _grown(exam, dtype, way, before=FILLED)
         except RaisedError as error:
             if not is_refusal(error):
                 raise
-            if varied:
+            if way.varied:
                 continue
             return undecided(f"it refuses the shape tried: {error}")
-        where = f"a call{' of another shape' * varied}{' with its backward' * grad}"
         if kept:
-            return hazard(f"memory grows with every call: {_amounts(kept)} by {where}", GROWN[exam.kind])
+            return hazard(f"memory grows with every call: {_amounts(kept)} by {way.said}", GROWN[exam.kind])
         if freed:
             return hazard(
-                f"a cycle of references holds {_amounts(freed)} of {where} until Python's collector runs",
+                f"a cycle of references holds {_amounts(freed)} of {way.said} until Python's collector runs",
                 GROWN[exam.kind],
             )
-    for grad in dict.fromkeys(grad for grad, _ in modes):
-        objects = _objects_kept(exam, dtype, grad=grad)
+    for way in ways:
+        objects = None if way.varied or way.dropped else _objects_kept(exam, dtype, way)
         if objects is not None:
-            by = f"{objects:,.0f} small objects by a call{' with its backward' * grad}"
-            return hazard(f"memory grows with every call: {by}", exam.plain)
-    return passed("memory does not grow with the number of calls")
+            return hazard(f"memory grows with every call: {objects:,.0f} small objects by {way.said}", exam.plain)
+    if exam.kind == "act_mul":
+        return passed("memory does not grow with the number of calls")
+    _, facts = exam.ask("deleted", exam.operands(dtype, exam.plain, "deleted"), grad=ways[-1].grad, built=BUILT)
+    if facts.get("kept", 0) > 1:  # the last one may be kept until the next
+        sentence = f"of {BUILT} modules that were built, called and deleted {facts['kept']} stay in memory"
+        return hazard(f"{sentence}, with their weights", exam.plain)
+    return passed("memory does not grow with the number of calls, or of modules")
 
 
-def _objects_kept(exam: Exam, dtype: Dtype, *, grad: bool) -> float | None:
+def _objects_kept(exam: Exam, dtype: Dtype, way: Way) -> float | None:
     """How many small objects a call keeps for good, or None."""
     found = 0.0
     for half in SMALL:
         given = exam.operands(dtype, exam.plain, "growth")
-        _, facts = exam.ask("growth", given, grad=grad, half=half, before=0 if half == SMALL[0] else FILLED)
+        before = 0 if half == SMALL[0] else FILLED
+        _, facts = exam.ask("growth", given, half=half, before=before, **way._asdict())
         first, second, third = (collected[-1] for _, collected in facts["held"])
         found = min(second - first, third - second) / half
         if found < LEAST_OBJECTS:
@@ -129,20 +150,18 @@ def _objects_kept(exam: Exam, dtype: Dtype, *, grad: bool) -> float | None:
     return found
 
 
-def _grown(
-    exam: Exam, dtype: Dtype, *, grad: bool, varied: bool, before: int = 0
-) -> tuple[dict[str, float], dict[str, float]]:
+def _grown(exam: Exam, dtype: Dtype, way: Way, *, before: int = 0) -> tuple[dict[str, float], dict[str, float]]:
     """What a call adds for good, and what only the collector frees, by what is counted; `before` calls are not."""
     rows, *rest = GROWN[exam.kind]
     if before:  # so many calls are of narrower rows, and then of shapes that an earlier probe did not have
         rows, rest = 2 * rows + before, [size // 4 for size in rest]
     given = exam.operands(dtype, (rows, *rest), "growth")
-    _, facts = exam.ask("growth", given, grad=grad, varied=varied, before=before)
+    _, facts = exam.ask("growth", given, before=before, **way._asdict())
     calls, held = facts["calls"], facts["held"]
     least = {"tensors": calls, "bytes of tensors": calls * LEAST_BYTES, "bytes of memory": calls * LEAST_BYTES}
     kept, freed = {}, {}
     for index, (name, limit) in enumerate(least.items()):
-        if varied and name == "bytes of memory":  # a compiler keeps code for each shape
+        if way.varied and name == "bytes of memory":  # a compiler keeps code for each shape
             continue
         (_, a), (b, second), (c, third) = ((one[index], other[index]) for one, other in held)
         if min(second - a, third - second) >= limit:  # what is made once grows in one half

@@ -27,6 +27,7 @@ WAYS: Final = (
     "an optimiser step",
     ".data = another tensor",
     "new tensors at the old addresses",
+    "other layers in the places of its own",
     BUILT_EMPTY,  # last: what keeps its first Parameters is stale in others, and this says it less well
 )
 # The calls before and after, by the names of their results.
@@ -113,6 +114,11 @@ def updated(exam: Exam, dtype: Dtype) -> Found:
                 "them does not load into a new model"
             )
             return hazard(sentence, exam.plain)
+        if facts.get("outdated"):
+            names = ", ".join(facts["outdated"])
+            return failed(
+                f"after {way} state_dict() has earlier values of {names}: a checkpoint loses them", exam.plain
+            )
         judged.append(way)
         if facts["attached"]:
             sentence = "under no_grad its result needs gradients: it holds its graph, and what that has saved"
@@ -151,5 +157,5 @@ def _alike(found: Tensor, right: Tensor, dtype: Dtype) -> bool:
 CHECKS: Final = (
     Check("accumulation", "autograd.grad beside backward() into .grad, twice", BOTH, accumulation, dtypes="each"),
     Check("modified", "operands and result changed in place before the backward", BOTH, modified, dtypes="each"),
-    Check("updated", "calls after weights or operands got new values, in eight ways", BOTH, updated, dtypes="each"),
+    Check("updated", "calls after weights or operands got new values, in nine ways", BOTH, updated, dtypes="each"),
 )

@@ -18,6 +18,8 @@ from mlpfusion.stages.validate.judge.diagnose import rounding_place
 from mlpfusion.stages.validate.judge.exam import (
     Found,
     failed,
+    grad_name,
+    hazard,
     is_refusal,
     passed,
     reported,
@@ -41,6 +43,7 @@ BIASED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
 }
 # Neither gate nor up is large, and half of their product is beyond float16.
 PAIRED: Final = 400.0
+MOST_IN_DOUBLE: Final = 1e-12  # relative: the reference is as exact; sums of float64 are off by 1e-15
 MOST_BIAS_ULP: Final = 0.25  # a truncating store is at -0.5, a right tanh-GELU within 0.02: bench/false_alarms.py
 
 
@@ -182,6 +185,11 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
                 widths[largest > bounds.LIMIT].append(shape[1])
             if largest > bounds.LIMIT:
                 failures.append((scores.numel(), shape, place, _worst_element(exam, given, y, scores)))
+    if not failures and not wanted:
+        wrong, largest = _within_ranges(exam, dtype)
+        worst = max(worst, largest)
+        if wrong is not None:
+            return wrong
     if failures:
         _, shape, _, sentence = min(failures)
         which = by_width(widths[True], widths[False])
@@ -192,6 +200,24 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
         return undecided(f"it refuses every shape tried: {', '.join(refused)}")
     also = f"; refused: {', '.join(refused)}" if refused else ""
     return passed(f"worst score {worst:.2f} of {bounds.LIMIT:g}{also}", worst_score=worst)
+
+
+def _within_ranges(exam: Exam, dtype: Dtype) -> tuple[Found | None, float]:
+    """What is wrong where all gates are within some range, if something is, and the worst score."""
+    worst = 0.0
+    for each, shape in shapes.ranges(exam):
+        given = each.of(exam, dtype, shape)
+        try:
+            y = exam.forward(given)
+        except RaisedError as error:
+            if not is_refusal(error):
+                raise
+            break
+        scores = excuses.scores(exam, _score(exam, given, dtype), y, given)
+        worst = max(worst, float(scores.max()))
+        if worst > bounds.LIMIT:
+            return failed(f"{each.said}, {_worst_element(exam, given, y, scores)}", worst_score=_finite(worst)), worst
+    return None, worst
 
 
 def _score(exam: Exam, given: dict[str, Tensor], dtype: Dtype) -> Callable[[Tensor], Tensor]:
@@ -274,6 +300,42 @@ def _special_faults(exam: Exam, y: Tensor, gate: Tensor, up: Tensor, dtype: Dtyp
     return wrong & ~excused, noted & ~excused
 
 
+def doubles(exam: Exam, dtype: Dtype) -> Found:
+    """float64 operands are refused, or give what float64 holds, in gradients too."""
+    if exam.asked.dtypes is not None:
+        return undecided("float64 is looked at where no dtype is requested")
+    given = _doubled(exam)
+    try:
+        y = exam.forward(given)
+    except RaisedError as error:
+        if not is_refusal(error):
+            raise
+        exam.refused.clear()
+        return passed(f"float64 is refused: {error}")
+    if y.dtype != torch.float64:
+        return hazard(f"float64 operands give a result in {str(y.dtype).removeprefix('torch.')}")
+    trained = exam.gradients(given) if exam.lack(dtype) is None else None
+    results = {"y": y} if trained is None else {**trained[0], "y": y}
+    right = exam.reference(given, grad=trained is not None)
+    for name, exact in right.items():
+        found = results[name]
+        off = float(bounds.relative(found, exact).max()) if found.shape == exact.shape else math.inf
+        if not off <= MOST_IN_DOUBLE:
+            sentence = f"{grad_name(name)} is off by {off:.2g} for float64 operands, in which 1e-16 is usual"
+            return hazard(f"{sentence}: it computes in fewer bits where it could refuse them")
+    return passed("float64 operands give what float64 holds")
+
+
+def _doubled(exam: Exam) -> dict[str, Tensor]:
+    """Operands and dy whose values no float32 holds."""
+    generator = exam.generator("float64")
+    given = exam.operands("float32", exam.plain, "float64")
+    return {
+        name: each.double() * (1 + 2.0**-26 * torch.rand(each.shape, generator=generator, dtype=torch.float64))
+        for name, each in given.items()
+    }
+
+
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -286,11 +348,12 @@ CHECKS: Final = (
     Check("specials", "±0, subnormals, ±inf, nan and the largest numbers", ACT_MUL, specials, dtypes="each"),
     Check(
         "elementwise",
-        "random operands at three scales in many shapes, against fp64",
+        "random operands at three scales in many shapes, and gates of one range, against fp64",
         ACT_MUL,
         elementwise,
         dtypes="each",
     ),
     Check("rounding", "gate values where one rounding and two differ", BOTH, rounding, dtypes="16-bit"),
+    Check("double", "float64 operands, which are refused or computed in float64", BOTH, doubles),
     Check("ulps", "the distance of every gate value's result to fp64, in ulp", BOTH, ulps, dtypes="each"),
 )

@@ -64,13 +64,15 @@ class SeveralError(MlpfusionError):
 class Bound(NamedTuple):
     """A target with its operands: `function(*arguments)` is one call; `leaves` are the operands in their order.
 
-    `module` is the one that holds the weights, if they are no arguments.
+    `module` is the one that holds the weights, if they are no arguments; `frozen` are the weights that need no gradient
+    when it is built.
     """
 
     function: Callable[..., Tensor]
     arguments: tuple[Tensor, ...]
     leaves: tuple[Tensor, ...]
     module: nn.Module | None = None
+    frozen: tuple[str, ...] = ()
 
     def __call__(self) -> Tensor:
         """One call."""
@@ -320,8 +322,11 @@ def _module(found: type[nn.Module], text: str, activation: Activation, device: D
             raise UsageError(f"target {text!r} {lacks}" + (f"; {hint}" if hint is not None else ""))
         weights: list[Any] = [linear.weight for linear in linears if linear is not None]
         _check_set(mlp, weights, text)
+        frozen = tuple(
+            name for name, weight in zip(OPERANDS["mlp"][1:], weights, strict=True) if not weight.requires_grad
+        )
         _fill(mlp, linears, given[1:])
-        return Bound(call, given[:1], (given[0], *weights), mlp)
+        return Bound(call, given[:1], (given[0], *weights), mlp, frozen)
 
     # What is no target fails at loading. Any other exception is a refusal of these sizes, which checks handle.
     try:
@@ -365,7 +370,7 @@ def _construct(found: type[nn.Module], given: tuple[Tensor, ...], activation: Ac
     config = types.SimpleNamespace(**sizes, hidden_act=act, hidden_activation=act, mlp_bias=False)
     before = dict(vars(config))
     try:
-        with settings.own_generators():
+        with settings.CONSTRUCTION.watched((found, *sizes.values())):
             made = found(*sizes.values()) if len(required(found.__init__)) == 3 else found(config)
     except (TypeError, AttributeError) as error:
         raise UsageError(

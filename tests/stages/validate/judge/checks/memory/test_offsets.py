@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from support import checked
+from support import checked, exams_made
 from support.runs_made import run_of
 
+from mlpfusion.stages.validate.channel import Loaded
 from mlpfusion.stages.validate.judge.checks.memory import offsets
+from mlpfusion.stages.validate.judge.checks.shapes import MANY_BLOCKS
 from mlpfusion.stages.validate.worker import far_probes
 
 if TYPE_CHECKING:
@@ -114,10 +116,47 @@ def test_a_refusal_is_told(bench: Bench, tmp_path: Path) -> None:
     assert found(bench, tmp_path, body) == ("reported", "refuses more than 2^13 elements: ValueError: too many")
 
 
-def test_a_cpu_is_not_asked_for_gigabytes(bench: Bench, tmp_path: Path) -> None:
-    status, sentence = found(bench, tmp_path, "return right(gate, up)")
-    assert status == "not decidable here"
-    assert sentence == "offsets past 2^31 need a GPU, with some 20 GB of free memory"
+def test_a_cpu_is_not_asked_for_gigabytes_and_judged_as_far_as_float32_counts(bench: Bench, tmp_path: Path) -> None:
+    needed = "offsets past 2^31 need a GPU, with some 20 GB of free memory"
+    assert found(bench, tmp_path, "return right(gate, up)") == (
+        "not decidable here",
+        f"{needed}; where gate and up are halves of one tensor it is right past 2^24",
+    )
+    behind = "y = right(gate, up); y.view(-1)[2**24 + 1 : 2**24 + 2] = 0; return y"
+    status, sentence = found(bench, tmp_path, behind)
+    assert status == "fail"
+    assert "where gate and up are halves of one tensor, 1 of the result are others" in sentence
+    assert "the first at 16777217, behind 2^24: is an offset computed in 24 bits?" in sentence
+
+
+@pytest.mark.usefixtures("near")
+def test_halves_of_one_tensor_are_judged_as_well(bench: Bench, tmp_path: Path) -> None:
+    body = f"""
+    y = right(gate, up).clone()
+    if not gate.is_contiguous():
+        y.view(-1)[{BOUNDARY}:] = 0
+    return y
+    """
+    status, sentence = found(bench, tmp_path, body)
+    assert status == "fail"
+    assert "where gate and up are halves of one tensor" in sentence
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(0.9, True), (1.1, False)])
+def test_an_interpreter_is_asked_for_so_many_where_it_is_quick(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, asked: bool
+) -> None:
+    exam = exams_made.exam(Loaded(kind="act_mul", described="a function", kernels=1, interpreted=True))
+    shape = MANY_BLOCKS[0]
+    exam.seconds["bfloat16", shape] = seconds * offsets.MOST_SECONDS * shape[0] * shape[1] / offsets.MOST_ON_A_CPU
+    boundaries: list[int] = []
+
+    def judged(exam: object, dtype: str, boundary: int) -> None:
+        boundaries.append(boundary)
+
+    monkeypatch.setattr(offsets, "_judged_packed", judged)
+    assert offsets.offsets(exam, "bfloat16").status == "not decidable here"
+    assert boundaries == [offsets.MOST_ON_A_CPU] * asked
 
 
 def test_where_the_memory_is_too_little_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

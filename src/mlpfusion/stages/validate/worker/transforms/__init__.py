@@ -1,0 +1,1 @@
+"""Probes of calls that something of PyTorch's transforms: a compiler, autocast, checkpointing, hooks, vmap."""

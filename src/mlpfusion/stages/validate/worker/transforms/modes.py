@@ -1,0 +1,114 @@
+"""The worker's probes of calls under autocast, checkpointing, hooks of saved tensors and vmap."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from mlpfusion.stages.validate import own_errors
+from mlpfusion.stages.validate.worker import guard
+from mlpfusion.stages.validate.worker.results import named, plain
+from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mlpfusion.stages.validate.channel import Facts, Tensors
+    from mlpfusion.stages.validate.worker.probes import Probe, Run
+
+
+def autocast(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y under autocast and the gradients of a backward outside it."""
+    dtypes: list[str] = options["dtypes"]
+    names = OPERANDS[run.target.kind]
+    cast = {name: given[name].to(getattr(torch, dtype)) for name, dtype in zip(names, dtypes, strict=True)}
+    bound = run.target.bind(run.operands(cast, options, grad=options["grad"]))
+    with torch.autocast(run.device.type, dtype=getattr(torch, options["to"])), guard.watch("nan"):
+        y = plain(bound())
+    results = {"y": y}
+    if y.requires_grad:
+        grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device, y.dtype), allow_unused=True)
+        results |= named(names, grads)
+    run.synchronize()
+    return results, {}
+
+
+def checkpointed(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Gradients without (d:) and with checkpointing, not reentrant (e:) and reentrant (f:)."""
+    names = OPERANDS[run.target.kind]
+    results: Tensors = {}
+    for prefix, reentrant in (("d", None), ("e", False), ("f", True)):
+        bound = run.target.bind(run.operands(given, options, grad=True))
+        dy = given["dy"].to(run.device)
+        with guard.watch("nan"):
+            if reentrant is None:
+                y = bound()
+            else:
+                y = checkpoint(bound.function, *bound.arguments, use_reentrant=reentrant)
+            torch.autograd.backward(y, dy)
+        grads = tuple(leaf.grad for leaf in bound.leaves)
+        results |= {name: tensor.clone() for name, tensor in named(names, grads, prefix).items()}
+    run.synchronize()
+    return results, {}
+
+
+def offloaded(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Gradients (d:) and those where what is saved comes back dense, in other memory, as from another device (e:).
+
+    Facts: why the second is "refused", if it is.
+    """
+    names = OPERANDS[run.target.kind]
+    results: Tensors = {}
+    for prefix in ("d", "e"):
+        bound = run.target.bind(run.operands(given, options, grad=True))
+        dy = given["dy"].to(run.device)
+        hooks = torch.autograd.graph.saved_tensors_hooks(_moved, _back) if prefix == "e" else contextlib.nullcontext()
+        with guard.watch("nan"):
+            try:
+                with hooks:
+                    y = bound()
+                grads = torch.autograd.grad(y, bound.leaves, dy, allow_unused=True)
+            except Exception as error:  # a loud refusal
+                if prefix == "d" or own_errors.is_own(error):
+                    raise
+                return results, {"refused": f"{type(error).__name__}: {error}"}
+        results |= {name: tensor.clone() for name, tensor in named(names, grads, prefix).items()}
+    run.synchronize()
+    return results, {}
+
+
+def _moved(saved: Tensor) -> Tensor:
+    return saved.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _back(kept: Tensor) -> Tensor:
+    return kept
+
+
+def vmapped(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """y and, with `grad`, d:NAME of torch.vmap(target); `over` has the dimension of each operand that is mapped over.
+
+    The result has that of the first operand that is. No memory is watched: what is allocated within has dimensions that
+    PyTorch hides.
+    """
+    names = OPERANDS[run.target.kind]
+    bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
+    over = tuple(options["over"].get(name) for name in names[: len(bound.arguments)])
+    out = next(axis for axis in over if axis is not None)
+    y = plain(torch.vmap(bound.function, in_dims=over, out_dims=out)(*bound.arguments))
+    results = {"y": y}
+    if y.requires_grad:
+        results |= named(names, torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True))
+    run.synchronize()
+    return results, {}
+
+
+MODE_PROBES: Final[dict[str, Probe]] = {
+    "autocast": autocast,
+    "checkpointed": checkpointed,
+    "offloaded": offloaded,
+    "vmapped": vmapped,
+}
