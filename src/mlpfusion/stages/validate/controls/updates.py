@@ -28,7 +28,7 @@ class _Layer(torch.nn.Module):
 
     def forward(self, x):
         wg, wu, wd = self.weights
-        if torch.is_grad_enabled() and (x.requires_grad or wg.requires_grad):
+        if torch.is_grad_enabled() and any(each.requires_grad for each in (x, wg, wu, wd)):
             return _mlp(x, wg, wu, wd)
         gate, up = F.linear(x, self.packed(wg, wu)).chunk(2, -1)
         return F.linear(_act(gate) * up, wd)
@@ -76,7 +76,7 @@ class DownKept(_Layer):
 
     def forward(self, x):
         wg, wu, wd = self.weights
-        if torch.is_grad_enabled() and (x.requires_grad or wg.requires_grad):
+        if torch.is_grad_enabled() and any(each.requires_grad for each in (x, wg, wu, wd)):
             return _mlp(x, wg, wu, wd)
         if self.kept is None:
             self.kept = wd.detach().t().contiguous()
@@ -88,7 +88,7 @@ _PACKED = {}
 
 def packed_by_address(x, wg, wu, wd):
     """Weights that a function gets are packed once for each address."""
-    if torch.is_grad_enabled() and wg.requires_grad:
+    if torch.is_grad_enabled() and any(each.requires_grad for each in (x, wg, wu, wd)):
         return _mlp(x, wg, wu, wd)
     key = wg.data_ptr(), wu.data_ptr(), wg.shape, wg.dtype
     if key not in _PACKED:
