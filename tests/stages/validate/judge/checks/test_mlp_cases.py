@@ -96,6 +96,14 @@ def test_many_rows_are_as_many_as_the_device_is_quick_with(device: str, many: tu
     assert rows[True] >= set(mlp_cases.TRAINED)
 
 
+def test_few_rows_have_tails_too() -> None:
+    groups = mlp_cases.cases(exams_made.exam(LOADED), "float32", grad=False)
+    few = [case.sizes for group in groups for case in group if case.shape == (1,) and case.sizes != OWN]
+    for block in (8, 64, 256):
+        assert any(sizes.hidden % block and sizes.hidden > block for sizes in few)
+        assert any(sizes.intermediate % block and sizes.intermediate > block for sizes in few)
+
+
 def test_gradients_are_judged_in_a_wide_layer() -> None:
     groups = mlp_cases.cases(exams_made.exam(LOADED), "float32", grad=True)
     assert max(case.sizes.hidden for group in groups for case in group) == 8192

@@ -73,6 +73,9 @@ WIDTHS: Final = tuple(Sizes(*pair) for pair in ((66, 132), (80, 130), (96, 144),
 WIDE: Final = ((Sizes(8192, 64), (17,)), (Sizes(2816, 72), (17,)), (Sizes(1100, 72), (17,)), (Sizes(72, 1408), (160,)))
 # Sums so long that adding up in 16 bits shows (the control long_sums_in_16_bits).
 LONG: Final = ((Sizes(64, 8192), (96,)),)
+# What decodes has tails of its own: sizes that no power of two divides, and those of usual models, at few rows.
+SERVED: Final = (Sizes(72, 136), Sizes(67, 131), Sizes(320, 1408), Sizes(16, 8960), Sizes(3456, 16))
+FEW_SERVED: Final = (1, 3, 16)
 # Sizes of usual models that are no powers of two, for which sums may be split or tiles be chosen by a table; the other
 # size is small. Judged together, the intermediate ones and the hidden ones.
 USUAL: Final = (
@@ -110,6 +113,7 @@ def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
         "few rows": [tuple(Case(own, shape) for shape in FEW)],
         "usual sizes of MLPs": [tuple(Case(sizes, (33,)) for sizes in group) for group in USUAL],
         "widths of MLPs": [tuple(Case(sizes, (33,)) for sizes in WIDTHS)],
+        "few rows of other sizes": [tuple(Case(sizes, (rows,)) for sizes in SERVED for rows in FEW_SERVED)],
         "many rows": [(Case(own, many),)],
         "scales of MLPs": [(Case(own, (160,), each),) for each in varied],
     }
