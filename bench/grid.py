@@ -171,11 +171,11 @@ def measure(
         files.write_whole("result file", out, fused.encode(grid).encode())
         fused.tell(f"{planned.key}: {_cell(row)} in {row.seconds:.1f} s; {len(grid.rows)} of {len(own)} points")
         torch.compiler.reset()
-        # Else each capture's collection walks the compilers' modules for 0.4 s, a third of a small point's time.
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
         if grid.device.kind == "cuda":
+            # Else each capture's collection walks the compilers' modules for 0.4 s, a third of a small point's time.
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
             torch.cuda.empty_cache()
     return grid
 
