@@ -1,4 +1,4 @@
-"""Times every tile of the forward gate/up kernel, and fits the costs by which a shape gets its tile.
+"""Times every tile of the gate/up kernels, and fits the costs by which a shape gets its tile.
 
 python bench/tiles.py                 (measures, and prints the fit)
 python bench/tiles.py --show FILE...  (fits recorded files again, together)
@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 
     from mlpfusion_kernels.gate_up.configs import Config
 
-Use = Literal["forward", "training"]
-USES: Final[tuple[Use, ...]] = ("forward", "training")
+Use = Literal["forward", "training", "backward"]
+USES: Final[tuple[Use, ...]] = ("forward", "training", "backward")
 TOKENS: Final = (24, 48, 80, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
 ACTIVATION: Final = "silu"  # a tile's epilogue is a small part of it, and one activation is compiled faster than five
+RIVALS: Final = 1.3
 SEED: Final = 0
 MOST_BYTES: Final = 2**24
 STREAMED: Final = "streamed"
@@ -73,9 +74,10 @@ class Tiles(Record, frozen=True, kw_only=True):
 
 
 def named(config: Config) -> str:
-    """`hopper 128x64x64 p4 w4 s6 r1`: a configuration as a key of the file."""
+    """`hopper 128x64x64 p4 w4 s6 r1`, and ` by 8` for a split: a configuration as a key of the file."""
     tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
-    return f"{config.form} {tile} p{config.parts} w{config.warps} s{config.stages} r{config.resident}"
+    split = f" by {config.split}" if config.split > 1 else ""
+    return f"{config.form} {tile} p{config.parts} w{config.warps} s{config.stages} r{config.resident}{split}"
 
 
 def fitted(use: Use) -> dict[Config, Cost]:
@@ -87,7 +89,9 @@ def fitted(use: Use) -> dict[Config, Cost]:
 # ---- measuring -------------------------------------------------------------------------------------------------------
 
 
-def measure(here: Device, *, rounds: int, budget_s: float) -> Iterable[Tiles.Point]:
+def measure(
+    here: Device, *, rounds: int, budget_s: float, tokens: Sequence[int], form: str | None
+) -> Iterable[Tiles.Point]:
     """The points of the tuning half, then every other of the held-out half, while the time lasts."""
     gc.freeze()  # each capture collects garbage: what the libraries hold is none
     for share, use in itertools.product(sorted(grid.shares(), key=lambda one: one.half, reverse=True), USES):
@@ -95,25 +99,23 @@ def measure(here: Device, *, rounds: int, budget_s: float) -> Iterable[Tiles.Poi
         torch.manual_seed(SEED)
         both = torch.randn(2 * h, d, device="cuda", dtype=torch.bfloat16) / d**0.5
         weights = Weights(both[:h], both[h:], both[:h])  # nothing here looks at the down weight
-        for tokens in TOKENS if share.half == "tuning" else TOKENS[1::2]:
+        for m in tokens if share.half == "tuning" else tokens[1::2]:
             if fused.elapsed_s() > budget_s:
                 return
-            x = torch.randn(tokens, d, device="cuda", dtype=torch.bfloat16)
-            times = _times_us(here, use, x, both, weights, rounds)
-            fused.tell(f"{share.half} {use} {tokens} x {d} x {h}: {min(times.values()):.1f} us")
-            yield Tiles.Point(
-                use=use, half=share.half, tokens=tokens, hidden_size=d, intermediate_size=h, times_us=times
-            )
+            x = torch.randn(m, d, device="cuda", dtype=torch.bfloat16)
+            times = _times_us(here, use, x, both, weights, rounds, form)
+            fused.tell(f"{share.half} {use} {m} x {d} x {h}: {min(times.values()):.1f} us")
+            yield Tiles.Point(use=use, half=share.half, tokens=m, hidden_size=d, intermediate_size=h, times_us=times)
 
 
 def _times_us(
-    here: Device, use: Use, x: torch.Tensor, both: torch.Tensor, weights: Weights, rounds: int
+    here: Device, use: Use, x: torch.Tensor, both: torch.Tensor, weights: Weights, rounds: int, form: str | None
 ) -> dict[str, float]:
     (tokens, d), h = x.shape, weights.gate.shape[0]
-    calls: dict[str, Callable[[], object]] = {
-        named(config): _by(config, x, weights, use) for config in fitted(use) if config.sums_in(d)
-    }
-    if use == "forward":
+    tiles = [config for config in fitted(use) if config.sums_in(d) and form in {None, config.form}]
+    by = _backward if use == "backward" else _forward
+    calls: dict[str, Callable[[], object]] = {named(config): by(config, x, weights, use) for config in tiles}
+    if use == "forward" and form is None:
         calls |= {
             BASELINES[0]: lambda: F.linear(x, both),
             BASELINES[1]: lambda: _activated(F.linear(x, both)),
@@ -134,8 +136,15 @@ def _activated(both: torch.Tensor) -> torch.Tensor:
     return act_mul(gate, up, ACTIVATION)
 
 
-def _by(config: Config, x: torch.Tensor, weights: Weights, use: Use) -> Callable[[], object]:
+def _forward(config: Config, x: torch.Tensor, weights: Weights, use: Use) -> Callable[[], object]:
     return lambda: launch.gate_up_forward(x, weights, ACTIVATION, use == "training", config)
+
+
+def _backward(config: Config, x: torch.Tensor, weights: Weights, use: Use) -> Callable[[], object]:
+    """Of x as dy and one weight's memory as the down weight's [hidden_size, intermediate_size]."""
+    down = weights.gate.view(x.shape[1], -1)
+    gate, up = torch.randn(2, x.shape[0], down.shape[1], device=x.device, dtype=x.dtype)
+    return lambda: launch.gate_up_backward(x, down, gate, up, ACTIVATION, config)
 
 
 # ---- fitting ---------------------------------------------------------------------------------------------------------
@@ -149,18 +158,26 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit(points: Sequence[Tiles.Point], tiles: dict[str, Config], multiprocessors: int) -> Fit:
-    """Least squares over the logarithms of estimate / time, each beyond 5% by its amount (Huber, 1964)."""
+    """Least squares over the logarithms of estimate / time, each beyond 5% by its amount (Huber, 1964).
+
+    A time beyond RIVALS of the best one counts a tenth: of a tile that is not chosen anyway, less has to be known.
+    """
     found = [(point, name) for point in points for name in tiles if name in point.times_us]
+    best = [min(point.times_us[name] for name in tiles if name in point.times_us) for point, _ in found]
+    rivals = [point.times_us[name] <= RIVALS * least for (point, name), least in zip(found, best, strict=True)]
+    weights = torch.tensor([1.0 if rival else 0.1 for rival in rivals], dtype=torch.float64)
     log_times = torch.tensor([math.log(point.times_us[name]) for point, name in found], dtype=torch.float64)
     works = torch.tensor([_work(tiles[name], point, multiprocessors) for point, name in found], dtype=torch.float64)
-    place = {name: index for index, name in enumerate(tiles)}
-    which = torch.tensor([place[name] for _, name in found])
-    start = [1.4] * len(tiles) + [math.log(5.0)] * len(tiles) + [math.log(value) for value in TRAINING]
+    # A tile that shares the last ones has the costs of the one that does not.
+    place = {config: index for index, config in enumerate(dict.fromkeys(map(_unsplit, tiles.values())))}
+    places = [place[_unsplit(config)] for config in tiles.values()]
+    which = torch.tensor([place[_unsplit(tiles[name])] for _, name in found])
+    start = [1.4] * len(place) + [math.log(5.0)] * len(place) + [math.log(value) for value in TRAINING]
     at = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([at], max_iter=300, line_search_fn="strong_wolfe")
 
     def read_off() -> tuple[Any, Any, Shared]:
-        efficiency, start_us, shared = at[: len(tiles)], at[len(tiles) : 2 * len(tiles)], at[2 * len(tiles) :]
+        efficiency, start_us, shared = at[: len(place)], at[len(place) : 2 * len(place)], at[2 * len(place) :]
         return efficiency.sigmoid(), start_us.exp(), Shared(*shared.exp())
 
     def estimates() -> Any:
@@ -169,22 +186,28 @@ def fit(points: Sequence[Tiles.Point], tiles: dict[str, Config], multiprocessors
 
     def closure() -> Any:
         optimiser.zero_grad()
-        loss = F.huber_loss(estimates().log(), log_times, delta=0.05)
+        losses = F.huber_loss(estimates().log(), log_times, delta=0.05, reduction="none")
+        loss = (weights * losses).sum() / weights.sum()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's stubs
         return loss
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]  # torch's stubs
     with torch.no_grad():
         efficiency, start_us, shared = read_off()
-    costs = zip(efficiency.tolist(), start_us.tolist(), strict=True)
+    costs = [Cost(round(float(part), 3), round(float(us), 2)) for part, us in zip(efficiency, start_us, strict=True)]
     return Fit(
-        costs={name: Cost(round(part, 3), round(first, 2)) for name, (part, first) in zip(tiles, costs, strict=True)},
+        costs={name: costs[index] for name, index in zip(tiles, places, strict=True)},
         shared=Shared(*(float(f"{float(value):.3g}") for value in shared)),
     )
 
 
+def _unsplit(config: Config) -> Config:
+    return config._replace(split=1)
+
+
 def _work(config: Config, point: Tiles.Point, multiprocessors: int) -> Work:
-    return work(config, point.tokens, point.hidden_size, point.intermediate_size, multiprocessors)
+    shape = (point.tokens, point.hidden_size, point.intermediate_size)
+    return work(config, *shape, multiprocessors, products=1 if point.use == "backward" else 2)
 
 
 def _estimated(found: Fit, name: str, tiles: dict[str, Config], point: Tiles.Point, multiprocessors: int) -> float:
@@ -230,10 +253,16 @@ def _quality(found: Fit, tiles: dict[str, Config], points: Sequence[Tiles.Point]
         if name in point.times_us
     )
     ratios = [regret(point, chosen(found, tiles, point, sms), tiles) for point in points]
-    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    alone = {name: config for name, config in tiles.items() if config.split == 1}
+    gains = [
+        point.times_us[chosen(found, tiles, point, sms)] / point.times_us[chosen(found, alone, point, sms)]
+        for point in points
+    ]
+    mean, gained = (math.exp(statistics.fmean(map(math.log, those))) for those in (ratios, gains))
     return (
         f"{len(points)} points; error of an estimate {_part(errors, 0.5):.1%} in the median, 90% below "
-        f"{_part(errors, 0.9):.1%}; chosen over best tile {mean:.4f}, worst {max(ratios):.3f}"
+        f"{_part(errors, 0.9):.1%}; chosen over best tile {mean:.4f}, worst {max(ratios):.3f}; "
+        f"over the choice where no tile is shared {gained:.4f} ({min(gains):.3f} to {max(gains):.3f})"
     )
 
 
@@ -273,6 +302,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget-s", type=float, default=300.0, help="seconds in which to finish measuring")
     parser.add_argument("--rounds", type=int, default=11, help="samples of each tile")
+    parser.add_argument("--tokens", type=int, nargs="+", default=TOKENS, help="the token counts (default: 24 to 8192)")
+    parser.add_argument("--form", choices=["wide", "hopper"], help="the tiles of this form alone, and no baselines")
     parser.add_argument(
         "--out", type=Path, help="the result file; default: results/<card>-tiles.json beside this script"
     )
@@ -293,7 +324,15 @@ def main() -> None:
             device=here,
             environment=machine.collect(here, {}),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            rows=tuple(measure(here, rounds=options.rounds, budget_s=options.budget_s)),
+            rows=tuple(
+                measure(
+                    here,
+                    rounds=options.rounds,
+                    budget_s=options.budget_s,
+                    tokens=options.tokens,
+                    form=options.form,
+                )
+            ),
         )
     except UsageError as error:
         sys.exit(str(error))

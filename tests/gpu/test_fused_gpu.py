@@ -77,6 +77,29 @@ def test_product_is_act_mul_of_the_rounded_preactivations_to_the_bit(config):
             checked(config, shape, "gelu_tanh", keep=True, bias=bias)
 
 
+@pytest.mark.parametrize("config", [each for each in tiles("forward") if each not in tiles("training")], ids=str)
+def test_tiles_that_store_nothing_else_give_the_product_and_the_same_bits_again(config):
+    for shape in SHAPES:
+        if config.sums_in(shape[1]):
+            product = checked(config, shape, "gelu_tanh", keep=False, bias=True)
+            assert torch.equal(product, checked(config, shape, "gelu_tanh", keep=False, bias=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_shared_tiles_are_right_at_each_number_of_them(dtype):
+    splits = [config for config in tiles("forward") if config.split > 1]
+    for config in splits[: 1 if dtype is torch.float16 else None]:
+        sizes = [(1, columns) for columns in (1, 2, 7, 66, 100, 131, 133, 140, 200, 263, 265)]
+        for rows, columns in [*sizes, (2, 33), (2, 67), (3, 45), (3, 90), (4, 25), (5, 27), (7, 13), (8, 50), (17, 11)]:
+            x, weights = made(rows * config.block_m - 3, 1040, columns * config.block_n - 8, dtype=dtype)
+            product, _, _ = launch.gate_up_forward(x, weights, "silu", False, config)
+            whole, _, _ = launch.gate_up_forward(x, weights, "silu", False, config._replace(split=1))
+            # Sums in another order differ by little, and by nothing where no tile is shared.
+            assert error(product, whole.double()) < 2e-3
+            shares = config.shares(x.shape[0], 1040, weights.gate.shape[0], CARD.multiprocessors)
+            assert torch.equal(product[:, :1], whole[:, :1]) or shares.whole < CARD.multiprocessors
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_inference_training_and_backward_give_one_product(activation):
     shape, config = SHAPES[-1], TABLE.forward[-1].configs[0]
@@ -107,7 +130,10 @@ def check_gradients(config, shape, activation, gate, up, product):
     assert ((dgate_up.double() - exact).abs() <= bound).all()
 
 
-@pytest.mark.parametrize("config", tiles("backward"), ids=str)
+SHARED_BACKWARD = [each._replace(split=8) for each in tiles("backward") if each.form == "hopper"]
+
+
+@pytest.mark.parametrize("config", tiles("backward") + SHARED_BACKWARD, ids=str)
 def test_every_backward_tile_gives_the_forwards_product_and_the_right_gradients(config):
     for shape in SHAPES:
         if config.sums_in(shape[1]):

@@ -32,6 +32,7 @@ ARCHITECTURES = {
     90: (132, 227 * 1024, 228 * 1024),
     100: (148, 227 * 1024, 228 * 1024),
 }
+_WGMMA_DEPTH = 16  # of 16-bit elements, that one instruction multiplies
 # x [M, K] and weights [H, K] of the compiled calls: multiples of 16, and no size is specialised on further.
 M, K, H = 8192, 768, 3072
 
@@ -105,6 +106,7 @@ def inspect(compiled: Any, code: list[str]) -> dict[str, Any]:
         "shared": compiled.metadata.shared,
         "conversions": conversions_beside_products(compiled.asm["ttgir"]),
         "spills": no_card.spills(code),
+        "waited": sum("gsb0" in each for each in code if no_card.opcode(each).startswith("HGMMA")),
         "wgmma_columns": sorted({int(wide[1]) for each in opcodes if (wide := re.match(r"HGMMA\.64x(\d+)x16", each))}),
         **{
             name: sum(times for each, times in opcodes.items() if re.match(pattern, each))
@@ -164,12 +166,15 @@ def cases_of(arch: int) -> list[Case]:
     """Every shipped configuration in bf16 at its heaviest; other activations and dtypes on the ones for large M."""
     cases = []
     for descriptors in (True, False):
-        training = shipped(arch, "training", descriptors=descriptors)
-        forward = [one for one in shipped(arch, "forward", descriptors=descriptors) if one not in training]
+        training, forward, down = (
+            [one for one in shipped(arch, use, descriptors=descriptors) if one.split <= 2]  # more are the same code
+            for use in ("training", "forward", "backward")
+        )
+        forward = [one for one in forward if one not in training]
         cases += [Case("forward", config) for config in training]
         cases += [Case("forward", config, swapped=True) for config in training if config.form == "wide"][-1:]
         cases += [Case("forward", config, bias=False, preact=False) for config in forward]
-        cases += [Case("backward", config) for config in shipped(arch, "backward", descriptors=descriptors)]
+        cases += [Case("backward", config) for config in down]
     if arch == 86:  # else as sm_80, whose tensor cores it has
         return list(dict.fromkeys(cases))
     here = card(arch)
@@ -211,14 +216,21 @@ def faults(arch: int, case: Case, found: dict[str, Any]) -> Faults:
         f"{found['shared']} bytes of shared memory": found["shared"] <= most,
         f"no {tensor_core}": found[tensor_core] > 0 or (case.dtype == "float32" and case.precision == "ieee"),
     }
+    flags = config.block_m // 64 if config.split > 1 else 0
+    scalars = 12 if config.split > 1 else 0  # what a tile needs once: no sum is among them
     wanted = {
-        f"{found['stack']} bytes of stack": found["stack"] == 0,
-        f"{found['spills']} spills": found["spills"] == 0,
+        f"{found['stack']} bytes of stack": found["stack"] <= 4 * scalars,
+        f"{found['spills']} spills": found["spills"] <= 2 * scalars,
         f"{resident} programs do not fit into shared memory": resident * (found["shared"] + 1024) <= whole,
         f"{resident} programs do not fit into registers": resident * found["registers"] * found["threads"] <= 65536,
         f"{found['conversions']} conversions": found["conversions"] == 0,
-        "narrow loads": (case.kernel == "forward" and case.bias) or found["loads"] == found["wide_loads"],
-        "narrow stores": found["stores"] == found["wide_stores"] or bytes_each < 16,
+        # Each thread's flag of a share is a store of its own, and a load.
+        "narrow loads": (case.kernel == "forward" and case.bias) or found["loads"] - flags == found["wide_loads"],
+        "narrow stores": found["stores"] - flags == found["wide_stores"] or bytes_each < 16,
+        # The specialised kernels wait once a step. The compiler waits after each product, and the tensor cores stand
+        # still, where it cannot leave accumulators where they are.
+        "products one after another": config.form != "hopper"
+        or found["waited"] * config.block_k == found["wgmma"] * _WGMMA_DEPTH,
     }
     if config.form == "pointer":
         needed["no cp.async"] = found["async_copies"] > 0
@@ -245,7 +257,8 @@ SHIPPED = [(arch, case) for arch in ARCHITECTURES for case in cases_of(arch)]
 def path(row: tuple[int, Case]) -> tuple[Any, ...]:
     """What of a kernel is compiled to other instructions; the rest is sizes."""
     arch, case = row
-    return arch // 10, case.kernel, case.config.form, case.precision  # sm_86 has the instructions of sm_80
+    # sm_86 has the instructions of sm_80.
+    return arch // 10, case.kernel, case.config.form, case.config.split > 1, case.precision
 
 
 def each_shipped(of: Callable[[Case], bool]) -> Any:

@@ -26,12 +26,17 @@ def test_every_shipped_configuration_moves_whole_rows_under_its_products(
     assert found["registers"] * found["threads"] <= 65536
     # Of each consumer two or four steps in a loop with four pieces of the epilogue, and one in the loop for the others.
     under = AHEAD if case.depth > 2 * config.parts * config.block_k else AHEAD // 2
-    assert found["wgmma"] == 2 * (under + 1) * config.block_k // 16
+    shares = config.split > 1  # one more, in the loop of its share
+    assert found["wgmma"] == 2 * (under + 1 + shares) * config.block_k // 16
     assert found["wgmma_columns"] == [config.block_n]
     # 16 bytes a thread: gate and up, dgate, dup and the product of four pieces, and once more after the last tile.
     moved = BOX * config.block_n * 2 // (128 * 16)
-    assert found["loads"] == found["wide_loads"] == 2 * 2 * AHEAD * 2 * moved
-    assert found["stores"] == found["wide_stores"] == 3 * 2 * AHEAD * 2 * moved
+    # With shares: first pieces of gate and up once more, and a partial sum of 64 rows of each consumer, and its flag.
+    part = 64 * config.block_n * 4 // (128 * 16)
+    more = 2 * (2 * AHEAD * moved + part) if shares else 0
+    assert found["wide_loads"] == 2 * 2 * AHEAD * 2 * moved + more
+    assert found["wide_stores"] == 3 * 2 * AHEAD * 2 * moved + 2 * part * shares
+    assert found["loads"] - found["wide_loads"] == found["stores"] - found["wide_stores"] == 2 * shares
     assert found["tma_stores"] == 0
 
 

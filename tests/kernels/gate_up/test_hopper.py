@@ -25,11 +25,16 @@ def test_every_shipped_configuration_is_some_consumers_fed_and_emptied_by_tma(
     assert found["registers"] * found["threads"] <= 65536
     # Gate and up are one operand: no product is as narrow as one of them.
     assert found["wgmma_columns"] == [2 * config.block_n]
-    # Each consumer has the pieces under its products written out, and a loop for the other steps.
+    # Each consumer has the pieces under its products written out, a loop for the other steps, and one for its share.
     pieces = min(config.parts, 4) if case.preact or case.activation == HEAVIEST else config.parts
-    assert found["wgmma"] == consumers * (pieces + 1) * config.block_k // 16
+    shares = config.split > 1
+    assert found["wgmma"] == consumers * (pieces + 1 + shares) * config.block_k // 16
     # Under a tile's products and after the last tile.
     assert found["tma_stores"] == consumers * 2 * pieces * (3 if case.preact else 1)
-    assert found["tma_loads"] == 2 + consumers  # gate, up, and the rows of each consumer
-    assert found["stores"] == 0
-    assert (found["loads"] > 0) == case.bias
+    # Gate, up, and the rows of each consumer, in the loop over whole tiles and in that over a share, or its two pieces.
+    loads, rest = divmod(found["tma_loads"], 2 + consumers)
+    assert rest == 0
+    assert loads in ({2, 3} if shares else {1})
+    # 64 rows by gate and up columns of each consumer, four elements of a thread at a time, and its flag.
+    assert found["stores"] == (consumers * (64 * 2 * config.block_n // (4 * WARPGROUP) + 1) if shares else 0)
+    assert (found["loads"] > 0) == (case.bias or shares)

@@ -82,9 +82,9 @@ def test_forward_boxes_lie_over_the_operands_where_they_are(
     # Each warpgroup takes 64 of a tile's rows; 16 of its columns are stored at a time.
     columns = (config.block_n, 64)
     assert [box.block for box in call.described.boxes()] == [(64, 64), columns, columns, *[(64, 16)] * 3]
-    assert call.rest[:3] == (M, H, D)
-    assert call.rest[-4:] == ("silu", bias, keep, config.block_m // 64)
-    assert call.key[2] == call.rest[3:]  # the key of the launch decides every constant
+    assert call.rest[:6] == (M, H, D, call.programs, 0, 1)  # all tiles are whole ones
+    assert call.rest[-5:] == ("silu", bias, keep, config.block_m // 64, False)
+    assert call.key[2] == call.rest[6:]  # the key of the launch decides every constant
     # The computing and the copying warpgroups have the multiprocessor's registers between them.
     threads = 128 * (config.block_m // 64 + 1)
     assert call.options == {"num_warps": 4, "maxnreg": {384: 168, 512: 128}[threads]}
@@ -114,7 +114,7 @@ def test_long_epilogues_are_loops(
     config = FORWARD._replace(parts=parts)
     weights = Weights(random(H, D), random(H, D), random(D, H))
     launch.gate_up_forward(random(M, D), weights, activation, keep, config)
-    assert kernels[0].calls[0].rest[8:10] == (parts, together)
+    assert kernels[0].calls[0].rest[11:13] == (parts, together)
 
 
 def test_backward_boxes_lie_over_the_operands_and_the_rest_comes_by_pointers(
@@ -128,9 +128,9 @@ def test_backward_boxes_lie_over_the_operands_and_the_rest_comes_by_pointers(
         assert box.tensor.data_ptr() == operand.data_ptr()
         assert (box.shape, box.strides) == (tuple(operand.shape), operand.stride())
     assert [box.block for box in call.described.boxes()] == [(64, 64), (64, 256)]
-    assert [each.data_ptr() for each in call.tensors] == [each.data_ptr() for each in (gate, up, dgate_up, product)]
-    assert call.rest == (M, H // 16, D, 128, 256, 64, 3, 8, 2, "gelu")
-    assert call.key[2] == call.rest[3:]
+    assert [each.data_ptr() for each in call.tensors[:4]] == [each.data_ptr() for each in (gate, up, dgate_up, product)]
+    assert call.rest == (M, H // 16, D, call.programs, 0, 1, 128, 256, 64, 3, 8, 2, "gelu", False)
+    assert call.key[2] == call.rest[6:]
     assert call.options == {"num_warps": 4, "maxnreg": 168}
     assert set(told[0].reads) == {"dy", "down_weight", "gate", "up"}
     assert set(told[0].writes) == {"dgate_up", "product"}
@@ -141,7 +141,7 @@ def test_a_step_of_a_long_sum_has_one_piece_of_the_backwards_epilogue(
     kernels: tuple[Recorder, Recorder], depth: int, pieces: int
 ) -> None:
     launch.gate_up_backward(random(M, depth), random(depth, H), random(M, H), random(M, H), "silu", BACKWARD)
-    assert kernels[1].calls[0].rest[8] == pieces
+    assert kernels[1].calls[0].rest[11] == pieces
     # Each of these steps waits for the one after it, and a tile's last step must not.
     assert -(-depth // BACKWARD.block_k) > BACKWARD.block_m // 2 // BOX // pieces
 

@@ -286,7 +286,7 @@ def test_any_json_never_raises(file: Path, document: Any, wrapped: bool) -> None
 @given(
     numbers=st.tuples(*[st.integers(1, 2**20)] * 2),
     dtype=st.sampled_from(["bfloat16", "float16", "float32"]),
-    config=st.builds(Config, st.text(), *[st.integers(-(2**31) + 1, 2**31 - 1)] * 8),
+    config=st.builds(Config, st.text(), *[st.integers(-(2**31) + 1, 2**31 - 1)] * 9),
     device=st.text(),
 )
 def test_an_entry_survives_the_file(numbers: tuple[int, int], dtype: str, config: Config, device: str) -> None:

@@ -1,7 +1,7 @@
 """The gradients of gate and up for compute capability 9.0: dY·Wd, and act·mul's backward under the next tile."""
 
 # Kernels are called by position, and their parameters have Gluon's types, not Python's.
-# ruff: noqa: PLR0917
+# ruff: noqa: PLR0915, PLR0917
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, assignment"
 
 from __future__ import annotations
@@ -14,11 +14,40 @@ from ..activations import activate_and_slope
 from .backward_kernels import gate_up_backward_cost
 from .gluon_names import load_box, reinterpreted
 from .hopper import pack_pairs, unpack_pairs, zero_from_here
+from .hopper_shares import piece_of, share_of, sum_share
 from .kernels import tile_of
 
 # Rows of a piece of the epilogue, each 512 bytes of a tensor, and how many pieces of gate and up are on their way.
 BOX = gl.constexpr(4)
 AHEAD = gl.constexpr(4)
+
+
+@gluon.jit
+def _load_step(
+    dy,
+    down_weight,
+    dy_ring,
+    weight_ring,
+    full,
+    empty,
+    row,
+    column,
+    k,
+    i,
+    ROWS: gl.constexpr,
+    COLUMNS: gl.constexpr,
+    DEPTH: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """Fill the i-th stage with step k of a tile: each warpgroup's rows of dy, and the rows of the weight."""
+    half: gl.constexpr = ROWS // 2
+    s = i % STAGES
+    ready = full.index(s)
+    mbarrier.wait(empty.index(s), ((i // STAGES) & 1) ^ 1)
+    mbarrier.expect(ready, (ROWS + COLUMNS) * DEPTH * 2)
+    load_box(down_weight, [k * DEPTH, column * COLUMNS], ready, weight_ring.index(s))
+    for w in gl.static_range(2):
+        load_box(dy, [row * ROWS + w * half, k * DEPTH], ready, dy_ring.index(2 * s + w))
 
 
 @gluon.jit
@@ -32,28 +61,41 @@ def _produce(
     rows,
     columns,
     depth,
+    whole,
+    share,
+    lanes,
     ROWS: gl.constexpr,
     COLUMNS: gl.constexpr,
     DEPTH: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
+    SPLIT: gl.constexpr,
 ):
-    """One warp: fills the ring, for both warpgroups at once."""
+    """One warp: fills the ring for both warpgroups; a share of the last tiles, where they are shared, comes first."""
     row_tiles = gl.cdiv(rows, ROWS)
     column_tiles = gl.cdiv(columns, COLUMNS)
-    half: gl.constexpr = ROWS // 2
+    steps = gl.cdiv(depth, DEPTH)
+    tiles = row_tiles * column_tiles
     i = 0
-    for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
-        row_tile, column_tile = tile_of(tile, row_tiles, column_tiles, GROUP)
-        for k in range(gl.cdiv(depth, DEPTH)):
-            s = i % STAGES
-            ready = full.index(s)
-            mbarrier.wait(empty.index(s), ((i // STAGES) & 1) ^ 1)
-            mbarrier.expect(ready, (ROWS + COLUMNS) * DEPTH * 2)
-            load_box(down_weight, [k * DEPTH, column_tile * COLUMNS], ready, weight_ring.index(s))
-            for w in gl.static_range(2):
-                load_box(dy, [row_tile * ROWS + w * half, k * DEPTH], ready, dy_ring.index(2 * s + w))
+    # fmt: off
+    if SPLIT:
+        _, lane, first, end_of_share = share_of(whole, share, lanes, tiles, steps)
+        tiles = whole
+        for _ in range(2):
+            tile, begin, end = piece_of(first, end_of_share, whole, lane, lanes, steps)
+            row, column = tile_of(tile, row_tiles, column_tiles, GROUP)
+            for k in range(begin, end):
+                _load_step(dy, down_weight, dy_ring, weight_ring, full, empty, row, column, k, i,
+                           ROWS, COLUMNS, DEPTH, STAGES)
+                i += 1
+            first = gl.minimum(first + gl.maximum(end - begin, 0), end_of_share)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        row, column = tile_of(tile, row_tiles, column_tiles, GROUP)
+        for k in range(steps):
+            _load_step(dy, down_weight, dy_ring, weight_ring, full, empty, row, column, k, i,
+                       ROWS, COLUMNS, DEPTH, STAGES)
             i += 1
+    # fmt: on
 
 
 @gluon.jit
@@ -139,9 +181,14 @@ def _consume(
     handoff,
     full,
     empty,
+    parts,
+    flags,
     rows,
     columns,
     depth,
+    whole,
+    share,
+    lanes,
     ROWS: gl.constexpr,
     COLUMNS: gl.constexpr,
     DEPTH: gl.constexpr,
@@ -149,6 +196,7 @@ def _consume(
     GROUP: gl.constexpr,
     PER: gl.constexpr,
     ACTIVATION: gl.constexpr,
+    SPLIT: gl.constexpr,
 ):
     """One warpgroup: half the rows of a tile each time, whose rounded result it leaves in shared memory for itself.
 
@@ -178,8 +226,23 @@ def _consume(
         fetched += ((nothing, nothing),)
     row = rows  # there is no tile before the first one: nothing is stored beyond the last row
     column = 0
+    tiles = row_tiles * column_tiles
     i = 0
-    for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
+    if SPLIT:
+        # fmt: off
+        acc, own, i = sum_share(WARPGROUP, acc, parts, flags, dy_ring, weight_ring, full, empty, tiles, steps,
+                                whole, share, lanes, STAGES, 2, True)
+        # fmt: on
+        row_tile, column_tile = tile_of(gl.maximum(own, 0), row_tiles, column_tiles, GROUP)
+        row = gl.where(own >= 0, row_tile * ROWS + WARPGROUP * half, rows)
+        column = column_tile * (COLUMNS // 2)
+        handoff.store(acc.to(dtype))
+        acc = gl.zeros((half, COLUMNS), gl.float32, accumulator)  # for the same reason as in the forward
+        fetched = ()
+        for k in gl.static_range(lead):
+            fetched += (_fetch(gate, up, row + k * BOX, column, rows, pairs, r, c, inner),)
+        tiles = whole
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row_tile, column_tile = tile_of(tile, row_tiles, column_tiles, GROUP)
         new_row = row_tile * ROWS + WARPGROUP * half
         new_column = column_tile * (COLUMNS // 2)
@@ -264,7 +327,9 @@ def _consume(
         fetched = later
 
 
-@gluon.jit(launch_metadata=gate_up_backward_cost, do_not_specialize=["rows", "sixteenths", "depth"])
+@gluon.jit(
+    launch_metadata=gate_up_backward_cost, do_not_specialize=["rows", "sixteenths", "depth", "whole", "share", "lanes"]
+)
 def gate_up_backward_hopper_kernel(
     dy,
     down_weight,
@@ -272,9 +337,14 @@ def gate_up_backward_hopper_kernel(
     up,
     dgate_up,
     product,
+    parts,
+    flags,
     rows: gl.int32,
     sixteenths: gl.int32,
     depth: gl.int32,
+    whole: gl.int32,
+    share: gl.int32,
+    lanes: gl.int32,
     ROWS: gl.constexpr,
     COLUMNS: gl.constexpr,
     DEPTH: gl.constexpr,
@@ -282,13 +352,15 @@ def gate_up_backward_hopper_kernel(
     GROUP: gl.constexpr,
     PER: gl.constexpr,
     ACTIVATION: gl.constexpr,
+    SPLIT: gl.constexpr,
 ):
     """dgate beside dup [M, 2H] and product [M, H] of dy [M, D], down_weight [D, H] and gate and up [M, H].
 
     dy and the weight are descriptors. The others are contiguous, with rows of `sixteenths` times 16 numbers, since each
     thread moves 16 bytes. The gradient of the product is rounded to the storage dtype, as it is where a GEMM stores it,
     before the backward of act·mul. A persistent program per SM of three warpgroups: two that compute ROWS / 2 tokens by
-    COLUMNS columns each, and one warp that copies. More than ROWS / (2·BOX·PER)·DEPTH summands are needed.
+    COLUMNS columns each, and one warp that copies. More than ROWS / (2·BOX·PER)·DEPTH summands are needed. `parts`,
+    `flags`, `whole`, `share` and SPLIT are as in `gate_up_hopper_kernel`; a part is [ROWS, COLUMNS].
     """
     dtype: gl.constexpr = dy.dtype
     columns = sixteenths * 16
@@ -309,11 +381,13 @@ def gate_up_backward_hopper_kernel(
     gl.warp_specialize(
         [
             (_consume, (0, gate2, up2, dgate_up2, product2, dy_ring, weight_ring, handoff.index(0), full, empty,
-                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PER, ACTIVATION)),
+                        parts, flags, rows, columns, depth, whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES, GROUP,
+                        PER, ACTIVATION, SPLIT)),
             (_consume, (1, gate2, up2, dgate_up2, product2, dy_ring, weight_ring, handoff.index(1), full, empty,
-                        rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PER, ACTIVATION)),
-            (_produce, (dy, down_weight, dy_ring, weight_ring, full, empty, rows, columns, depth,
-                        ROWS, COLUMNS, DEPTH, STAGES, GROUP)),
+                        parts, flags, rows, columns, depth, whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES, GROUP,
+                        PER, ACTIVATION, SPLIT)),
+            (_produce, (dy, down_weight, dy_ring, weight_ring, full, empty, rows, columns, depth, whole, share, lanes,
+                        ROWS, COLUMNS, DEPTH, STAGES, GROUP, SPLIT)),
         ],
         [4, 1],
         [240, 24],

@@ -23,8 +23,8 @@ _SHARPNESS = 4
 def few_tokens(capability: tuple[int, int], dtype: torch.dtype) -> int:
     """The most tokens past which the weights are streamed.
 
-    With 16-bit operands on an H200 that takes 0.85 to 0.96 of the best tile's time for 24 tokens at six shapes, and
-    0.99 to 1.08 for 48 at twelve (bench/results/h200-tiles.json). Elsewhere more than 16 were not timed.
+    With 16-bit operands on an H200 that takes 0.87 to 0.97 of the best tile's time for 24 tokens at six shapes, and
+    0.98 to 1.10 for 48 at twelve (bench/results/h200-tiles.json). Elsewhere more than 16 were not timed.
     """
     return 32 if capability[0] == 9 and dtype.itemsize == 2 else 16
 
@@ -53,10 +53,12 @@ def choose_backward(
 ) -> Config:
     """The configuration of the backward kernel for dy [m, hidden] and the down weight [hidden, intermediate]."""
     chosen = table(card, dtype, descriptors=descriptors)
-    return _fitting(chosen.backward, m, hidden, intermediate, card.multiprocessors)
+    return _fitting(chosen.backward, m, hidden, intermediate, card.multiprocessors, products=1)
 
 
-def _fitting(rules: tuple[Rule, ...], m: int, depth: int, intermediate: int, multiprocessors: int) -> Config:
+def _fitting(
+    rules: tuple[Rule, ...], m: int, depth: int, intermediate: int, multiprocessors: int, *, products: int = 2
+) -> Config:
     """The configuration of the least estimated time; where the rule has no costs, the largest that fills the card.
 
     That is the largest tile for m tokens that leaves no more than a fifth of the card idle, or the smallest where all
@@ -67,7 +69,9 @@ def _fitting(rules: tuple[Rule, ...], m: int, depth: int, intermediate: int, mul
         costs = dict(zip(rule.configs, rule.costs, strict=True))
         return min(
             (config for config in rule.configs if config.sums_in(depth)),
-            key=lambda one: time_us(work(one, m, depth, intermediate, multiprocessors), costs[one], rule.shared),
+            key=lambda one: time_us(
+                work(one, m, depth, intermediate, multiprocessors, products=products), costs[one], rule.shared
+            ),
         )
     configs = [config for config in rule.configs if config.sums_in(depth)]
     for config in configs:
@@ -83,7 +87,8 @@ class Work(NamedTuple):
     """What a configuration has to do for a shape, as its busiest multiprocessor sees it.
 
     `flops` of its products; `waits` for a read, one after another; `moved_bytes` of the whole card; `turns` of tiles;
-    `elements` of the result whose epilogue is not hidden.
+    `elements` of the result whose epilogue is not hidden. `shared`: 1 where tiles are, else 0; `sum_bytes` of the
+    partial sums that a program adds to its own, one after another.
     """
 
     flops: float
@@ -91,24 +96,36 @@ class Work(NamedTuple):
     moved_bytes: float
     turns: float
     elements: float
+    shared: float
+    sum_bytes: float
 
 
-def work(config: Config, m: int, depth: int, intermediate: int, multiprocessors: int) -> Work:
-    """The work of the forward kernel for x [m, depth] and two weights [intermediate, depth] of 16-bit elements.
+def work(config: Config, m: int, depth: int, intermediate: int, multiprocessors: int, *, products: int = 2) -> Work:
+    """The work of a kernel for x [m, depth] and two weights [intermediate, depth] of 16-bit elements.
+
+    With one of the `products` it is the backward, for dy and one weight, which reads gate and up and stores three
+    tensors of their size.
 
     `resident` programs of a multiprocessor take its tiles in turns. In each they wait for reads together, and a program
     has all stages but one under way. A specialised kernel hides its epilogue, others have it after each tile.
     """
-    rows, columns = config.tiles(m, intermediate)
-    steps = -(-depth // config.block_k)
-    busiest = -(-rows * columns // multiprocessors)
+    depth_steps = -(-depth // config.block_k)
+    shares = config.shares(m, depth, intermediate, multiprocessors)
+    busiest = -(-shares.whole // multiprocessors)
     turns = -(-busiest // max(1, config.resident))
+    steps = shares.steps  # a share is no turn: its sums are not what the next tile's products wait for
+    # Where tiles and shares end together, a tile's first program has one part less to add.
+    others = -(-depth_steps // steps) - (depth_steps % steps == 0) if steps else 0
+    elements = config.block_m * config.block_n
+    tensors = 1 if products == 2 else 5
     return Work(
-        flops=busiest * steps * 4 * config.block_m * config.block_n * config.block_k,
-        waits=turns * steps / (config.stages - 1),
-        moved_bytes=2 * (2 * intermediate * depth + m * depth + m * intermediate),
+        flops=(busiest * depth_steps + steps) * 2 * products * elements * config.block_k,
+        waits=(turns * depth_steps + steps) / (config.stages - 1),
+        moved_bytes=2 * (products * intermediate * depth + m * depth + tensors * m * intermediate),
         turns=turns,
-        elements=0 if config.form == "hopper" else busiest * config.block_m * config.block_n,
+        elements=0 if config.form == "hopper" else busiest * elements,
+        shared=1 if shares.programs else 0,
+        sum_bytes=others * 4 * products * elements,
     )
 
 
@@ -117,4 +134,6 @@ def time_us(done: Work, cost: Cost, shared: Shared) -> float:
     products_us = done.flops / (_FLOPS_PER_US * cost.efficiency)
     slowest = (products_us, done.waits * shared.latency_us, done.moved_bytes / shared.bytes_per_us)
     longest: float = sum(part**_SHARPNESS for part in slowest) ** (1 / _SHARPNESS)
-    return cost.start_us + longest + done.turns * shared.turn_us + done.elements * shared.epilogue_us
+    tiles_us = done.turns * shared.turn_us + done.elements * shared.epilogue_us
+    sums_us = done.shared * shared.share_us + done.sum_bytes / shared.sum_bytes_per_us
+    return cost.start_us + longest + tiles_us + sums_us

@@ -21,6 +21,10 @@ class Card(NamedTuple):
     name: str = ""
 
 
+# How many tiles that read the same columns of a weight are summed side by side.
+_LANES = 4
+
+
 class Config(NamedTuple):
     """How a kernel runs.
 
@@ -29,6 +33,8 @@ class Config(NamedTuple):
     by `block_n` columns of the intermediate, summed in steps of `block_k`, its epilogue in `parts` steps. A "pointer"
     grid has one program for each tile, the others `resident` for each multiprocessor, as many as fit there together.
     `group` rows of tiles are done together.
+
+    With a `split` above 1, for the specialised forward, tiles beyond the last whole wave are shared: see `Shares`.
     """
 
     form: str
@@ -40,6 +46,7 @@ class Config(NamedTuple):
     stages: int
     resident: int = 0
     group: int = 8
+    split: int = 1
 
     @property
     def warpgroups(self) -> int:
@@ -63,6 +70,37 @@ class Config(NamedTuple):
         rows, columns = self.tiles(m, intermediate)
         return min(rows * columns, multiprocessors * self.resident) if self.resident else rows * columns
 
+    def shares(self, m: int, depth: int, intermediate: int, multiprocessors: int) -> Shares:
+        """How the tiles beyond whole waves are shared; nothing is where there are none, or with a `split` of 1."""
+        rows, columns = self.tiles(m, intermediate)
+        together = multiprocessors * max(1, self.resident)
+        rest = rows * columns % together
+        if self.split == 1 or not rest:
+            return Shares(rows * columns, 0, 0, 1)
+        # Each lane needs a program for each of its tiles, or a share would reach into a third one.
+        lanes = next(n for n in range(min(rows, rest, _LANES), 0, -1) if -(-rest // n) <= together // n)
+        most = -(-rest // lanes)
+        steps = most * -(-depth // self.block_k)
+        each = -(-steps // min(together // lanes, most * self.split))
+        return Shares(rows * columns - rest, each, lanes * -(-steps // each), lanes)
+
+
+class Shares(NamedTuple):
+    """Tiles [0, whole) are summed by one program each; the steps of the others' sums are shared (stream-K).
+
+    Their steps, tile after tile, are dealt out to `programs` programs, `steps` for each; the last may get fewer. No
+    program gets more steps than a tile has, so its share lies in two tiles at most. Whoever has a tile's first step
+    adds up what the others have of it, which comes by way of memory, in fp32 and in the order of the steps.
+
+    After Osama and others, "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the
+    GPU" (PPoPP 2023).
+    """
+
+    whole: int
+    steps: int
+    programs: int
+    lanes: int
+
 
 class Cost(NamedTuple):
     """What was fitted for a tile: its share of the datasheet's rate where products decide, and its first µs."""
@@ -75,18 +113,22 @@ class Shared(NamedTuple):
     """What was fitted for all tiles together.
 
     `latency_us`: until a read arrives; `bytes_per_us`: of the memory, one copy of each operand; `turn_us`: from a tile
-    to the next; `epilogue_us`: for an element of the result, where the epilogue is not hidden.
+    to the next; `epilogue_us`: for an element of the result, where the epilogue is not hidden. Where tiles are shared,
+    `share_us` for that, and `sum_bytes_per_us` of the partial sums that a program adds to its own.
     """
 
     latency_us: float
     bytes_per_us: float
     turn_us: float
     epilogue_us: float
+    share_us: float
+    sum_bytes_per_us: float
 
 
 # Of bench/results/h200-tiles.json, as are the costs of the tiles; `bench/tiles.py` fits and prints them.
-FORWARD = Shared(1.03, 3.53e6, 0.0, 8.4e-5)
-TRAINING = Shared(1.06, 3.51e6, 0.268, 1.5e-4)
+FORWARD = Shared(1.05, 3.49e6, 0.0, 6.89e-5, 3.45, 6.62e4)
+TRAINING = Shared(1.04, 3.50e6, 0.59, 9.28e-5, 3.44, 6.68e4)
+BACKWARD = Shared(0.926, 3.53e6, 4.31, 1.01e-4, 5.32, 7.25e4)
 
 
 class Rule(NamedTuple):
@@ -158,60 +200,61 @@ SM80 = Table(_SM80_FORWARD, _SM80_FORWARD, _PORTABLE_BACKWARD)
 _SM90_FEW = Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 2), Config("wide", 16, 32, 128, 1, 4, 4, 3)))
 
 
-# Up to so many tokens the tile of three warpgroups was timed; beyond, its estimate is as near to others' as its error.
-_TIMED_TOKENS = 1152
+# The most programs that share a tile beyond whole waves, and one more where shares and tiles do not end together.
+_SPLITS = (2, 4)
+
+
+def _with_splits(fitted: dict[Config, Cost]) -> dict[Config, Cost]:
+    """The specialised tiles also with each split, whose costs are those of the tile."""
+    special = [config for config in fitted if config.form == "hopper"]
+    return fitted | {config._replace(split=split): fitted[config] for split in _SPLITS for config in special}
 
 
 def _sm90(shared: Shared, fitted: dict[Config, Cost]) -> tuple[Rule, ...]:
-    most = {config: cost for config, cost in fitted.items() if config.warpgroups == 2}
-    return (
-        _SM90_FEW,
-        Rule(_TIMED_TOKENS, tuple(fitted), tuple(fitted.values()), shared),
-        Rule(ANY, tuple(most), tuple(most.values()), shared),
-    )
+    fitted = _with_splits(fitted)
+    return (_SM90_FEW, Rule(ANY, tuple(fitted), tuple(fitted.values()), shared))
 
 
-# Costs from bench/results/h200-tiles.json and h200-tiles-192.json, printed by `bench/tiles.py --show`.
+# Costs from bench/results/h200-tiles.json, printed by `bench/tiles.py --show`.
 _SM90_FORWARD = _sm90(
     FORWARD,
     {
-        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.851, 7.34),
-        Config("hopper", 128, 128, 64, 4, 4, 4, 1): Cost(0.842, 7.58),
-        Config("hopper", 192, 64, 64, 4, 4, 5, 1): Cost(0.855, 7.81),
-        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.788, 7.26),
-        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.826, 6.01),
-        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.726, 6.44),
-        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.826, 6.07),
-        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(1.0, 6.02),
-        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.430, 4.21),
+        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.757, 5.69),
+        Config("hopper", 128, 128, 64, 4, 4, 4, 1): Cost(0.748, 5.48),
+        Config("hopper", 192, 64, 64, 4, 4, 5, 1): Cost(0.740, 6.39),
+        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.731, 6.70),
+        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.736, 5.27),
+        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.730, 6.42),
+        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.815, 5.92),
+        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(1.0, 6.13),
+        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.605, 5.56),
     },
 )
 # Storing gate and up as well takes more registers than the coarse epilogue leaves.
 _SM90_TRAINING = _sm90(
     TRAINING,
     {
-        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.835, 8.71),
-        Config("hopper", 192, 64, 64, 4, 4, 4, 1): Cost(0.842, 9.04),
-        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.774, 8.09),
-        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.831, 6.05),
-        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.719, 6.32),
-        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.834, 5.94),
-        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(1.0, 6.08),
-        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.442, 4.30),
+        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.749, 7.28),
+        Config("hopper", 192, 64, 64, 4, 4, 4, 1): Cost(0.737, 7.64),
+        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.741, 7.25),
+        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.723, 5.46),
+        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.715, 6.01),
+        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.799, 5.72),
+        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(0.830, 5.76),
+        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.621, 5.34),
     },
+)
+_BACKWARD_FITTED = _with_splits(
+    {
+        Config("hopper", 128, 256, 64, 8, 4, 3, 1): Cost(0.799, 8.54),
+        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.785, 4.98),
+        Config("wide", 64, 128, 64, 2, 4, 3, 2): Cost(0.810, 4.01),
+        Config("wide", 64, 64, 64, 2, 4, 4, 3): Cost(0.625, 2.76),
+    }
 )
 _SM90_BACKWARD = (
     Rule(16, (Config("wide", 16, 64, 128, 1, 4, 4, 3),)),
-    Rule(64, (Config("wide", 64, 64, 64, 2, 4, 4, 3),)),
-    Rule(
-        ANY,
-        (
-            Config("hopper", 128, 256, 64, 8, 4, 3, 1),
-            Config("wide", 128, 128, 64, 2, 8, 4, 1),
-            Config("wide", 64, 128, 64, 2, 4, 3, 2),
-            Config("wide", 64, 64, 64, 2, 4, 4, 3),
-        ),
-    ),
+    Rule(ANY, tuple(_BACKWARD_FITTED), tuple(_BACKWARD_FITTED.values()), BACKWARD),
 )
 SM90 = Table(_SM90_FORWARD, _SM90_TRAINING, _SM90_BACKWARD)
 

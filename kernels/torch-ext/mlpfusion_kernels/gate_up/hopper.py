@@ -17,7 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..activations import activate
-from .gluon_names import load_box, reinterpreted, store_box
+from .gluon_names import reinterpreted, store_box
+from .hopper_shares import load_step, piece_of, share_of, sum_share
 from .kernels import gate_up_cost, tile_of
 
 
@@ -90,31 +91,42 @@ def _produce(
     rows,
     columns,
     depth,
+    whole,
+    share,
+    lanes,
     ROWS: gl.constexpr,
     COLUMNS: gl.constexpr,
     DEPTH: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
     WARPGROUPS: gl.constexpr,
+    SPLIT: gl.constexpr,
 ):
-    """One warp: fills the ring; a stage is each warpgroup's rows of x and, as one operand, gate rows above up rows."""
+    """One warp: fills the ring for this program's share of the last tiles, if they are shared, then for whole tiles."""
     row_tiles = gl.cdiv(rows, WARPGROUPS * ROWS)
     column_tiles = gl.cdiv(columns, COLUMNS)
     steps = gl.cdiv(depth, DEPTH)
-    stage_bytes: gl.constexpr = (WARPGROUPS * ROWS + 2 * COLUMNS) * DEPTH * 2
+    tiles = row_tiles * column_tiles
     i = 0
-    for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
+    # fmt: off
+    if SPLIT:
+        _, lane, first, end_of_share = share_of(whole, share, lanes, tiles, steps)
+        tiles = whole
+        for _ in range(2):
+            tile, begin, end = piece_of(first, end_of_share, whole, lane, lanes, steps)
+            row, column = tile_of(tile, row_tiles, column_tiles, GROUP)
+            for k in range(begin, end):
+                load_step(x, gate_weight, up_weight, x_ring, weight_ring, full, empty, row, column, k, i,
+                          ROWS, COLUMNS, DEPTH, STAGES, WARPGROUPS)
+                i += 1
+            first = gl.minimum(first + gl.maximum(end - begin, 0), end_of_share)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, column = tile_of(tile, row_tiles, column_tiles, GROUP)
         for k in range(steps):
-            s = i % STAGES
-            ready = full.index(s)
-            mbarrier.wait(empty.index(s), ((i // STAGES) & 1) ^ 1)
-            mbarrier.expect(ready, stage_bytes)
-            load_box(gate_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s))
-            load_box(up_weight, [column * COLUMNS, k * DEPTH], ready, weight_ring.index(2 * s + 1))
-            for w in gl.static_range(WARPGROUPS):
-                load_box(x, [(row * WARPGROUPS + w) * ROWS, k * DEPTH], ready, x_ring.index(WARPGROUPS * s + w))
+            load_step(x, gate_weight, up_weight, x_ring, weight_ring, full, empty, row, column, k, i,
+                       ROWS, COLUMNS, DEPTH, STAGES, WARPGROUPS)
             i += 1
+    # fmt: on
 
 
 @gluon.jit
@@ -169,6 +181,29 @@ def _activated(both, ACTIVATION: gl.constexpr, DTYPE: gl.constexpr):
 
 
 @gluon.jit
+def _packed(
+    acc,
+    gate_bias,
+    up_bias,
+    column,
+    columns,
+    COLUMNS: gl.constexpr,
+    PIECES: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    DTYPE: gl.constexpr,
+):
+    """A tile's sums from `column` on with their biases, rounded, gate packed with up, in PIECES from left to right."""
+    left, right = halves(acc)
+    if HAS_BIAS:
+        c = column + gl.arange(0, COLUMNS, gl.SliceLayout(0, left.type.layout))
+        inside = c < columns
+        left += gl.load(gate_bias + c, mask=inside, other=0.0).to(gl.float32)[None, :]
+        right += gl.load(up_bias + c, mask=inside, other=0.0).to(gl.float32)[None, :]
+    both = pack_pairs(left, right, DTYPE)
+    return quarters(both) if PIECES == 4 else eighths(both)
+
+
+@gluon.jit
 def _store_box(
     y,
     both,
@@ -209,9 +244,14 @@ def _consume(
     staging,
     full,
     empty,
+    parts,
+    flags,
     rows,
     columns,
     depth,
+    whole,
+    share,
+    lanes,
     ROWS: gl.constexpr,
     COLUMNS: gl.constexpr,
     DEPTH: gl.constexpr,
@@ -223,6 +263,7 @@ def _consume(
     HAS_BIAS: gl.constexpr,
     STORE_PREACT: gl.constexpr,
     WARPGROUPS: gl.constexpr,
+    SPLIT: gl.constexpr,
 ):
     """One warpgroup: ROWS rows of every tile. A tile's epilogue runs in pieces under the next tile's products.
 
@@ -246,8 +287,22 @@ def _consume(
     waiting = quarters(both) if PIECES == 4 else eighths(both)
     out_row = rows  # there is no tile before the first one: TMA drops boxes beyond the last row
     out_column = 0
+    tiles = row_tiles * column_tiles
     i = 0
-    for tile in range(gl.program_id(0), row_tiles * column_tiles, gl.num_programs(0)):
+    if SPLIT:
+        # fmt: off
+        acc, own, i = sum_share(WARPGROUP, acc, parts, flags, x_ring, weight_ring, full, empty, tiles, steps,
+                                whole, share, lanes, STAGES, WARPGROUPS, False)
+        # fmt: on
+        row, column = tile_of(gl.maximum(own, 0), row_tiles, column_tiles, GROUP)
+        out_row = gl.where(own >= 0, (row * WARPGROUPS + WARPGROUP) * ROWS, rows)
+        out_column = column * COLUMNS
+        waiting = _packed(acc, gate_bias, up_bias, out_column, columns, COLUMNS, PIECES, HAS_BIAS, dtype)
+        # Sums that other instructions have changed must not go on into the loop of products: the compiler would have
+        # each product wait for the one before.
+        acc = gl.zeros((ROWS, 2 * COLUMNS), gl.float32, accumulator)
+        tiles = whole
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         mbarrier.wait(full.index(i % STAGES), (i // STAGES) & 1)
         for turn in range(turns):
             for j in gl.static_range(UNROLL):
@@ -290,14 +345,7 @@ def _consume(
         out_column = column * COLUMNS
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES))
-        left, right = halves(acc)
-        if HAS_BIAS:
-            c = out_column + gl.arange(0, COLUMNS, gl.SliceLayout(0, left.type.layout))
-            inside = c < columns
-            left += gl.load(gate_bias + c, mask=inside, other=0.0).to(gl.float32)[None, :]
-            right += gl.load(up_bias + c, mask=inside, other=0.0).to(gl.float32)[None, :]
-        both = pack_pairs(left, right, product.dtype)
-        waiting = quarters(both) if PIECES == 4 else eighths(both)
+        waiting = _packed(acc, gate_bias, up_bias, out_column, columns, COLUMNS, PIECES, HAS_BIAS, dtype)
     for turn in range(turns):
         for j in gl.static_range(UNROLL):
             y = _activated(waiting[j], ACTIVATION, dtype)
@@ -308,7 +356,7 @@ def _consume(
     tma.store_wait(0)
 
 
-@gluon.jit(launch_metadata=gate_up_cost, do_not_specialize=["rows", "columns", "depth"])
+@gluon.jit(launch_metadata=gate_up_cost, do_not_specialize=["rows", "columns", "depth", "whole", "share", "lanes"])
 def gate_up_hopper_kernel(
     x,
     gate_weight,
@@ -318,9 +366,14 @@ def gate_up_hopper_kernel(
     up,
     gate_bias,
     up_bias,
+    parts,
+    flags,
     rows: gl.int32,
     columns: gl.int32,
     depth: gl.int32,
+    whole: gl.int32,
+    share: gl.int32,
+    lanes: gl.int32,
     ROWS: gl.constexpr,
     COLUMNS: gl.constexpr,
     DEPTH: gl.constexpr,
@@ -332,12 +385,17 @@ def gate_up_hopper_kernel(
     HAS_BIAS: gl.constexpr,
     STORE_PREACT: gl.constexpr,
     WARPGROUPS: gl.constexpr,
+    SPLIT: gl.constexpr,
 ):
     """product [M, H] = act(x·Wgᵀ + bg)·(x·Wuᵀ + bu) for x [M, K] and weights [H, K], 16-bit, accumulated in fp32.
 
     A persistent program per SM: two or three warpgroups that compute and one warp that copies. Their tile is ROWS
     tokens of each warpgroup by COLUMNS gate and COLUMNS up columns. gate and up come through descriptors of their own,
     so the weights may lie anywhere. More than PIECES·DEPTH summands are needed: see `Config.sums_in`.
+
+    Where SPLIT, tiles from `whole` on are shared, `share` steps for each program, which come first: see `Shares`. Sums
+    that others go on with go to `parts`, [programs, WARPGROUPS·ROWS, 2·COLUMNS] in fp32, and `flags`, [programs,
+    WARPGROUPS, 128], which must be zeros, say which are there.
     """
     dtype: gl.constexpr = x.dtype
     outputs: gl.constexpr = 3 if STORE_PREACT else 1
@@ -357,13 +415,13 @@ def gate_up_hopper_kernel(
         gl.warp_specialize(
             [
                 (_consume, (0, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
-                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                            parts, flags, rows, columns, depth, whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES,
+                            GROUP, PIECES, UNROLL, ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS, SPLIT)),
                 (_consume, (1, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
-                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                            parts, flags, rows, columns, depth, whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES,
+                            GROUP, PIECES, UNROLL, ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS, SPLIT)),
                 (_produce, (x, gate_weight, up_weight, x_ring, weight_ring, full, empty, rows, columns, depth,
-                            ROWS, COLUMNS, DEPTH, STAGES, GROUP, WARPGROUPS)),
+                            whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES, GROUP, WARPGROUPS, SPLIT)),
             ],
             [4, 1],
             [240, 24],
@@ -372,16 +430,16 @@ def gate_up_hopper_kernel(
         gl.warp_specialize(
             [
                 (_consume, (0, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
-                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                            parts, flags, rows, columns, depth, whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES,
+                            GROUP, PIECES, UNROLL, ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS, SPLIT)),
                 (_consume, (1, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
-                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                            parts, flags, rows, columns, depth, whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES,
+                            GROUP, PIECES, UNROLL, ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS, SPLIT)),
                 (_consume, (2, product, gate, up, gate_bias, up_bias, x_ring, wide_ring, staging, full, empty,
-                            rows, columns, depth, ROWS, COLUMNS, DEPTH, STAGES, GROUP, PIECES, UNROLL,
-                            ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS)),
+                            parts, flags, rows, columns, depth, whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES,
+                            GROUP, PIECES, UNROLL, ACTIVATION, HAS_BIAS, STORE_PREACT, WARPGROUPS, SPLIT)),
                 (_produce, (x, gate_weight, up_weight, x_ring, weight_ring, full, empty, rows, columns, depth,
-                            ROWS, COLUMNS, DEPTH, STAGES, GROUP, WARPGROUPS)),
+                            whole, share, lanes, ROWS, COLUMNS, DEPTH, STAGES, GROUP, WARPGROUPS, SPLIT)),
             ],
             [4, 4, 1],
             [160, 160, 24],

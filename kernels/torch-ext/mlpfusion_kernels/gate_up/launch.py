@@ -16,7 +16,7 @@ from ..launching.cached import LISTENERS, CachedKernel, Launched, announce, is_i
 from ..launching.described import Box, Described, DescribedKernel, box_of
 from . import backward_kernels, kernels
 from .choice import few_tokens
-from .configs import Card, Config
+from .configs import Card, Config, Shares
 from .decode import DecodeConfig, down_decode, gate_up_decode
 from .operands import Weights, aligned, aligned_rows, distance, unreadable, with_adjacent_biases
 from .tuned import backward_config, decode_config, forward_config
@@ -41,6 +41,7 @@ _POINTER = CachedKernel(kernels.gate_up_pointer_kernel)
 _WIDE = DescribedKernel(kernels.gate_up_wide_kernel, _portable_descriptor)
 _BACKWARD_POINTER = CachedKernel(backward_kernels.gate_up_backward_pointer_kernel)
 _BACKWARD_TMA = DescribedKernel(backward_kernels.gate_up_backward_tma_kernel, _portable_descriptor)
+_WARPGROUP = 128  # threads
 INTERPRETED = is_interpreted(kernels.gate_up_pointer_kernel)
 
 
@@ -195,20 +196,35 @@ def _launch_hopper(
         )
 
     described = Described((x, gate, up, *outputs), (m, h, d, x.stride(0), gate.stride(0), up.stride(0)), boxes)
+    shares = config.shares(m, d, h, here.multiprocessors)
+    parts, flags = _meeting_place(shares, (config.block_m, 2 * columns), config.warpgroups, x)
     has_bias = weights.gate_bias is not None
     # A long epilogue is a loop over half of its pieces: all of them are more code than the instruction cache holds.
     unroll = min(config.parts, 4) if keep or activation == HEAVIEST else config.parts
     tile = (rows, columns, config.block_k, config.stages, config.group, config.parts, unroll)
-    constants = (*tile, activation, has_bias, keep, config.warpgroups)
-    programs = config.programs(m, h, here.multiprocessors)
+    constants = (*tile, activation, has_bias, keep, config.warpgroups, shares.programs > 0)
+    programs = max(shares.programs, min(shares.whole, here.multiprocessors * config.resident))
     key = (x.get_device(), x.dtype, constants)
     if LISTENERS:
         biases = {"gate_bias": weights.gate_bias, "up_bias": weights.up_bias}
         read = {"x": x, "gate_weight": gate, "up_weight": up}
         read |= {name: bias for name, bias in biases.items() if bias is not None}
         written = dict(zip(("product", "gate", "up"), outputs if keep else outputs[:1], strict=False))
+        written |= {"parts": parts, "flags": flags} if shares.programs else {}
         announce(Launched(_hopper()[0].kernel, (programs,), read, written))
-    _hopper()[0](key, programs, described, _biases(weights), (m, h, d, *constants), _specialised(config))
+    pointers = (*_biases(weights), parts, flags)
+    rest = (m, h, d, shares.whole, shares.steps, shares.lanes, *constants)
+    _hopper()[0](key, programs, described, pointers, rest, _specialised(config))
+
+
+def _meeting_place(
+    shares: Shares, tile: tuple[int, int], warpgroups: int, like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Memory for the partial sums of shared tiles, and the flags, none of them raised; any where none are shared."""
+    if not shares.programs:
+        return like, like
+    parts = like.new_empty((shares.programs, *tile), dtype=torch.float32)
+    return parts, like.new_zeros((shares.programs, warpgroups, _WARPGROUP), dtype=torch.int32)
 
 
 def _launch_wide(
@@ -295,17 +311,30 @@ def _backward_hopper(
         return box_of(dy, rows // 2, config.block_k), box_of(down_weight, config.block_k, config.block_n)
 
     described = Described((dy, down_weight), (m, h, d, dy.stride(0), down_weight.stride(0)), boxes)
+    shares = config.shares(m, d, h, here.multiprocessors)
+    parts, flags = _meeting_place(shares, (config.block_m, config.block_n), 2, dy)
     # A piece of the epilogue under each step, or, where the sum is too short for that, two.
     per = 1 if config._replace(parts=2 * config.parts).sums_in(d) else 2
-    constants = (rows, config.block_n, config.block_k, config.stages, config.group, per, activation)
-    programs = config.programs(m, h, here.multiprocessors)
+    constants = (
+        rows,
+        config.block_n,
+        config.block_k,
+        config.stages,
+        config.group,
+        per,
+        activation,
+        shares.programs > 0,
+    )
+    programs = max(shares.programs, min(shares.whole, here.multiprocessors * config.resident))
     key = (dy.get_device(), dy.dtype, constants)
     if LISTENERS:
         read = {"dy": dy, "down_weight": down_weight, "gate": gate, "up": up}
         written = {"dgate_up": dgate_up, "product": product}
+        written |= {"parts": parts, "flags": flags} if shares.programs else {}
         announce(Launched(_hopper()[1].kernel, (programs,), read, written))
-    tensors = (gate, up, dgate_up, product)
-    _hopper()[1](key, programs, described, tensors, (m, h // 16, d, *constants), _specialised(config))
+    tensors = (gate, up, dgate_up, product, parts, flags)
+    rest = (m, h // 16, d, shares.whole, shares.steps, shares.lanes, *constants)
+    _hopper()[1](key, programs, described, tensors, rest, _specialised(config))
 
 
 def _backward_wide(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # few tokens.
 DIRECTIONS = ("forward", "training", "backward", "decode")
 FORMS = ("pointer", "wide", "hopper")
+MOST_SPLIT = 16
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
@@ -25,6 +26,8 @@ def refusal(config: Config, card: Card, dtype: torch.dtype, direction: str, hidd
     """Why the kernel of that direction cannot run so for operands of `dtype` and sums over `hidden`, or None."""
     if config.form not in FORMS:
         return f"form {config.form!r} is none of {', '.join(FORMS)}"
+    if not 1 <= config.split <= (MOST_SPLIT if config.form == "hopper" else 1):
+        return f"split must be from 1 to {MOST_SPLIT} for the hopper form, else 1; got {config.split}"
     reason = _form_refusal(config, card, dtype, direction) or _tile_refusal(config, direction)
     if reason is not None:
         return reason
@@ -143,8 +146,8 @@ def _is_power(size: int) -> bool:
 
 
 def _same_tile(config: Config, other: Config) -> bool:
-    """Whether two configurations differ by their stages and groups alone."""
-    return config._replace(stages=other.stages, group=other.group) == other
+    """Whether two configurations differ by their stages, groups and splits alone."""
+    return config._replace(stages=other.stages, group=other.group, split=other.split) == other
 
 
 def _shown(config: Config) -> str:
