@@ -39,7 +39,7 @@ def test_the_fit_finds_the_costs_behind_the_times(tiles: ModuleType) -> None:
         name: Cost(0.5 + 0.05 * places[config._replace(split=1)], 4.0 + places[config._replace(split=1)])
         for name, config in made.items()
     }
-    shared = Shared(0.8, 3e6, 0.3, 2e-4, 2.0, 5e4)
+    shared = Shared(0.8, 3e6, 0.3, 2e-4, 2.0, 5e4, 0.3)
     points = []
     for tokens in tiles.TOKENS:
         for d, h in SHAPES:
@@ -86,7 +86,7 @@ def test_the_chosen_tile_is_near_the_best_where_it_was_measured(tiles: ModuleTyp
         if point.tokens > streamed and (point.use, point.half) == (use, half):
             ratios.append(tiles.regret(point, tiles.named(chosen_for(point)), tables))
     assert len(ratios) >= 40
-    assert max(ratios) < 1.2
+    assert max(ratios) < 1.25
     assert sum(ratios) / len(ratios) < 1.02
 
 

@@ -32,7 +32,21 @@ def test_the_work_of_a_full_card_counted_by_hand() -> None:
     assert done.flops == 2 * 128 * (2 * 128) * 1024
     assert done.waits == 16 / 3
     assert done.moved_bytes == 2 * (2 * 1408 * 1024 + 1536 * 1024 + 1536 * 1408)
-    assert (done.turns, done.elements) == (1, 0)
+    assert (done.turns, done.elements, done.idle_flops) == (1, 0, 0)
+
+
+def test_flops_beside_which_the_card_idles_are_those_of_the_last_round() -> None:
+    # 33 tiles are a quarter of the card, and 165 are a whole round and a quarter
+    for tiles, rounds in ((33, 1), (165, 2)):
+        done = work(SPECIALISED, 128, 1024, 128 * tiles, 132)
+        assert done.flops == rounds * 2 * 128 * (2 * 128) * 1024
+        assert done.idle_flops == 0.75 * 2 * 128 * (2 * 128) * 1024
+        relieved = time_us(done._replace(idle_flops=0.0), COST, FORWARD)
+        assert time_us(done, COST, FORWARD) < relieved
+    # Shared by two programs each, the quarter is half as long, on half of the card.
+    done = work(SPECIALISED._replace(split=2), 128, 1024, 128 * 165, 132)
+    assert done.flops == 1.5 * 2 * 128 * (2 * 128) * 1024
+    assert done.idle_flops == 0.5 * 0.5 * 2 * 128 * (2 * 128) * 1024
 
 
 def test_two_programs_of_a_multiprocessor_wait_together_and_show_their_epilogues() -> None:

@@ -86,12 +86,14 @@ def _fitting(
 class Work(NamedTuple):
     """What a configuration has to do for a shape, as its busiest multiprocessor sees it.
 
-    `flops` of its products; `waits` for a read, one after another; `moved_bytes` of the whole card; `turns` of tiles;
+    `flops` of its products, and `idle_flops`, what those of them that come last would be on the part of the card that has
+    nothing left to do: see `Shared.relief`. `waits` for a read, one after another; `moved_bytes` of the whole card; `turns` of tiles;
     `elements` of the result whose epilogue is not hidden. `shared`: 1 where tiles are, else 0; `sum_bytes` of the
     partial sums that a program adds to its own, one after another.
     """
 
     flops: float
+    idle_flops: float
     waits: float
     moved_bytes: float
     turns: float
@@ -117,9 +119,18 @@ def work(config: Config, m: int, depth: int, intermediate: int, multiprocessors:
     # Where tiles and shares end together, a tile's first program has one part less to add.
     others = -(-depth_steps // steps) - (depth_steps % steps == 0) if steps else 0
     elements = config.block_m * config.block_n
+    step_flops = 2 * products * elements * config.block_k
+    rows, columns = config.tiles(m, intermediate)
+    together = multiprocessors * max(1, config.resident)
+    rounds, rest = divmod(rows * columns, together)
+    if shares.programs:
+        last_steps, used = steps, shares.programs / multiprocessors
+    else:
+        last_steps, used = (busiest - rounds * max(1, config.resident)) * depth_steps, rest / together
     tensors = 1 if products == 2 else 5
     return Work(
-        flops=(busiest * depth_steps + steps) * 2 * products * elements * config.block_k,
+        flops=(busiest * depth_steps + steps) * step_flops,
+        idle_flops=last_steps * step_flops * max(0.0, 1 - used),
         waits=(turns * depth_steps + steps) / (config.stages - 1),
         moved_bytes=2 * (products * intermediate * depth + m * depth + tensors * m * intermediate),
         turns=turns,
@@ -131,7 +142,7 @@ def work(config: Config, m: int, depth: int, intermediate: int, multiprocessors:
 
 def time_us(done: Work, cost: Cost, shared: Shared) -> float:
     """Microseconds that the work takes."""
-    products_us = done.flops / (_FLOPS_PER_US * cost.efficiency)
+    products_us = (done.flops - shared.relief * done.idle_flops) / (_FLOPS_PER_US * cost.efficiency)
     slowest = (products_us, done.waits * shared.latency_us, done.moved_bytes / shared.bytes_per_us)
     longest: float = sum(part**_SHARPNESS for part in slowest) ** (1 / _SHARPNESS)
     tiles_us = done.turns * shared.turn_us + done.elements * shared.epilogue_us

@@ -114,7 +114,8 @@ class Shared(NamedTuple):
 
     `latency_us`: until a read arrives; `bytes_per_us`: of the memory, one copy of each operand; `turn_us`: from a tile
     to the next; `epilogue_us`: for an element of the result, where the epilogue is not hidden. Where tiles are shared,
-    `share_us` for that, and `sum_bytes_per_us` of the partial sums that a program adds to its own.
+    `share_us` for that, and `sum_bytes_per_us` of the partial sums that a program adds to its own. `relief`: how much
+    faster a multiprocessor is, of its time, while all others idle (they leave it power and the memory).
     """
 
     latency_us: float
@@ -123,12 +124,13 @@ class Shared(NamedTuple):
     epilogue_us: float
     share_us: float
     sum_bytes_per_us: float
+    relief: float
 
 
 # Of bench/results/h200-tiles.json, as are the costs of the tiles; `bench/tiles.py` fits and prints them.
-FORWARD = Shared(1.05, 3.49e6, 0.0, 6.89e-5, 3.45, 6.62e4)
-TRAINING = Shared(1.04, 3.50e6, 0.59, 9.28e-5, 3.44, 6.68e4)
-BACKWARD = Shared(0.926, 3.53e6, 4.31, 1.01e-4, 5.32, 7.25e4)
+FORWARD = Shared(1.06, 3.52e6, 0.0, 4.67e-5, 3.05, 8.27e4, 0.417)
+TRAINING = Shared(1.08, 3.53e6, 0.346, 1.01e-4, 3.03, 9.24e4, 0.517)
+BACKWARD = Shared(0.929, 3.64e6, 3.44, 1.08e-4, 4.08, 7.58e4, 0.352)
 
 
 class Rule(NamedTuple):
@@ -219,37 +221,37 @@ def _sm90(shared: Shared, fitted: dict[Config, Cost]) -> tuple[Rule, ...]:
 _SM90_FORWARD = _sm90(
     FORWARD,
     {
-        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.757, 5.69),
-        Config("hopper", 128, 128, 64, 4, 4, 4, 1): Cost(0.748, 5.48),
-        Config("hopper", 192, 64, 64, 4, 4, 5, 1): Cost(0.740, 6.39),
-        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.731, 6.70),
-        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.736, 5.27),
-        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.730, 6.42),
-        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.815, 5.92),
-        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(1.0, 6.13),
-        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.605, 5.56),
+        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.747, 7.65),
+        Config("hopper", 128, 128, 64, 4, 4, 4, 1): Cost(0.739, 7.38),
+        Config("hopper", 192, 64, 64, 4, 4, 5, 1): Cost(0.733, 7.75),
+        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.723, 7.71),
+        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.705, 6.94),
+        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.716, 6.89),
+        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.795, 6.18),
+        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(1.0, 6.19),
+        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.573, 5.66),
     },
 )
 # Storing gate and up as well takes more registers than the coarse epilogue leaves.
 _SM90_TRAINING = _sm90(
     TRAINING,
     {
-        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.749, 7.28),
-        Config("hopper", 192, 64, 64, 4, 4, 4, 1): Cost(0.737, 7.64),
-        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.741, 7.25),
-        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.723, 5.46),
-        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.715, 6.01),
-        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.799, 5.72),
-        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(0.830, 5.76),
-        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.621, 5.34),
+        Config("hopper", 128, 128, 64, 8, 4, 4, 1): Cost(0.734, 9.45),
+        Config("hopper", 192, 64, 64, 4, 4, 4, 1): Cost(0.727, 9.27),
+        Config("hopper", 128, 64, 64, 4, 4, 6, 1): Cost(0.723, 8.68),
+        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.692, 7.21),
+        Config("wide", 64, 64, 128, 1, 4, 4, 1): Cost(0.702, 6.69),
+        Config("wide", 64, 64, 64, 1, 4, 4, 2): Cost(0.803, 6.00),
+        Config("wide", 64, 32, 128, 1, 4, 4, 1): Cost(0.847, 6.06),
+        Config("wide", 64, 32, 64, 1, 4, 4, 3): Cost(0.607, 5.50),
     },
 )
 _BACKWARD_FITTED = _with_splits(
     {
-        Config("hopper", 128, 256, 64, 8, 4, 3, 1): Cost(0.799, 8.54),
-        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.785, 4.98),
-        Config("wide", 64, 128, 64, 2, 4, 3, 2): Cost(0.810, 4.01),
-        Config("wide", 64, 64, 64, 2, 4, 4, 3): Cost(0.625, 2.76),
+        Config("hopper", 128, 256, 64, 8, 4, 3, 1): Cost(0.766, 11.16),
+        Config("wide", 128, 128, 64, 2, 8, 4, 1): Cost(0.709, 6.55),
+        Config("wide", 64, 128, 64, 2, 4, 3, 2): Cost(0.709, 4.92),
+        Config("wide", 64, 64, 64, 2, 4, 4, 3): Cost(0.578, 3.68),
     }
 )
 _SM90_BACKWARD = (
