@@ -95,6 +95,7 @@ def test_the_parts_of_all_controls_are_joined_to_the_whole(kept, tmp_path):
     assert again["environment"]["distributions"] == {"lib1": "1.0", "lib2": "2.0", "lib3": "3.0"}
 
 
+@pytest.mark.full  # a process that imports the libraries of every backend
 def test_what_is_judged_again_is_what_another_validator_or_backend_judged():
     """All that is loaded to judge the backends is in the digest, and nothing that only prints or plans is."""
     text = (

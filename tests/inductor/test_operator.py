@@ -108,6 +108,7 @@ def test_a_graph_has_one_operator_each_way_and_the_products_beside_it(name, keep
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full  # it compiles sixteen times
 def test_a_graph_gives_every_choice_of_wanted_gradients():
     everything = tensors()
     want = torch.autograd.grad(right("silu", *everything).square().sum(), everything)
@@ -136,7 +137,7 @@ def test_a_backend_without_a_middle_runs_the_whole_backward(monkeypatch):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_nested_region_that_runs_twice_sums_the_gradients_of_both(whole, monkeypatch):
     if whole:
         made = operator.PRODUCTS._replace(middle=None)

@@ -394,6 +394,7 @@ def test_a_compiled_graph_holds_one_operator_each_way_and_keeps_what_is_needed(
     assert len(kept) == 4 + (0 if recompute else 2)  # x and three weights, gate and up
 
 
+@pytest.mark.full  # it compiles fifteen times
 def test_compiled_every_choice_of_wanted_gradients() -> None:
     everything = leaves_of(m=5, h=16)
     want = gradients(everything, run(everything))

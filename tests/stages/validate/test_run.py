@@ -141,6 +141,7 @@ def test_every_kind_of_target(bench: examine_judge.Bench, tmp_path: Path, name: 
     assert (verdict.word, verdict.kind) == ("valid", KINDS[name])
 
 
+@pytest.mark.full  # every check of several targets, in an interpreter: a quarter of a minute
 def test_a_hub_directory_is_its_functions_and_layers(bench: examine_judge.Bench) -> None:
     orders = examine_judge.expand(bench, [str(ROOT / "kernels")], None, time_limit_s=900)
     names = [order.target.rpartition(":")[2] for order in orders]

@@ -72,6 +72,7 @@ def test_watching_compiles_nothing_and_leaves_the_code_as_it_was():
     )
 
 
+@pytest.mark.full  # it compiles both
 def test_forward_and_backward_of_compiled_code():
     step, named = bound("compile", "training")
     found = flow(collect.collect(step, named))
