@@ -35,6 +35,16 @@ def tanh_form(half: float = 0.5, root: float = C, cubic: float = 0.044715) -> Fo
     return lambda g, u: half * g * (1 + torch.tanh(root * (g + cubic * g * g * g))) * u
 
 
+def tail(slope: float, *, beyond: float) -> Form:
+    """The function up to `beyond`, and there g, or -slope·g for negative g."""
+
+    def form(g: Tensor, u: Tensor) -> Tensor:
+        inside = torch.where(g < -beyond, -slope * g, tanh_form()(g, u) / u)
+        return (inside if slope else torch.where(g > beyond, g, inside)) * u
+
+    return form
+
+
 @pytest.fixture(params=["as it is", "oneDNN's under AVX-512"])
 def library(request: pytest.FixtureRequest) -> Iterator[None]:
     """PyTorch as it is here, and with the overflow of other CPUs."""
@@ -71,7 +81,19 @@ CASES = [
     (lambda g, u: F.gelu(u, approximate="tanh") * g, "function", "gate and up are exchanged"),
     (lambda g, u: 0 * g * u, "function", "every result is 0"),
     (lambda g, u: g + u, "function", "an unknown function"),
+    (
+        tail(0.0, beyond=3),
+        "function",
+        "but for gates from -4.62 to -3.02 and from 3.02 to 4.56: there it is off by up to 0.00",
+    ),
+    (tail(1e-3, beyond=4), "function", "it is the tanh form of GELU, but for gates from -3.39e+38 to -4.03"),
+    (lambda g, u: tanh_form()(g.clamp(-64, 64), u), "function", "but for gates from 64.5 to 3.39e+38"),
     (lambda g, u: (F.gelu(g.half(), approximate="tanh") * u.half()).float(), "precision", "float16 (11 bits)"),
+    (
+        lambda g, u: 0.5 * g * (1 + torch.tanh(C * (g + 0.044715 * g * g * g)).bfloat16().float()) * u,
+        "precision",
+        "the errors are noise of 2^-11",
+    ),
     (
         lambda g, u: 0.5 * g * (1 + torch.tanh(C * (g + 0.044715 * g * g * g)).half().float()) * u,
         "precision",

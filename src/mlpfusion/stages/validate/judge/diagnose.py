@@ -23,7 +23,16 @@ FAMILY: Final = {name: each for name, each in FORMULAS.items() if isinstance(eac
 SAME: Final[dict[Dtype, float]] = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2}  # what the fit can distinguish
 # Rounding to the dtype moves sigmoid's value by an eighth to a half of its eps; a coarse tanh moves it by 2.5e-4.
 MISFIT: Final[dict[Dtype, float]] = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+# Wrong values in so few ranges of gates are no noise, which is wrong here and there; some may be right by chance.
+MOST_RANGES: Final = 4
+GAP: Final = 8  # values of gate, of which there are hundreds from a power of two to the next
+FEWEST_IN_RANGES: Final = 16
+NOISY: Final = 0.1  # of the errors of neighbours have other signs where a lower precision makes them
+MOST_IN_RANGES: Final = 0.5  # of all values: beyond, it is another function
 IN_UP: Final = 0.1  # up's coefficients are known to this, in bfloat16 as well
+
+
+Where = Literal["function", "constants", "precision"]
 
 
 class Diagnosis(NamedTuple):
@@ -32,7 +41,7 @@ class Diagnosis(NamedTuple):
     `where`: it is another "function", its "constants" are off, or its "precision" is too low.
     """
 
-    where: Literal["function", "constants", "precision"]
+    where: Where
     sentence: str
 
 
@@ -92,13 +101,15 @@ def diagnose(
         if constants is not None:
             return constants
     is_near = ROWS[activation].smoothness == math.inf and bounds.is_near(y, gate, up, activation, dtype)
-    if dtype == "float32":
-        low = _low_precision(values, gate.double(), activation, is_near=is_near)
-        if low is not None:
-            return Diagnosis("precision", low)
-    overflows = _overflowing(y, gate, up, activation, dtype)
-    if overflows is not None:
-        return Diagnosis("function", overflows)
+    low = _low_precision(values, gate.double(), activation, is_near=is_near) if dtype == "float32" else None
+    said: tuple[tuple[Where, str | None], ...] = (
+        ("function", _in_ranges(values, gate, activation, own.wrong[kept])),
+        ("precision", low),
+        ("function", _overflowing(y, gate, up, activation, dtype)),
+    )
+    for where, sentence in said:
+        if sentence is not None:
+            return Diagnosis(where, sentence)
     if is_near:
         return Diagnosis(
             "precision" if dtype == "float32" else "function",
@@ -224,6 +235,32 @@ def _factor(factor: float, *, is_tanh: bool) -> str:
     )
 
 
+def _in_ranges(values: Tensor, gate: Tensor, activation: Activation, wrong: Tensor) -> str | None:
+    """The few ranges of gates that hold all wrong values and next to no right one, if there are such.
+
+    So a function looks that is cut off, or a table or a polynomial beyond its range; noise is wrong here and there.
+    """
+    order = gate.argsort()
+    gates, flags = gate[order], wrong[order]
+    places = flags.nonzero().squeeze(1)
+    if not MOST_IN_RANGES * gates.numel() > places.numel() >= FEWEST_IN_RANGES:
+        return None
+    ends = (places.diff() > GAP).nonzero().squeeze(1)
+    firsts = torch.cat((places[:1], places[ends + 1])).tolist()
+    lasts = torch.cat((places[ends], places[-1:])).tolist()
+    held = sum(last - first + 1 for first, last in zip(firsts, lasts, strict=True))
+    if len(firsts) > MOST_RANGES or places.numel() < 0.9 * held:
+        return None
+    error = (values - activate(gate.double(), activation))[order][flags]
+    if float((error[1:].sign() != error[:-1].sign()).double().mean()) > NOISY:
+        return None
+    named = [f"from {float(gates[a]):.3g} to {float(gates[b]):.3g}" for a, b in zip(firsts, lasts, strict=True)]
+    return (
+        f"it is {ROWS[activation].label}, but for gates {' and '.join(named)}: there it is off by up to "
+        f"{float(error.abs().max()):.2g}"
+    )
+
+
 def _low_precision(values: Tensor, gate: Tensor, activation: Activation, *, is_near: bool) -> str | None:
     """Errors that change sign from value to value are those of a lower precision, not of another function."""
     error = (values - activate(gate, activation)) / gate
@@ -233,7 +270,7 @@ def _low_precision(values: Tensor, gate: Tensor, activation: Activation, *, is_n
         return None
     changes = float((middle[1:].sign() != middle[:-1].sign()).double().mean())
     size = float(middle.square().mean().sqrt())
-    if changes < 0.1 or not 2.0**-18 < size < 2.0**-4:  # below is the noise of float32 itself
+    if changes < NOISY or not 2.0**-18 < size < 2.0**-4:  # below is the noise of float32 itself
         return None
     digits = -math.log2(size)
     # A rounding to p bits is off by about 2^-(p + 2) of g in rms; roundings inside add to it. One of the result alone
