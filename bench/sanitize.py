@@ -104,6 +104,9 @@ def cases(here: Card) -> Iterator[Case]:
             yield from (_of(direction, dtype, HEAVIEST, config) for config in configs)
             if dtype is torch.bfloat16:
                 yield from (_of(direction, dtype, each, configs[0]) for each in ACTIVATIONS if each != HEAVIEST)
+                # More tiles than a whole round, of which the rest is shared; three rows of them, as below.
+                columns = here.multiprocessors // 3 + 1
+                yield from (_of(direction, dtype, HEAVIEST, one, columns) for one in configs if one.split > 1)
         tokens = [few for few in FEW if few <= few_tokens(here.capability, dtype)]
         yield from (Case("few tokens", dtype, HEAVIEST, few, 272, 528) for few in tokens)
         for rows, columns in ((1, 5), (67, 1000), (3, 4099)):
@@ -114,11 +117,13 @@ def cases(here: Card) -> Iterator[Case]:
             )
 
 
-def _of(direction: Direction, dtype: torch.dtype, activation: str, config: Config) -> Case:
-    """Two tiles of rows and one more token; a tile of columns and 48 more; a sum with a step cut short."""
+def _of(direction: Direction, dtype: torch.dtype, activation: str, config: Config, columns: int = 1) -> Case:
+    """Two tiles of rows and one more token; tiles of columns and 48 more; a sum with a step cut short."""
     depth = (config.parts + 1) * config.block_k + 16
     has_bias = direction != "backward"
-    return Case(direction, dtype, activation, 2 * config.block_m + 1, depth, config.block_n + 48, has_bias, config)
+    return Case(
+        direction, dtype, activation, 2 * config.block_m + 1, depth, columns * config.block_n + 48, has_bias, config
+    )
 
 
 def call(case: Case, place: str = "cuda") -> None:

@@ -43,6 +43,15 @@ def test_every_configuration_of_a_card_is_called_beyond_its_tiles(script: Module
                 for size, tile in ((case.h, case.config.block_n), (case.d, case.config.block_k)):
                     assert size % tile or tile == 16, "sizes are multiples of 16"
                     assert not size % 16
+    shared = [case for case in found if case.config is not None and case.config.split > 1]
+    assert bool(shared) == (card.capability == (9, 0))
+    for config in {case.config for case in shared}:
+        whole = {
+            config.shares(case.m, case.d, case.h, card.multiprocessors).whole
+            for case in shared
+            if case.config == config
+        }
+        assert whole == {0, card.multiprocessors}  # tiles that are all shared, and such as are left of a round
     assert {case.activation for case in found} == set(script.ACTIVATIONS)
     assert {case.what for case in found} == {*script.DIRECTIONS, "few tokens", "act·mul", "its backward"}
     assert len(set(map(str, found))) == len(found)

@@ -34,7 +34,7 @@ class Config(NamedTuple):
     grid has one program for each tile, the others `resident` for each multiprocessor, as many as fit there together.
     `group` rows of tiles are done together.
 
-    With a `split` above 1, for the specialised forward, tiles beyond the last whole wave are shared: see `Shares`.
+    With a `split` above 1, for the specialised kernels, tiles beyond the last whole wave are shared: see `Shares`.
     """
 
     form: str
