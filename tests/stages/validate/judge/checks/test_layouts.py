@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 from support import checked
 from support.targets_made import verdict_of
 
 from mlpfusion.stages.validate.judge import self_test
+from mlpfusion.stages.validate.judge.checks import layouts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,3 +122,50 @@ def test_a_gradient_is_judged_where_operands_and_dy_are_each_of_another_layout(b
     assert "gate is half of a packed tensor and up is part of a wider tensor and the output gradient is with" in (
         verdict.headline
     )
+
+
+SHIFTED = """
+    def stored(value, is_dense):
+        if is_dense or value.dtype is not torch.bfloat16:
+            return value
+        bits = value.contiguous().view(torch.int16)
+        return (bits - (bits & 1 & (torch.arange(bits.numel()).view(bits.shape) % 3 > 0))).view(torch.bfloat16)
+
+    class Stored(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, gate, up):
+            ctx.save_for_backward(gate, up)
+            return stored(right(gate, up), gate.is_contiguous() or WHERE)
+
+        @staticmethod
+        def backward(ctx, dy):
+            with torch.enable_grad():
+                leaves = [each.detach().requires_grad_() for each in ctx.saved_tensors]
+                grads = torch.autograd.grad(right(*leaves), leaves, dy.contiguous())
+            return tuple(stored(each, dy.is_contiguous() or not WHERE) for each in grads)
+
+    return Stored.apply(gate, up)
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"), [(True, "results are -0."), (False, "the gradient of gate is rounded to one side")]
+)
+def test_a_store_that_rounds_to_one_side_in_a_layout_is_told(
+    bench: Bench, tmp_path: Path, forward: bool, said: str
+) -> None:
+    verdict = checked.by(bench, tmp_path, "layouts", SHIFTED.replace("WHERE", str(not forward)), dtypes=("bfloat16",))
+    (found,) = (one for one in verdict.checks if one.name == "layouts")
+    assert found.status == "fail"
+    assert said in found.sentence
+
+
+def test_another_rounding_of_either_sign_and_few_values_are_no_shift() -> None:
+    dense = torch.linspace(1, 2, 129, dtype=torch.float64).to(torch.bfloat16)
+    steps = torch.tensor([1, -1]).repeat(65)[:129].to(torch.int16)
+    either = (dense.view(torch.int16) + steps).view(torch.bfloat16)
+    lower = (dense.view(torch.int16) - 1).view(torch.bfloat16)
+    assert layouts.shift_in_ulp(either, dense, "bfloat16") is None
+    assert layouts.shift_in_ulp(-lower, -dense, "bfloat16") == pytest.approx(-1, abs=0.1)
+    assert layouts.shift_in_ulp(lower[:50].repeat(4), dense[:50].repeat(4), "bfloat16") is None
+    assert layouts.shift_in_ulp(lower.float(), dense.float(), "float32") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,15 @@ def test_each_power_of_two_is_the_largest_that_divides_some_width(
     widths = [columns for _, columns in of]
     assert [largest_power(width) for width in widths] == [1 << k for k in powers]
     assert all(width > largest_power(width) for width in widths)  # none is a power itself
+
+
+@pytest.mark.parametrize("multiple", [8, 16, 32, 64])
+def test_rows_grow_and_shrink_among_those_of_one_plan(multiple: int) -> None:
+    pairs = [(a, b) for (a, _), (b, _) in itertools.pairwise(shapes.TURNS) if -(-a // multiple) == -(-b // multiple)]
+    assert any(a < b for a, b in pairs)
+    assert len({columns for _, columns in shapes.TURNS}) == 1
+    rows = [rows for rows, _ in shapes.TURNS]
+    assert rows[-1] < max(rows)
 
 
 def test_small_shapes_take_the_scales_in_turn() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mlpfusion.stages.validate.judge import bounds
 from mlpfusion.stages.validate.judge.checks.check import BOTH, Check
+from mlpfusion.stages.validate.judge.checks.values import MOST_BIAS_ULP
 from mlpfusion.stages.validate.judge.exam import Found, failed, grad_name, is_refusal, passed
 from mlpfusion.stages.validate.judge.scores import is_worse, score
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mlpfusion.stages.validate.judge.exam import Exam
 
 LAID_OUT: Final = (8, 256)
+DISTINCT: Final = 100  # results that differ by an ulp here and there have a mean within 0.1 then
 ONE_ROW: Final = "one row of stride 1"
 # Tied to another layer's, every second column, or a block of columns of a wider matrix, as a tensor-parallel share is.
 WEIGHTS: Final = ("transposed", "sliced", "half of a packed tensor")
@@ -92,6 +94,8 @@ def layouts(exam: Exam, dtype: Dtype) -> Found:
             return failed(_beside(facts["beside"], case), _shape(exam, case))
         if not _as_right(exam, given, "y", results["y"], dense[values], dtype=dtype):
             wrong.append((_shape(exam, case), case.said))
+        elif (off := shift_in_ulp(results["y"], dense[values], dtype)) is not None:
+            return failed(f"rounds to one side where {case.where}: results are {off:+.2f} ulp off", _shape(exam, case))
     if wrong:
         names = "; ".join(named for _, named in wrong)
         return failed(f"silently wrong where operands are not dense: {names}", wrong[0][0])
@@ -187,7 +191,27 @@ def _backward_layouts(exam: Exam, dtype: Dtype) -> Found | None:
         for name, grad in right.items():
             if not _as_right(exam, given, name, laid[0][name], grad, dtype=dtype):
                 return failed(f"{grad_name(name)} is silently wrong where {case.where}", _shape(exam, case))
+            if (off := shift_in_ulp(laid[0][name], grad, dtype)) is not None:
+                said = f"{grad_name(name)} is rounded to one side where {case.where}: it is {off:+.2f} ulp off"
+                return failed(said, _shape(exam, case))
     return None
+
+
+def shift_in_ulp(found: Tensor, dense: Tensor, dtype: Dtype) -> float | None:
+    """By how many ulp a result is larger on average than the dense one, away from 0; None where that is no bias.
+
+    Another way to round is off to both sides alike, and a store that truncates by half an ulp to 0. Of few distinct
+    values the mean says nothing.
+    """
+    if dtype == "float32" or found.shape != dense.shape:
+        return None
+    mine, theirs = found.double().abs(), dense.double().abs()
+    off = (mine - theirs) / bounds.ulp(theirs, dtype)
+    kept = mine.isfinite() & bounds.is_inside(theirs, dtype) & (off.abs() <= 2)  # what is further off no store has done
+    if len(set(theirs[kept].tolist())) < DISTINCT:
+        return None
+    mean = float(off[kept].mean())
+    return None if abs(mean) <= MOST_BIAS_ULP else mean
 
 
 def _values(exam: Exam, given: Tensors) -> str:

@@ -38,6 +38,8 @@ USUAL: Final = tuple(
         *(13824, 14336, 16384, 18944, 24576, 28672),
     )
 )
+# A plan may be kept for calls of as many multiples of 8, 16, 32 or 64 rows: more rows than it was made for, and fewer.
+TURNS: Final = ((33, 40), (39, 40), (47, 40), (63, 40), (34, 40))
 # Judged at every scale; the last for those that take only multiples.
 LARGE: Final = ((33, 97), (2, 2049), (16, 256))
 LARGE_ON_GPU: Final = (127, 4097)
@@ -117,7 +119,7 @@ def rows_trained(exam: Exam) -> Shape:
 
 def cases(exam: Exam) -> list[Case]:
     """The default shapes, each with the scales at which it is judged."""
-    found = [(shape, scales(shape)[:1]) for shape in exam.some((*SMALL, *WIDTHS, *USUAL, rows(exam)))]
+    found = [(shape, scales(shape)[:1]) for shape in exam.some((*SMALL, *WIDTHS, *USUAL, *TURNS, rows(exam)))]
     if exam.asked.quick:
         exam.left_out["an operand of two million elements"] = None
     else:
@@ -128,6 +130,6 @@ def cases(exam: Exam) -> list[Case]:
 
 def scales(shape: Shape) -> tuple[float, ...]:
     """The scales in the order in which a shape is judged: the one that a small shape gets alone comes first."""
-    known = (*SMALL, *WIDTHS, *USUAL)
+    known = (*SMALL, *WIDTHS, *USUAL, *TURNS)
     first = known.index(shape) % len(SCALES) if shape in known else 0
     return (*SCALES[first:], *SCALES[:first])
