@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import torch
 from mlpfusion_kernels import Weights
-from mlpfusion_kernels.gate_up import backward_hopper, launch
+from mlpfusion_kernels.gate_up import launch
 from mlpfusion_kernels.gate_up.configs import Card, Config
+from mlpfusion_kernels.gate_up.hopper import backward
 from mlpfusion_kernels.launching import cached
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ M, D, H = 300, 512, 208
 FORWARD = Config("hopper", 128, 128, 64, 8, 4, 4, 1)
 TALL = Config("hopper", 192, 64, 64, 4, 4, 5, 1)
 BACKWARD = Config("hopper", 128, 256, 64, 8, 4, 3, 1)
-BOX = backward_hopper.BOX.value
+BOX = backward.BOX.value
 
 
 class Call(NamedTuple):

@@ -86,8 +86,8 @@ def _fitting(
 class Work(NamedTuple):
     """What a configuration has to do for a shape, as its busiest multiprocessor sees it.
 
-    `flops` of its products, and `idle_flops`, what those of them that come last would be on the part of the card that has
-    nothing left to do: see `Shared.relief`. `waits` for a read, one after another; `moved_bytes` of the whole card; `turns` of tiles;
+    `flops` of its products, and `idle_flops`, those of the last round times the part of the card that idles beside them
+    (`Shared.relief`). `waits` for a read, one after another; `moved_bytes` of the whole card; `turns` of tiles;
     `elements` of the result whose epilogue is not hidden. `shared`: 1 where tiles are, else 0; `sum_bytes` of the
     partial sums that a program adds to its own, one after another.
     """

@@ -48,8 +48,8 @@ INTERPRETED = is_interpreted(kernels.gate_up_pointer_kernel)
 @functools.cache
 def _hopper() -> tuple[DescribedKernel, DescribedKernel]:
     """The Gluon kernels, forward and backward, imported where they can run: Gluon has no interpreter."""
-    from .backward_hopper import gate_up_backward_hopper_kernel
-    from .hopper import gate_up_hopper_kernel
+    from .hopper.backward import gate_up_backward_hopper_kernel
+    from .hopper.forward import gate_up_hopper_kernel
 
     return (
         DescribedKernel(gate_up_hopper_kernel, _gluon_descriptor),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from mlpfusion_kernels.gate_up import backward_hopper, configs
+from mlpfusion_kernels.gate_up import configs
+from mlpfusion_kernels.gate_up.hopper import backward
 from mlpfusion_kernels.gate_up.limits import shared_bytes
 from support.gate_up_compiled import Case, card, each_shipped, expect_good, shipped
 
 if TYPE_CHECKING:
     from support.no_card import Compiler
 
-AHEAD, BOX = backward_hopper.AHEAD.value, backward_hopper.BOX.value
+AHEAD, BOX = backward.AHEAD.value, backward.BOX.value
 
 
 @each_shipped(lambda case: case.config.form == "hopper" and case.kernel == "backward")

@@ -10,12 +10,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-from ..activations import activate_and_slope
-from .backward_kernels import gate_up_backward_cost
+from ...activations import activate_and_slope
+from ..backward_kernels import gate_up_backward_cost
+from ..kernels import tile_of
+from .forward import pack_pairs, unpack_pairs, zero_from_here
 from .gluon_names import load_box, reinterpreted
-from .hopper import pack_pairs, unpack_pairs, zero_from_here
-from .hopper_shares import piece_of, share_of, sum_share
-from .kernels import tile_of
+from .shares import piece_of, share_of, sum_share
 
 # Rows of a piece of the epilogue, each 512 bytes of a tensor, and how many pieces of gate and up are on their way.
 BOX = gl.constexpr(4)

@@ -16,10 +16,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from ..activations import activate
+from ...activations import activate
+from ..kernels import gate_up_cost, tile_of
 from .gluon_names import reinterpreted, store_box
-from .hopper_shares import load_step, piece_of, share_of, sum_share
-from .kernels import gate_up_cost, tile_of
+from .shares import load_step, piece_of, share_of, sum_share
 
 
 @gluon.jit

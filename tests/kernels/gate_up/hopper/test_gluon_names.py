@@ -6,7 +6,7 @@ from importlib import util
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mlpfusion_kernels.gate_up import gluon_names
+from mlpfusion_kernels.gate_up.hopper import gluon_names
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
