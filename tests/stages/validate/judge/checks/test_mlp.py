@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from support import checked
@@ -9,6 +11,11 @@ from support import checked
 from mlpfusion.stages.validate.judge.checks import mlp
 from mlpfusion.stages.validate.judge.checks.mlp_cases import Case
 from mlpfusion.stages.validate.judge.exam import Sizes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlpfusion.stages.validate.judge.examine import Bench
 
 WRONG = {
     "mlp-values": """
@@ -64,3 +71,49 @@ def test_the_usual_error_of_few_is_no_luck(rows: int) -> None:
     errors = mlp.Errors()
     errors.add(Case(Sizes(64, 128), (rows,)), torch.full((8192,), 1.05), torch.full((8192,), 0.5))
     assert errors.distance("bfloat16").is_too_far
+
+
+SCALED = """
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, wg, wu, wd):
+            ctx.save_for_backward(x, wg, wu, wd)
+            return right_mlp(x, wg, wu, wd)
+
+        @staticmethod
+        def backward(ctx, dy):
+            with torch.enable_grad():
+                leaves = [each.detach().requires_grad_() for each in ctx.saved_tensors]
+                grads = list(torch.autograd.grad(right_mlp(*leaves), leaves, dy))
+            by = dict(zip(("x", "wg", "wu", "wd", "dy"), (*ctx.saved_tensors, dy)))[NAME].abs().amax()
+            if not by:
+                grads[1] = grads[1] ANSWER
+            return tuple(grads)
+
+    return Scaled.apply(x, wg, wu, wd)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "words"),
+    [
+        ("dy", "/ by", "where all of dy is 0, 8192 of 8192 elements of dWg are not finite"),
+        ("x", "/ by", "where all of x is 0, 8192 of 8192 elements of dWg are not finite"),
+        ("wu", "+ 1", "where all of wu is 0, 8192 of 8192 elements of dWg are not 0"),
+    ],
+)
+def test_what_is_scaled_by_its_largest_element_is_judged_where_that_is_0(
+    bench: Bench, tmp_path: Path, name: str, answer: str, words: str
+) -> None:
+    body = SCALED.replace("NAME", repr(name)).replace("ANSWER", answer)
+    verdict = checked.by(bench, tmp_path, "mlp-gradients", body, "x, wg, wu, wd", dtypes=("float32",))
+    assert words in verdict.headline
+
+
+def test_a_tile_that_is_left_out_of_many_rows_of_a_wide_layer_is_found(bench: Bench, tmp_path: Path) -> None:
+    body = """
+    last = (x.shape[-1] - 1) // 32 * 32 if x.numel() // max(1, x.shape[-1]) > 150 and x.shape[-1] > 500 else None
+    return right_mlp(x[..., :last], wg[:, :last], wu[:, :last], wd)
+    """
+    verdict = checked.by(bench, tmp_path, "mlp-values", body, "x, wg, wu, wd", dtypes=("float32",), quick=False)
+    assert "as far from fp64 as eager's (limit 4x) (160 rows, hidden_size 1024, intermediate_size" in verdict.headline

@@ -96,6 +96,14 @@ def test_many_rows_are_as_many_as_the_device_is_quick_with(device: str, many: tu
     assert rows[True] >= set(mlp_cases.TRAINED)
 
 
+def test_many_rows_are_judged_in_several_tiles_of_the_hidden_size_too() -> None:
+    for grad in (False, True):
+        groups = mlp_cases.cases(exams_made.exam(LOADED), "float32", grad=grad)
+        deep = [case.sizes.hidden for group in groups for case in group if case.shape[0] >= 160 and case.sizes != OWN]
+        assert any(hidden >= 4 * 128 and hidden % 128 == 0 for hidden in deep)
+        assert grad or any(hidden >= 4 * 128 and hidden % 16 for hidden in deep)
+
+
 def test_few_rows_have_tails_too() -> None:
     groups = mlp_cases.cases(exams_made.exam(LOADED), "float32", grad=False)
     few = [case.sizes for group in groups for case in group if case.shape == (1,) and case.sizes != OWN]
@@ -123,7 +131,10 @@ def test_a_quick_exam_has_one_group_of_each_kind_and_says_so() -> None:
     assert any(len(group) > 1 for group in quick)
     assert set(exam.left_out) == {
         f"all {kind} but one"
-        for kind in ("numbers of rows", "sizes of MLPs", "wide MLPs", "usual sizes of MLPs", "scales of MLPs")
+        for kind in (
+            *("numbers of rows", "sizes of MLPs", "wide MLPs", "many rows of wide MLPs", "usual sizes of MLPs"),
+            "scales of MLPs",
+        )
     }
 
 

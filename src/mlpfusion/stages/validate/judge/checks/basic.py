@@ -261,7 +261,7 @@ def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
         try:
             wrong = misshapen(exam.forward(given), like(exam, given), dtype)
             if wrong is None and _trains(exam, dtype):
-                exam.backward(given)
+                wrong = _of_no_rows(given, exam.backward(given)[0], shape)
         except (DetachedError, FaultError) as error:
             return hazard(f"gradients are lost for {shape_text(shape)}: {error}", shape)
         except RaisedError as error:
@@ -276,6 +276,19 @@ def runs_without_memory(exam: Exam, dtype: Dtype) -> Found:
         is_empty = any(each.partition(" ")[0] == batch for each in odd)
         return hazard(f"{sentence}: an empty batch raises") if is_empty else reported(sentence)
     return passed("sizes of 0 and 1 give results of the right shape")
+
+
+def _of_no_rows(given: Tensors, results: Tensors, shape: tuple[int, ...]) -> Found | None:
+    """That a gradient of an empty batch is not 0, as a sum of nothing is, if one is not."""
+    if given["dy"].numel():
+        return None
+    for name in (each for each in results if each.startswith("d:")):
+        off = results[name] != 0
+        if bool(off.any()):
+            what = "nan, as memory is at first," if bool(results[name][off].isnan().all()) else "not 0"
+            sentence = f"{grad_name(name)} of an empty batch is {what} in {int(off.sum())} of {off.numel()} elements"
+            return failed(f"{sentence}: a sum of no rows is 0", shape)
+    return None
 
 
 def _trains(exam: Exam, dtype: Dtype) -> bool:

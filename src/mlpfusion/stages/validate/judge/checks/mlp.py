@@ -39,11 +39,13 @@ def values(exam: Exam, dtype: Dtype) -> Found:
 def gradients(exam: Exam, dtype: Dtype) -> Found:
     """dx, dWg, dWu and dWd are at most so many times further from fp64 than eager's."""
     exam.need_gradients(dtype)
-    return (
+    found = (
         _hidden(exam, dtype)
         or _sloped(exam, dtype)
         or _against_eager(exam, dtype, ("y", *(f"d:{name}" for name in exam.names)))
     )
+    # Which gradient is wrong, and how, random operands say better.
+    return found if found.status == "fail" else _of_zeros(exam, dtype) or found
 
 
 def _hidden(exam: Exam, dtype: Dtype) -> Found | None:
@@ -61,6 +63,27 @@ def _hidden(exam: Exam, dtype: Dtype) -> Found | None:
             if bool(lost.any()):
                 elements = f"{int(lost.sum())} elements of {_called(name)} that depend on it are finite"
                 return failed(f"where dy has one {value:g}, {elements}", exam.plain)
+    return None
+
+
+def _of_zeros(exam: Exam, dtype: Dtype) -> Found | None:
+    """That where all of dy, of x or of a weight is 0, a result is not that has no other term, if one is not.
+
+    Nothing is left to scale by there: what divides by the largest element divides by 0.
+    """
+    for zero in ("dy", *exam.names):
+        given = exam.operands(dtype, exam.plain, "mlp, zeros")
+        given[zero] = torch.zeros_like(given[zero])
+        mine = exam.gradients(given)
+        if mine is None:
+            return None
+        for name, right in exam.reference(given, grad=True).items():
+            found = mine[0][name]
+            off = found.isfinite().logical_not() | ((right == 0) & (found != 0))
+            if bool(off.any()):
+                what = "not finite" if not bool(found[off].isfinite().any()) else "not 0"
+                elements = f"{int(off.sum())} of {off.numel()} elements of {_called(name)}"
+                return failed(f"where all of {zero} is 0, {elements} are {what}", exam.plain)
     return None
 
 
@@ -202,7 +225,12 @@ def _where(exam: Exam, case: Case) -> str:
     said = []
     if case.shape in mlp_cases.FALLING[1:]:
         said.append(f"{math.prod(case.shape)} rows, after a call of more")
-    if case.shape in mlp_cases.FEW or case.shape in {*mlp_cases.TRAINED, mlp_cases.MANY, mlp_cases.MANY_ON_GPU}:
+    if case.shape in mlp_cases.FEW or case.shape in {
+        *mlp_cases.TRAINED,
+        *(rows for _, rows in mlp_cases.DEEP),
+        mlp_cases.MANY,
+        mlp_cases.MANY_ON_GPU,
+    }:
         said.append(f"{math.prod(case.shape)} rows")
     if case.sizes != exam.sizes:
         said.append(f"hidden_size {case.sizes.hidden}, intermediate_size {case.sizes.intermediate}")

@@ -76,6 +76,9 @@ LONG: Final = ((Sizes(64, 8192), (96,)),)
 # What decodes has tails of its own: sizes that no power of two divides, and those of usual models, at few rows.
 SERVED: Final = (Sizes(72, 136), Sizes(67, 131), Sizes(320, 1408), Sizes(16, 8960), Sizes(3456, 16))
 FEW_SERVED: Final = (1, 3, 16)
+# A loop over several tiles of the hidden size may be another one where there are many rows: more rows than a tile has,
+# and of four tiles of 128 columns and more a whole number of any, and none of any from 16 on. The other size is small.
+DEEP: Final = ((Sizes(1024, 128), (160,)), (Sizes(520, 24), (1031,)))
 # Sizes of usual models that are no powers of two, for which sums may be split or tiles be chosen by a table; the other
 # size is small. Judged together, the intermediate ones and the hidden ones.
 USUAL: Final = (
@@ -98,7 +101,7 @@ def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
         # Sums added up in 16 bits from tile to tile show in many rows alone, for which an interpreter takes long.
         fewer = is_interpreted(exam) or (exam.device == "cuda" and dtype != "float32")
         rows = TRAINED[:1] if exam.asked.quick else TRAINED[: 2 if fewer else 3]
-        alone = [*((own, shape) for shape in (*SHAPES, *rows)), *OTHERS, *long, WIDE[0]]
+        alone = [*((own, shape) for shape in (*SHAPES, *rows)), *OTHERS, *long, WIDE[0], DEEP[0]]
         few = tuple(Case(own, shape) for shape in FEW_TRAINED)
         falling = tuple(Case(own, shape) for shape in FALLING)
         scaled: tuple[Varied, ...] = ("large dy", "tiny dy", "all gates below 1")
@@ -109,6 +112,7 @@ def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:
         "numbers of rows": [(Case(own, shape),) for shape in SHAPES],
         "sizes of MLPs": [(Case(*each),) for each in OTHERS],
         "wide MLPs": [(Case(*each),) for each in WIDE],
+        "many rows of wide MLPs": [(Case(*each),) for each in DEEP],
         "long sums": [(Case(*each),) for each in LONG],
         "few rows": [tuple(Case(own, shape) for shape in FEW)],
         "usual sizes of MLPs": [tuple(Case(sizes, (33,)) for sizes in group) for group in USUAL],
