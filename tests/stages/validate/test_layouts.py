@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mlpfusion.stages.validate.layouts import BUFFERS, DIMENSIONS, LAYOUTS, halves, in_one_buffer
+from mlpfusion.stages.validate.layouts import BUFFERS, DIMENSIONS, LAYOUTS, PACKINGS, halves, in_one_buffer
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -56,3 +56,16 @@ def test_parts_of_one_buffer_are_dense_and_as_far_apart_as_it_says(kind: str) ->
     assert len({part.untyped_storage().data_ptr() for part in placed}) == 1
     starts = [part.storage_offset() for part in placed]
     assert starts == ([0, 6 + gap, 14 + 2 * gap] if order == 1 else [13 + 2 * gap, 5 + gap, 0])
+
+
+@pytest.mark.parametrize("kind", PACKINGS)
+def test_gate_and_up_are_one_tensor_without_gaps_that_begins_with_the_one_that_is_said(kind: str) -> None:
+    shape = DIMENSIONS.get(kind, (8, 256))
+    gate, up = torch.arange(2048.0).view(shape), torch.arange(2048.0, 4096.0).view(shape)
+    first, second = PACKINGS[kind](gate, up)
+    assert torch.equal(first, gate)
+    assert torch.equal(second, up)
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    assert first.untyped_storage().nbytes() == 4096 * 4
+    assert first.stride()[-1] == second.stride()[-1] == (2 if "turns" in kind else 1)
+    assert (first.storage_offset() > second.storage_offset()) == ("up first" in kind)

@@ -126,6 +126,24 @@ def halves(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
+def halves_up_first(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of a projection that has up first: gate is at the higher address."""
+    first, second = halves(up, gate)
+    return second, first
+
+
+def alternating(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """gate and up [..., columns] as every second column of one tensor each, as interleaved projections have them."""
+    first, second = torch.stack((gate, up), dim=-1).unbind(-1)
+    return first, second
+
+
+def alternating_up_first(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of columns that begin with up's."""
+    first, second = alternating(up, gate)
+    return second, first
+
+
 def in_one_buffer(tensors: Sequence[Tensor], kind: str) -> tuple[Tensor, ...]:
     """Dense tensors in one storage, as a flat buffer has them, in the order and with the gap of `kind`."""
     order, gap = BUFFERS[kind]
@@ -149,6 +167,14 @@ def ends(x: Tensor) -> Tensor:
 
 END_ROWS: Final = 32
 PACKED: Final = "halves of one tensor"
+# How gate and up are one tensor: which of them begins says nothing of which is which.
+PACKINGS: Final[dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]] = {
+    PACKED: halves,
+    "halves of one tensor, up first": halves_up_first,
+    "halves of one tensor in three dimensions, up first": halves_up_first,
+    "columns of one tensor in turns": alternating,
+    "columns of one tensor in turns, up first": alternating_up_first,
+}
 # Parts of one buffer: in which direction they follow each other, and how many elements lie between two.
 BUFFERS: Final = {
     "in one buffer with gaps": (1, 64),
@@ -182,6 +208,7 @@ DIMENSIONS: Final[dict[str, tuple[int, ...]]] = {
     "permuted": (2, 4, 256),
     "every second element": (2048,),
     "half of a packed tensor in three dimensions": (2, 4, 256),
+    "halves of one tensor in three dimensions, up first": (2, 4, 256),
     "cut along its second dimension": (2, 4, 256),
     "the last of several tokens": (8, 1, 256),
     "expanded along the first of three dimensions": (2, 4, 256),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mlpfusion.errors import first_line
 from mlpfusion.stages.validate import own_errors
-from mlpfusion.stages.validate.layouts import LAYOUTS, halves, in_one_buffer
+from mlpfusion.stages.validate.layouts import LAYOUTS, PACKINGS, in_one_buffer
 from mlpfusion.stages.validate.worker import emulation, guard, settings
 from mlpfusion.stages.validate.worker.results import named, plain, same_bits
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
@@ -38,12 +38,12 @@ class Run(NamedTuple):
     def operands(self, given: Tensors, options: Facts, *, grad: bool = False) -> tuple[Tensor, ...]:
         """The operands on the device, in the layouts that `options["layouts"]` names.
 
-        With `options["packed"]`, gate and up are halves of one tensor; with `options["buffer"]` they, or the weights of
-        an MLP, are parts of one memory.
+        With `options["packed"]`, gate and up are one tensor in that way; with `options["buffer"]` they, or the weights
+        of an MLP, are parts of one memory.
         """
         made = [self.operand(name, given, options) for name in OPERANDS[self.target.kind]]
-        if options.get("packed"):
-            made = list(halves(*made))
+        if "packed" in options:
+            made = list(PACKINGS[options["packed"]](*made))
         if "buffer" in options:
             first = self.target.kind == "mlp"
             made[first:] = in_one_buffer(made[first:], options["buffer"])

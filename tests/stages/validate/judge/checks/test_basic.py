@@ -93,3 +93,56 @@ def test_a_gradient_of_no_rows_is_0(bench: Bench, tmp_path: Path, of_down: str, 
     verdict = checked.by(bench, tmp_path, "empty", body, "x, wg, wu, wd", dtypes=("float32",))
     assert verdict.word == word
     assert words in verdict.headline
+
+
+REPEATED = """
+    def shared(name, each, like):
+        if WHERE:
+            rows = each.reshape(-1, each.shape[-1])
+            at = torch.arange(like.numel() // like.shape[-1]) % rows.shape[0]
+            return rows[at].view(*like.shape[:-1], each.shape[-1])
+        return each
+
+    large, small = (gate, up) if gate.numel() > up.numel() else (up, gate)
+    if large.shape != torch.broadcast_shapes(gate.shape, up.shape) or not small.dim() or not small.numel():
+        return right(gate, up)
+    return right(shared("gate", gate, up), shared("up", up, gate))
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("name == 'up' and each.shape[-2:-1] == (1,) and each.dim() == 3", "accepts up of 2x1x96 for gate of 2x4x96"),
+        ("name == 'gate' and each.shape[-2:-1] == (1,) and each.dim() == 4", "accepts gate of 2x3x1x24 for up of 2x3x"),
+        ("False", ""),
+    ],
+)
+def test_an_operand_that_is_shared_along_a_middle_dimension_is_judged(
+    bench: Bench, tmp_path: Path, where: str, words: str
+) -> None:
+    verdict = checked.by(bench, tmp_path, "mismatched", REPEATED.replace("WHERE", where), dtypes=("float32",))
+    assert verdict.word == ("valid with hazards" if words else "valid")
+    assert words in verdict.headline
+
+
+def test_the_gradient_of_what_is_shared_along_a_middle_dimension_is_judged(bench: Bench, tmp_path: Path) -> None:
+    body = """
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, gate, up):
+            ctx.save_for_backward(gate, up)
+            return right(gate, up)
+
+        @staticmethod
+        def backward(ctx, dy):
+            with torch.enable_grad():
+                leaves = [each.detach().requires_grad_() for each in ctx.saved_tensors]
+                dgate, dup = torch.autograd.grad(right(*leaves), leaves, dy)
+            is_shared = dup.dim() == 3 and dup.shape[:2] == (2, 1) and dgate.shape[1] == 4
+            return dgate, dup.flip(0) if is_shared else dup
+
+    return Own.apply(gate, up)
+    """
+    verdict = checked.by(bench, tmp_path, "mismatched", body, dtypes=("float32",))
+    assert "accepts up of 2x1x96 for gate of 2x4x96, and the gradient of up is wrong" in verdict.headline

@@ -104,3 +104,35 @@ def test_the_slope_of_gates_that_are_all_of_one_range_is_judged(bench: Bench, tm
     """
     verdict = checked.by(bench, tmp_path, "backward", body, dtypes=("float32",), quick=False)
     assert "where all gates" in verdict.headline
+
+
+OWN = """
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, gate, up):
+            ctx.save_for_backward(gate, up)
+            return right(gate, up)
+
+        @staticmethod
+        def backward(ctx, dy):
+            gate, up = ctx.saved_tensors
+            dgate = torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh")
+            dup = dy * gelu(gate, approximate="tanh")
+            if WHERE:
+                dup = dup / 0
+            return dgate, dup
+
+    return Own.apply(gate, up)
+"""
+
+
+@pytest.mark.parametrize(
+    "where", ["not dy.any()", "not up.any()", "not gate.any()", "up.stride(0) > 2000 < dy.size(0) * 9"]
+)
+def test_gradients_are_judged_where_an_operand_is_0_and_where_many_rows_have_many_columns(
+    bench: Bench, tmp_path: Path, where: str
+) -> None:
+    body = OWN.replace("WHERE", f"dy.numel() and {where}")
+    verdict = checked.by(bench, tmp_path, "backward", body, dtypes=("float32",), quick=False)
+    assert verdict.word == "not valid"
+    assert "d_up" in verdict.headline

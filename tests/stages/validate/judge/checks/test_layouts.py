@@ -68,10 +68,18 @@ def test_few_gates_that_are_all_negative_are_no_fault(bench: Bench, tmp_path: Pa
 
 APART = "gate.dim() == 2 and not gate.is_contiguous() and not up.is_contiguous() and gate.stride() != up.stride()"
 ONE_STORAGE = "gate.is_contiguous() and gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()"
+ONE = "gate.untyped_storage().data_ptr() == up.untyped_storage().data_ptr()"
+HALVES = f"{ONE} and gate.stride(-2) == 2 * gate.shape[-1] and gate.stride(-1) == 1"
+TURNS = f"{ONE} and gate.stride(-1) == 2"
+UP_FIRST = "up.storage_offset() < gate.storage_offset()"
 KINDS = {
     APART: "gate half of a packed tensor and up part of a wider tensor",
     f"{ONE_STORAGE} and up.storage_offset() > gate.storage_offset() + 2048": "gate and up in one buffer with gaps",
     f"{ONE_STORAGE} and up.storage_offset() < gate.storage_offset()": "gate and up in one buffer in reverse order",
+    f"{HALVES} and gate.dim() == 2 and {UP_FIRST}": "gate and up halves of one tensor, up first",
+    f"{HALVES} and gate.dim() == 3 and {UP_FIRST}": "gate and up halves of one tensor in three dimensions, up first",
+    f"{TURNS} and not {UP_FIRST}": "gate and up columns of one tensor in turns",
+    f"{TURNS} and {UP_FIRST}": "gate and up columns of one tensor in turns, up first",
     "gate.dim() == 3 and gate.shape[1] == 1 and gate.stride(0) != 256": "gate and up the last of several tokens",
     "gate.stride() == (0, 256, 1)": "gate and up expanded along the first of three dimensions",
 }
@@ -83,6 +91,11 @@ def test_operands_that_lie_so_beside_each_other_are_judged(bench: Bench, tmp_pat
     verdict = checked.by(bench, tmp_path, "layouts", body, dtypes=("float32",), quick=False)
     assert verdict.word == "not valid"
     assert f"not dense: {KINDS[where]}" in verdict.headline
+
+
+def test_halves_that_are_read_in_the_order_of_memory_are_named(bench: Bench) -> None:
+    verdict = checked.of_control(bench, "pairs/kernels.py:halves_read_as_one", "layouts", "float32")
+    assert "not dense: gate and up halves of one tensor, up first" in verdict.headline
 
 
 @pytest.mark.parametrize(

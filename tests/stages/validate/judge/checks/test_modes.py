@@ -246,3 +246,40 @@ def test_what_is_saved_may_come_back_elsewhere_or_be_refused(
     verdict = checked.by(bench, tmp_path, "checkpoint", body, dtypes=("float32",))
     assert verdict.word == word
     assert words in verdict.headline
+
+
+@pytest.mark.parametrize("shared", ["gate", "up"])
+def test_what_is_not_mapped_may_have_several_rows(bench: Bench, tmp_path: Path, shared: str) -> None:
+    mapped = "gate" if shared == "up" else "up"
+    body = f"""
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(gate, up):
+            return right(gate, up)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, dy):
+            gate, up = ctx.saved_tensors
+            dup = dy * gelu(gate, approximate="tanh")
+            return torch.ops.aten.gelu_backward(dy * up, gate, approximate="tanh"), dup
+
+        @staticmethod
+        def vmap(info, in_dims, gate, up):
+            rows = dict(gate=gate, up=up)
+            dims = dict(zip(rows, in_dims))
+            for name, dim in dims.items():
+                rows[name] = rows[name].expand(info.batch_size, *rows[name].shape) if dim is None else (
+                    rows[name].movedim(dim, 0))
+            if dims[{shared!r}] is None and rows[{mapped!r}].dim() > 2:
+                rows[{shared!r}] = rows[{shared!r}].flip(1)
+            return Own.apply(rows["gate"], rows["up"]), 0
+
+    return Own.apply(gate, up)
+    """
+    verdict = checked.by(bench, tmp_path, "vmap", body, dtypes=("float32",))
+    assert verdict.word == "not valid"
+    assert f"{shared} over none" in verdict.headline

@@ -114,3 +114,15 @@ def test_all_gates_and_ups_are_within_the_range_and_reach_its_end(of: shapes.Ran
         assert 0.9 * of.high < float(size.max()) < of.high
     assert {int(sign) for sign in given["gate"].sign().unique()} - {0} == set(of.signs)
     assert str(of.high)[:2].rstrip(".") in of.said
+
+
+@pytest.mark.parametrize("loaded", [LOADED, INTERPRETED])
+def test_there_is_an_odd_number_of_tiles_of_rows_where_there_is_one_of_columns(loaded: Loaded) -> None:
+    exam = exams_made.exam(loaded)
+    tiled = shapes.tiled(exam)
+    assert set(tiled) <= {shape for shape, _ in shapes.cases(exam)}
+    for shape in tiled:
+        for size, largest in zip(shape, (128, 1024), strict=True):
+            tiles = [-(-size // (1 << k)) for k in range(4, largest.bit_length())]
+            assert all(count > 1 and count % 2 for count in tiles)
+        assert shape[1] % 8 == 0  # for those that take only whole vectors

@@ -74,3 +74,10 @@ def test_float64_may_be_refused_or_computed_as_such(bench: Bench, tmp_path: Path
 def test_float64_is_not_looked_at_where_other_dtypes_are_requested(bench: Bench, tmp_path: Path) -> None:
     verdict = checked.by(bench, tmp_path, "double", next(iter(DOUBLES)), dtypes=("float32",))
     assert verdict.word == "not decidable here"
+
+
+@pytest.mark.parametrize("control", ["grouped_tiles"])
+def test_tiles_of_rows_and_columns_at_once_are_named(bench: Bench, control: str) -> None:
+    verdict = checked.of_control(bench, f"pairs/kernels.py:{control}", "elementwise", "float32")
+    assert "only where many rows have many columns, which are several tiles of both" in verdict.headline
+    assert "never written" in verdict.headline

@@ -48,12 +48,17 @@ TUNED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
 WRONG_ROW: Final = 0.25
 # The gradient of an operand that is broadcast is a sum of right ones: another is off by its own size.
 SHARED: Final = 0.2
-# One operand of an act·mul where the other is 4x256: rows, columns and single numbers for many, and what does not fit.
-MISMATCHED: Final[tuple[tuple[str, tuple[int, ...]], ...]] = tuple(
-    (name, shape)
-    for shape in ((1, 256), (4, 1), (256,), (1,), (), (2, 256), (4, 128), (4, 255), (8, 256), (2, 4, 256))
-    for name in ("up", "gate")
+# The shape of one operand of an act·mul and those of the other: rows, columns and single numbers for many, and what
+# does not fit. Of three dimensions and more each is shared by itself, the middle one as by all tokens of a sequence,
+# with those before it, and each operand may share another: the row of one is no remainder of the other's.
+MISMATCHED: Final[tuple[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], ...]] = (
+    ((4, 256), ((1, 256), (4, 1), (256,), (1,), (), (2, 256), (4, 128), (4, 255), (8, 256), (2, 4, 256))),
+    ((2, 4, 96), ((2, 1, 96), (2, 4, 1), (1, 4, 96), (2, 1, 1), (4, 1), (2, 2, 96))),
+    ((2, 1, 96), ((1, 4, 96), (4, 1))),
+    ((2, 3, 4, 24), ((2, 1, 4, 24), (2, 3, 1, 24), (1, 3, 1, 24), (3, 1, 1))),
+    ((0, 256), ((1, 256), (256,))),  # the gradient of what a batch of no rows shares is 0
 )
+NAMED: Final = 4  # of the pairs that are broadcast
 EMPTY: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
     "act_mul": ((0,), (0, 768), (4, 0, 7), (1,), (1, 1, 1)),
     "mlp": ((0,), (4, 0), (1,), (1, 1)),
@@ -301,13 +306,12 @@ def _trains(exam: Exam, dtype: Dtype) -> bool:
 
 def mismatched(exam: Exam, dtype: Dtype) -> Found:
     """Operands of different shapes are refused or broadcast as PyTorch does, never read past their end or repeated."""
-    whole = exam.operands(dtype, (4, 256), "mismatched")
     broadcast, refused = [], []
-    for name, shape in MISMATCHED:
+    pairs = [(large, small, name) for large, others in MISMATCHED for small in others for name in ("up", "gate")]
+    for large, small, name in pairs:
         other = "up" if name == "gate" else "gate"
-        part = exam.operands(dtype, shape, "mismatched")[name]
-        given = {name: part, other: whole[other]}
-        what = f"{name} of {shape_text(shape)} for {other} of 4x256"
+        given = {of: exam.operands(dtype, shape, "mismatched")[of] for of, shape in ((name, small), (other, large))}
+        what = f"{name} of {shape_text(small)} for {other} of {shape_text(large)}"
         try:
             y = exam.forward({each: given[each] for each in exam.names})
         except RaisedError as error:
@@ -318,20 +322,21 @@ def mismatched(exam: Exam, dtype: Dtype) -> Found:
         try:
             common = (given["gate"].double() * given["up"].double()).shape
         except RuntimeError:
-            return hazard(f"accepts {what}, which PyTorch refuses: reads out of bounds or skips rows", (4, 256))
+            return hazard(f"accepts {what}, which PyTorch refuses: reads out of bounds or skips rows", large)
         expected = exam.reference({each: given[each].expand(common) for each in exam.names})["y"]
         if not excuses.is_close(exam, y, expected, given, of="y", probe="forward", dtype=dtype):
-            return hazard(f"accepts {what} and gives wrong values: reads out of bounds or skips rows", (4, 256))
+            return hazard(f"accepts {what} and gives wrong values: reads out of bounds or skips rows", large)
         broadcast.append(what)
         trained = given | {"dy": exam.operands(dtype, tuple(common), "mismatched")["dy"]}
         wrong = _wrong_gradient(exam, dtype, trained)
         if wrong is not None:
-            return hazard(f"accepts {what}, and {wrong}", (4, 256))
-    wrong = _of_two_dtypes(exam, dtype, whole)
+            return hazard(f"accepts {what}, and {wrong}", large)
+    wrong = _of_two_dtypes(exam, dtype, exam.operands(dtype, (4, 256), "mismatched"))
     if wrong is not None:
         return hazard(wrong, (4, 256))
     if refused:
-        also = f", but {'; '.join(broadcast)} broadcast, as PyTorch does" if broadcast else ""
+        more = f"; and {len(broadcast) - NAMED} others" * (len(broadcast) > NAMED)
+        also = f", but {'; '.join(broadcast[:NAMED])}{more} broadcast, as PyTorch does" if broadcast else ""
         return passed(f"operands of two shapes are refused{also}: {refused[0]}")
     return passed("operands of two shapes are broadcast, as PyTorch does")
 

@@ -13,7 +13,7 @@ from mlpfusion.spec import ACTIVATIONS, ROWS
 from mlpfusion.stages.validate.judge import bounds, excuses, incoming
 from mlpfusion.stages.validate.judge.checks.check import ACT_MUL, BOTH, LARGE_OPERANDS, Check
 from mlpfusion.stages.validate.judge.checks.memory.results import OTHERS
-from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS, ranges, rows_trained
+from mlpfusion.stages.validate.judge.checks.shapes import LARGEST_ON_GPU, SCALES, WIDTHS, ranges, rows_trained, tiled
 from mlpfusion.stages.validate.judge.checks.values import BIASED, MOST_BIAS_ULP, how
 from mlpfusion.stages.validate.judge.exam import (
     Found,
@@ -165,13 +165,14 @@ def _scores(exam: Exam, given: Tensors, results: Tensors, name: str, dtype: Dtyp
 
 
 def _shapes(exam: Exam) -> tuple[tuple[int, ...], ...]:
-    return *SHAPES, *WIDTHS, rows_trained(exam), *LARGE, *(LARGEST_ON_GPU[:1] if exam.device == "cuda" else ())
+    largest = LARGEST_ON_GPU[:1] if exam.device == "cuda" else ()
+    return *SHAPES, *WIDTHS, rows_trained(exam), *LARGE, *tiled(exam)[-1:], *largest
 
 
 def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tensors]:
     """What a shape is judged with: random gates at three scales, or in a large shape every gate value, shuffled."""
     given = exam.operands(dtype, shape, "backward")
-    if shape in (*WIDTHS, rows_trained(exam), LARGEST_ON_GPU[0]) and not exam.asked.shapes:
+    if shape in (*WIDTHS, rows_trained(exam), *tiled(exam), LARGEST_ON_GPU[0]) and not exam.asked.shapes:
         yield given
         return
     if shape not in LARGE:
@@ -182,6 +183,7 @@ def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tens
         yield from (exam.operands(dtype, shape, "backward", scale=scale) for scale in scales)
         if shape in ANY_DY or exam.asked.shapes:
             yield _with_zeros(exam, given)
+            yield from (given | {name: torch.zeros_like(given[name])} for name in _zeroed(exam))
             generator = exam.generator("any dy")
             any_dy = given | {"dy": incoming.wide(given["up"], dtype, generator)}
             yield any_dy
@@ -197,9 +199,14 @@ def _operands(exam: Exam, dtype: Dtype, shape: tuple[int, ...]) -> Iterator[Tens
     yield given | {"gate": gates[order % gates.numel()].view(shape)}
 
 
+def _zeroed(exam: Exam) -> tuple[str, ...]:
+    """What may be 0, some of it or all: no gate where the slope there is any number."""
+    return ("up", "dy", "gate") if ROWS[exam.activation].smoothness >= 1 else ("up", "dy")
+
+
 def _with_zeros(exam: Exam, given: Tensors) -> Tensors:
-    """Every seventh up, dy and, unless the slope there is any number, gate is 0: what divides by one of them shows."""
-    names = ("up", "dy", "gate") if ROWS[exam.activation].smoothness >= 1 else ("up", "dy")
+    """Every seventh up, dy and gate is 0, as far as they may be: what divides by one of them shows."""
+    names = _zeroed(exam)
     zeros = given | {name: given[name].clone() for name in names}
     for place, name in enumerate(names):
         zeros[name].view(-1)[place::7] = 0.0

@@ -13,7 +13,7 @@ from mlpfusion.stages.validate.judge.checks.values import MOST_BIAS_ULP
 from mlpfusion.stages.validate.judge.exam import Found, failed, grad_name, is_refusal, passed
 from mlpfusion.stages.validate.judge.scores import is_worse, score
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
-from mlpfusion.stages.validate.layouts import BUFFERS, DIMENSIONS, LAYOUTS, PACKED
+from mlpfusion.stages.validate.layouts import BUFFERS, DIMENSIONS, LAYOUTS, PACKINGS
 
 if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
@@ -54,7 +54,7 @@ class Case(NamedTuple):
     def options(self) -> dict[str, Any]:
         """The options of a probe."""
         if self.together:
-            return {"packed": True} if self.together == PACKED else {"buffer": self.together}
+            return {"packed": self.together} if self.together in PACKINGS else {"buffer": self.together}
         return {"layouts": self.laid}
 
     @property
@@ -123,7 +123,7 @@ def _forward_cases(exam: Exam) -> list[Case]:
         sets += [exam.names[:1], exam.names[1:]]
         mixed = [Case({"gate": gate, "up": up}) for group in MIXED for gate, up in _following(group, 2)]
     laid = [Case(dict.fromkeys(which, layout)) for layout in LAYOUTS for which in sets if _is_judged(which, layout)]
-    return [*laid, *mixed, *(_together(exam.names, each) for each in (PACKED, *BUFFERS))]
+    return [*laid, *mixed, *(_together(exam.names, each) for each in (*PACKINGS, *BUFFERS))]
 
 
 def _is_judged(which: tuple[str, ...], layout: str) -> bool:

@@ -58,6 +58,8 @@ MAPPED: Final[dict[Kind, tuple[tuple[tuple[int, ...], dict[str, int | None]], ..
         ((4, 3, 64), {"gate": 1, "up": 1}),
         ((3, 64), {"gate": 0, "up": None}),
         ((3, 64), {"gate": None, "up": 0}),
+        *(((3, 4, 64), over) for over in ({"gate": 0, "up": None}, {"gate": None, "up": 0})),  # which has rows itself
+        ((4, 3, 64), {"gate": 1, "up": None}),
         ((16, 16), {"gate": 0, "up": 1}),  # the wrong dimension is as long
     ),
     "mlp": (((3, 4), {"x": 0}), ((4, 3), {"x": 1})),
@@ -81,7 +83,7 @@ COMPILED: Final[dict[Kind, tuple[Call, ...]]] = {
         Call("in three dimensions", (2, 4, 256), {}),
         Call("for one row", (1, 256), {}),
         Call("where gate and up are transposed", (8, 256), {"layouts": dict.fromkeys(("gate", "up"), "transposed")}),
-        Call(f"where gate and up are {PACKED}", (8, 256), {"packed": True}),
+        Call(f"where gate and up are {PACKED}", (8, 256), {"packed": PACKED}),
     ),
     "mlp": (
         Call("in two dimensions", (16,), {}),
@@ -425,7 +427,8 @@ def vmapped(exam: Exam, dtype: Dtype) -> Found:
     grad = exam.lack(dtype) is None
     for shape, over in MAPPED[exam.kind]:
         given = exam.operands(dtype, shape, "vmapped")
-        given |= {name: given[name][0].clone() for name, axis in over.items() if axis is None}
+        mapped = next(axis for axis in over.values() if axis is not None)
+        given |= {name: given[name].select(mapped, 0).clone() for name, axis in over.items() if axis is None}
         how = ", ".join(f"{name} over {'none' if axis is None else axis}" for name, axis in over.items())
         try:
             results, _ = exam.ask("vmapped", given, over=over, grad=grad)

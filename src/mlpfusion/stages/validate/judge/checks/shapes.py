@@ -52,6 +52,10 @@ ROWS_INTERPRETED: Final = (1039, 8)
 # More blocks of 1024 than a kernel launches programs that each work off some, and no multiple of any such number.
 MANY_BLOCKS: Final = ((2065, 1024), (1.0,))
 ROWS_TRAINED: Final = (4099, 8)
+# One row and one vector more than a power of two: of tiles of any smaller power there is an odd number, and more than
+# one, along rows and columns at once. Groups of tiles of either leave a rest there.
+TILED: Final = ((257, 4112), (513, 2056))
+TILED_INTERPRETED: Final = ((257, 2056),)
 
 
 class Range(NamedTuple):
@@ -117,13 +121,19 @@ def rows_trained(exam: Exam) -> Shape:
     return ROWS_TRAINED if exam.device == "cpu" and rows(exam) == ROWS else rows(exam)
 
 
+def tiled(exam: Exam) -> tuple[Shape, ...]:
+    """Shapes of several tiles of rows times several of columns: fewer of an interpreted kernel."""
+    return TILED_INTERPRETED if is_interpreted(exam) else TILED
+
+
 def cases(exam: Exam) -> list[Case]:
     """The default shapes, each with the scales at which it is judged."""
     found = [(shape, scales(shape)[:1]) for shape in exam.some((*SMALL, *WIDTHS, *USUAL, *TURNS, rows(exam)))]
     if exam.asked.quick:
-        exam.left_out["an operand of two million elements"] = None
+        exam.left_out |= {"an operand of two million elements": None, "many rows of many columns": None}
     else:
         found.append(MANY_BLOCKS)
+        found += [(shape, SCALES[1:2]) for shape in tiled(exam)]
     found += [(shape, SCALES) for shape in exam.some((*LARGE, LARGE_ON_GPU) if exam.device == "cuda" else LARGE)]
     return [*found, LARGEST_ON_GPU] if exam.device == "cuda" else found
 

@@ -43,6 +43,7 @@ BIASED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {
 }
 # Neither gate nor up is large, and half of their product is beyond float16.
 PAIRED: Final = 400.0
+TILED: Final = "only where many rows have many columns, which are several tiles of both"
 MOST_IN_DOUBLE: Final = 1e-12  # relative: the reference is as exact; sums of float64 are off by 1e-15
 MOST_BIAS_ULP: Final = 0.25  # a truncating store is at -0.5, a right tanh-GELU within 0.02: bench/false_alarms.py
 
@@ -181,7 +182,7 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
             largest = float(scores.max()) if scores.numel() else 0.0
             worst = max(worst, largest)
             bare[largest > bounds.LIMIT].add(alone)
-            if len(shape) == 2:
+            if len(shape) == 2 and shape not in shapes.tiled(exam):  # whose widths no other shape has
                 widths[largest > bounds.LIMIT].append(shape[1])
             if largest > bounds.LIMIT:
                 failures.append((scores.numel(), shape, place, _worst_element(exam, given, y, scores)))
@@ -192,7 +193,8 @@ def elementwise(exam: Exam, dtype: Dtype) -> Found:
             return wrong
     if failures:
         _, shape, _, sentence = min(failures)
-        which = by_width(widths[True], widths[False])
+        is_tiled = {each for _, each, *_ in failures} <= {*shapes.tiled(exam)} and not wanted
+        which = TILED if is_tiled else by_width(widths[True], widths[False])
         if bare[True] == {True} and bare[False] >= {False} and len(failures) > 1:
             which = "only where operands are alone in their memory, as a program's are and most of a judge's are not"
         return failed("; ".join(filter(None, (which, sentence))), shape, worst_score=_finite(worst))
