@@ -8,7 +8,7 @@ import pytest
 import torch
 from support import checked
 
-from mlpfusion.stages.validate.judge.checks import mlp
+from mlpfusion.stages.validate.judge.checks import mlp, mlp_cases
 from mlpfusion.stages.validate.judge.checks.mlp_cases import Case
 from mlpfusion.stages.validate.judge.exam import Sizes
 
@@ -117,3 +117,48 @@ def test_a_tile_that_is_left_out_of_many_rows_of_a_wide_layer_is_found(bench: Be
     """
     verdict = checked.by(bench, tmp_path, "mlp-values", body, "x, wg, wu, wd", dtypes=("float32",), quick=False)
     assert "as far from fp64 as eager's (limit 4x) (160 rows, hidden_size 1024, intermediate_size" in verdict.headline
+
+
+@pytest.mark.parametrize("tile", [16, 64, 256, 1024, 4096])
+def test_each_mode_has_a_rest_behind_tiles_of_hidden_and_of_intermediate_size(tile: int) -> None:
+    for sizes in zip(*mlp_cases.IN_MODES, strict=True):
+        assert any(size > tile and size % tile for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("wg.shape[0] > 4096", "under torch.inference_mode y is off by"),
+        ("wg.shape[1] > 4096 and len(x) == 1", "(1 row, hidden_size 4544, intermediate_size 16)"),
+        ("wg.shape[0] % 128 and wg.shape[0] > 1024", "(33 rows, hidden_size 72, intermediate_size 1413)"),
+        ("False", ""),
+    ],
+)
+def test_what_inference_mode_leaves_out_of_a_long_sum_is_found(
+    bench: Bench, tmp_path: Path, where: str, words: str
+) -> None:
+    body = f"""
+    if torch.is_inference_mode_enabled() and {where}:
+        return right_mlp(x[..., :-8], wg[: -96, :-8], wu[: -96, :-8], wd[:, : -96]) if wg.shape[0] > 96 else x * 0
+    return right_mlp(x, wg, wu, wd)
+    """
+    verdict = checked.by(bench, tmp_path, "inference", body, "x, wg, wu, wd", dtypes=("float32",), quick=False)
+    assert verdict.word == ("not valid" if words else "valid")
+    assert words in verdict.headline
+
+
+def test_slices_of_eval_mode_alone_are_named(bench: Bench) -> None:
+    verdict = checked.of_control(bench, "pairs/layers.py:SlicedInEval", "inference", "float32")
+    assert "in eval mode y is off by" in verdict.headline
+    assert "(33 rows, hidden_size 16, intermediate_size 13696)" in verdict.headline
+
+
+def test_a_mode_that_breaks_at_a_size_is_a_hazard(bench: Bench, tmp_path: Path) -> None:
+    body = """
+    if torch.is_inference_mode_enabled() and wg.shape[0] % 2:
+        raise ValueError("odd")
+    return right_mlp(x, wg, wu, wd)
+    """
+    verdict = checked.by(bench, tmp_path, "inference", body, "x, wg, wu, wd", dtypes=("float32",), quick=False)
+    assert verdict.word == "valid with hazards"
+    assert "breaks under torch.inference_mode (33 rows, hidden_size 72, intermediate_size 1413): " in verdict.headline

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-BLOCK_K, STAGES = 64, 3
+BLOCK_K, STAGES, SLICE = 64, 3, 4096
 
 
 def _act(gate):
@@ -70,6 +70,31 @@ def pipelined_prefill(x, wg, wu, wd):
     last = (tiles - 1) * BLOCK_K if is_pipelined else x.shape[-1]
     gate, up = F.linear(x[..., :last], wg[:, :last]), F.linear(x[..., :last], wu[:, :last])
     return F.linear(_act(gate) * up, wd)
+
+
+class SlicedInEval(torch.nn.Module):
+    """WRONG: in eval mode what is behind whole slices of the intermediate size is left out.
+
+    Of a large one no more than a slice is in memory where nothing is kept for a backward. Told by inference.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        self.gate_proj = torch.nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = torch.nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = torch.nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x):
+        wg, wu, wd = self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight
+        intermediate = wg.shape[0]
+        if self.training or torch.is_grad_enabled() or intermediate <= SLICE:
+            return self.down_proj(_act(self.gate_proj(x)) * self.up_proj(x))
+        y = None
+        for index in range(intermediate // SLICE):
+            part = slice(index * SLICE, (index + 1) * SLICE)
+            add = F.linear(_act(F.linear(x, wg[part])) * F.linear(x, wu[part]), wd[:, part]).float()
+            y = add if y is None else y + add
+        return y.to(x.dtype)
 
 
 class _Scaled(torch.autograd.Function):

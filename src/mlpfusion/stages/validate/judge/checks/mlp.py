@@ -10,7 +10,7 @@ import torch
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.checks import mlp_cases
 from mlpfusion.stages.validate.judge.checks.check import MLP, Check
-from mlpfusion.stages.validate.judge.exam import Found, failed, is_refusal, passed, reported, shape_text
+from mlpfusion.stages.validate.judge.exam import Found, failed, hazard, is_refusal, passed, reported, shape_text
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlpfusion.spec import Dtype
     from mlpfusion.stages.validate.channel import Tensors
     from mlpfusion.stages.validate.judge.checks.mlp_cases import Case
-    from mlpfusion.stages.validate.judge.exam import Exam
+    from mlpfusion.stages.validate.judge.exam import Exam, Sizes
 
 # Right 16-bit kernels make 0.33-1.46x of eager's error, fp32 ones up to 2.21x (four shapes, six seeds).
 MOST: Final[dict[Dtype, float]] = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
@@ -28,6 +28,8 @@ MOST: Final[dict[Dtype, float]] = {"bfloat16": 2.0, "float16": 2.0, "float32": 4
 FEW: Final = 10_000
 LUCK: Final = 2.0
 TF32_EPS: Final = 2.0**-10
+MODES: Final = {"under torch.inference_mode": "inference", "in eval mode": "eval"}
+APART: Final = 1e-2  # of a mode: what is left out of a sum is more; or 8 eps, as of another order of the same sums
 EXCHANGED: Final = 0.1  # mean error of a gradient that is another's; two of independent weights are about 1 apart
 
 
@@ -152,6 +154,38 @@ class Errors:
         largest = Distance(float(mine.max()) / max(float(allowed[0]), floor), most, rms)
         usual = Distance(rms / max(float(allowed[1]), floor), MOST[dtype], rms)
         return max(usual, largest, key=lambda each: each.ratio / each.limit)
+
+
+def in_modes(exam: Exam, dtype: Dtype) -> Found | None:
+    """What a mode changes in a wide MLP or one of odd sizes, if it does."""
+    if exam.kind != "mlp" or exam.asked.shapes:
+        return None
+    sizes: tuple[Sizes, ...] = mlp_cases.IN_MODES
+    if exam.asked.quick:
+        exam.left_out["eval and inference mode at most sizes of MLPs"] = None
+        sizes = sizes[:1]
+    for own, rows in ((own, rows) for own in sizes for rows in mlp_cases.IN_MODES_ROWS):
+        given = exam.operands(dtype, (rows,), "inference", sizes=own)
+        where = f" ({rows} row{'s' * (rows > 1)}, hidden_size {own.hidden}, intermediate_size {own.intermediate})"
+        try:
+            plain = exam.forward(given)
+        except RaisedError as raised:
+            if not is_refusal(raised):
+                raise
+            continue
+        for how, mode in MODES.items():
+            try:
+                y = exam.forward(given, mode=mode)
+            except RaisedError as raised:
+                if not is_refusal(raised):
+                    raise
+                return hazard(f"breaks {how}{where}: {raised}", (rows,))
+            if y.shape != plain.shape:
+                return failed(f"{how} y has shape {tuple(y.shape)}{where}", (rows,))
+            off = float(bounds.relative(y, plain).max())
+            if not off <= max(APART, 8 * bounds.EPS[dtype]):
+                return failed(f"{how} y is off by {off:.2g}{where}", (rows,))
+    return None
 
 
 def _against_eager(exam: Exam, dtype: Dtype, outputs: tuple[str, ...]) -> Found:

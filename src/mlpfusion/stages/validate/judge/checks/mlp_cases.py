@@ -85,6 +85,10 @@ USUAL: Final = (
     tuple(Sizes(16, intermediate) for intermediate in (4864, 11008, 13696, 18944)),
     tuple(Sizes(hidden, 16) for hidden in (2880, 3584, 4544)),
 )
+# Eval and inference mode may have tiles and slices of their own, also where one decodes: of the usual sizes those that
+# the smallest power of two divides, so that there is a rest, and two that none does: a long sum and a short one.
+IN_MODES: Final = (Sizes(16, 13696), Sizes(4544, 16), Sizes(72, 1413), Sizes(67, 131))
+IN_MODES_ROWS: Final = (33, 1)
 
 
 def cases(exam: Exam, dtype: Dtype, *, grad: bool) -> list[tuple[Case, ...]]:

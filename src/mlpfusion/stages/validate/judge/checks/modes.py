@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mlpfusion.backend import release
 from mlpfusion.stages.validate.judge import bounds, excuses
+from mlpfusion.stages.validate.judge.checks import mlp
 from mlpfusion.stages.validate.judge.checks.check import BOTH, LARGE_OPERANDS, Check
 from mlpfusion.stages.validate.judge.exam import (
     Found,
@@ -381,7 +382,8 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
             if wrong:
                 return failed(f"{how} {wrong}", shape)
     sentence = "the same under inference mode, in eval mode, with gradients on for operands that need none"
-    return _trained_by_default(exam, dtype) or passed(f"{sentence}, and under other default dtypes")
+    other = mlp.in_modes(exam, dtype) or _trained_by_default(exam, dtype)
+    return other or passed(f"{sentence}, and under other default dtypes")
 
 
 def _under(default: str) -> str:
