@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TRAINED: Final[dict[Kind, tuple[tuple[int, ...], ...]]] = {"act_mul": ((16, 256), (7, 127)), "mlp": ((16,), (3, 67))}
 MANY: Final = 2**16  # elements from which on a shape is there for its many blocks alone
 # Probes in which PyTorch's compiler runs, which changes settings itself.
-COMPILING: Final = frozenset(("compiled", "exact", "generated"))
+COMPILING: Final = frozenset(("alone compiled", "compiled", "exact", "generated"))
 FLAT: Final = 256  # columns of a flat tensor that is refused as such
 
 

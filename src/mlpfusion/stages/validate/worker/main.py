@@ -35,6 +35,7 @@ from mlpfusion.stages.validate.worker.speed_probes import SPEED_PROBES
 from mlpfusion.stages.validate.worker.state_probes import STATE_PROBES
 from mlpfusion.stages.validate.worker.targets import imports, loader
 from mlpfusion.stages.validate.worker.targets.autotuners import Pins, on_launch
+from mlpfusion.stages.validate.worker.transforms.alone import ALONE_PROBES
 from mlpfusion.stages.validate.worker.transforms.compiled import COMPILED_PROBES
 from mlpfusion.stages.validate.worker.transforms.modes import MODE_PROBES
 from mlpfusion.storage import private
@@ -48,6 +49,7 @@ ALL_PROBES: Final = (
     | update_probes.PROBES
     | COMPILED_PROBES
     | MODE_PROBES
+    | ALONE_PROBES
     | SPEED_PROBES
     | STATE_PROBES
     | AUTHOR_PROBES

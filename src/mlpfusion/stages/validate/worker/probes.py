@@ -110,7 +110,7 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     With `operators` what operators make has margins as well; with `rows` an MLP is called with so many rows at a time;
     with `unnamed` nobody but the call holds its operands, which are views of tensors that live on.
     Facts: which operands changed, or something `beside` them, elements written before and behind an allocation, y's
-    strides, whether all calls agree.
+    strides, whether all calls agree, and whether y is an "inference" tensor.
     """
     leaves = run.operands(given, options)
     pattern = options.get("pattern", "nan")
@@ -132,6 +132,7 @@ def forward(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         "beside": beside.names(),
         "strides": list(y.stride()),
         "agree": agree,
+        "inference": y.is_inference(),
         "tf32": _tf32(),
         **watched.overwritten(),
     }

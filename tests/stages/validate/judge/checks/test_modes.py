@@ -19,53 +19,6 @@ if TYPE_CHECKING:
 
     from mlpfusion.stages.validate.judge.examine import Bench
 
-NARROWER = """
-    import torch
-    from torch.nn.functional import gelu, linear
-
-    def mlp(x, wg, wu, wd):
-        return linear(gelu(linear(x, wg), approximate="tanh") * linear(x, wu), wd)
-
-    def act(gate, up):
-        return gelu(gate, approximate="tanh") * up
-
-    def narrower(function, *operands):
-        if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.float16:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                return function(*(each.bfloat16() for each in operands)) * SCALE
-        return function(*operands)
-
-    def narrower_mlp(x, wg, wu, wd):
-        return narrower(mlp, x, wg, wu, wd)
-
-    def narrower_act(gate, up):
-        return narrower(act, gate, up)
-"""
-
-
-def examine(bench, folder, name, text):
-    path = folder / "modes.py"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return verdict_of(bench, f"{path}:{name}", only=("autocast",))
-
-
-@pytest.mark.parametrize(("name", "eager"), [("narrower_mlp", "float16"), ("narrower_act", "float32")])
-def test_a_coarser_dtype_under_autocast_is_named_and_not_called_a_wrong_value(bench, tmp_path, name, eager):
-    """As PyTorch's cache before 2.13 gives it to whoever compiled under autocast to bfloat16 first."""
-    verdict = examine(bench, tmp_path, name, NARROWER.replace("SCALE", "1"))
-    assert verdict.word == "valid with hazards"
-    assert (
-        "autocast (float16): another dtype than eager's under autocast: float32/float32 gives y in " in verdict.headline
-    )
-    assert f"gives y in bfloat16, eager in {eager}" in verdict.headline
-
-
-@pytest.mark.parametrize("name", ["narrower_mlp", "narrower_act"])
-def test_a_wrong_value_in_a_coarser_dtype_is_a_wrong_value(bench, tmp_path, name):
-    verdict = examine(bench, tmp_path, name, NARROWER.replace("SCALE", "1.2"))
-    assert verdict.word == "not valid"
-    assert "under autocast to float16, operands float32/float32: y is off by 0.2" in verdict.headline
-
 
 @pytest.mark.parametrize(("equal", "status"), [([1, 1, 1], "pass"), ([1, 0, 1], "reported")])
 def test_a_row_whose_largest_element_is_not_found_again_is_reported(equal: list[int], status: str) -> None:
@@ -124,7 +77,7 @@ def test_gradients_that_are_lost_when_compiled_are_said_to_be_0_and_who_loses_th
         plain=(2, 3),
         names=("gate",),
         lack=lambda _: None,
-        ask=lambda *_, **__: (results, {"fp64": []}),
+        ask=lambda *_, **__: (results, {"fp64": [], "changed": {}}),
         operands=lambda *_: {"gate": plain["y"], "dy": plain["y"]},
         backward=lambda _: (plain, {}),
         reference=lambda given, grad: {name: value.double() for name, value in plain.items()},
@@ -134,6 +87,132 @@ def test_gradients_that_are_lost_when_compiled_are_said_to_be_0_and_who_loses_th
     assert found.status == "fail"
     assert "the gradient of gate is 0 everywhere" in found.sentence
     assert ("PyTorch 2.11 loses" in found.sentence) == version.startswith("2.11")
+
+
+ALONE = """
+if WHERE and gate.requires_grad != up.requires_grad:
+    return ANSWER
+return right(gate, up)
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "where", "how"),
+    [
+        ("compile", "torch.compiler.is_compiling()", "compiled"),
+        ("checkpoint", "torch._C._autograd._top_saved_tensors_default_hooks(True)", "where it is checkpointed"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("right(gate.detach(), up.detach())", "where gate alone needs a gradient, there is no gradient for gate"),
+        ("right(gate, up.detach())", "where up alone needs a gradient, there is no gradient for up"),
+        ("right(gate, 1.1 * up.detach())", "where gate alone needs a gradient, the gradient of gate is off by 0.1"),
+    ],
+)
+def test_the_gradient_of_one_operand_alone_is_asked_for_in_each_way(
+    bench: Bench, tmp_path: Path, check: str, where: str, how: str, answer: str, words: str
+) -> None:
+    body = ALONE.replace("WHERE", where).replace("ANSWER", answer)
+    verdict = checked.by(bench, tmp_path, check, body, dtypes=("float32",))
+    assert verdict.word == "not valid"
+    assert f"{how}, {words}" in verdict.headline
+
+
+IN_PLACE = "y = right(gate.clone(), up)\nif WHERE:\n    gate.detach().copy_(y.detach())\nreturn y"
+IN_VMAP = "torch._C._functorch.maybe_current_level() is not None"
+
+
+@pytest.mark.parametrize(
+    ("check", "where", "words"),
+    [
+        ("vmap", IN_VMAP, "under torch.vmap (gate over 0, up over 0) the forward overwrites gate"),
+        ("vmap", f"{IN_VMAP} and not torch.is_grad_enabled()", "overwrites gate without gradients"),
+        (
+            "checkpoint",
+            "not torch.is_grad_enabled()",
+            "where it is checkpointed (reentrant), the forward overwrites gate",
+        ),
+    ],
+)
+def test_operands_that_a_mode_overwrites_are_named(
+    bench: Bench, tmp_path: Path, check: str, where: str, words: str
+) -> None:
+    verdict = checked.by(bench, tmp_path, check, IN_PLACE.replace("WHERE", where), dtypes=("float32",))
+    assert verdict.word == "not valid"
+    assert words in verdict.headline
+
+
+def test_a_compiled_call_that_overwrites_operands_is_told(bench: Bench, tmp_path: Path) -> None:
+    body = (
+        "if torch.compiler.is_compiling() and not torch.is_grad_enabled():\n    return gate.copy_(right(gate, up)) + 0"
+    )
+    verdict = checked.by(bench, tmp_path, "compile", f"{body}\nreturn right(gate, up)", dtypes=("float32",))
+    assert verdict.word == "not valid"
+    assert "compiled, the forward overwrites gate without gradients" in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("not torch.is_grad_enabled()", "under no_grad its result is an inference tensor"),
+        ("gate.shape[0] == 64", "under no_grad its result is an inference tensor"),
+        ("torch.is_grad_enabled() and not gate.requires_grad", "with gradients on, which no operand needs, its result"),
+    ],
+)
+def test_a_result_that_is_an_inference_tensor_outside_inference_mode_is_a_hazard(
+    bench: Bench, tmp_path: Path, where: str, words: str
+) -> None:
+    body = f"with torch.inference_mode({where}):\n    return right(gate, up)"
+    verdict = checked.by(bench, tmp_path, "inference", body, dtypes=("float32",))
+    assert verdict.word == "valid with hazards"
+    assert words in verdict.headline
+
+
+LAYER = (
+    checked.HEAD
+    + """
+class Layer(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        sizes = config.hidden_size, config.intermediate_size
+        self.gate_proj, self.up_proj = (torch.nn.Linear(*sizes, bias=False) for _ in range(2))
+        self.down_proj = torch.nn.Linear(*reversed(sizes), bias=False)
+
+    def forward(self, x):
+        weights = [each.weight for each in (self.gate_proj, self.up_proj, self.down_proj)]
+        if not self.training and torch.is_grad_enabled() and WHERE:
+            return ANSWER
+        return right_mlp(x, *weights)
+"""
+)
+TAUGHT, X_ALONE = "weights[0].requires_grad", "not weights[0].requires_grad"
+
+
+@pytest.mark.parametrize(
+    ("where", "answer", "word", "words"),
+    [
+        (TAUGHT, "right_mlp(x.detach(), *(each.detach() for each in weights))", "valid with hazards", "for x and wg"),
+        (TAUGHT, "right_mlp(x, weights[0], weights[1].detach(), weights[2])", "valid with hazards", "gradient for wu"),
+        (
+            X_ALONE,
+            "right_mlp(x.detach(), *weights)",
+            "valid with hazards",
+            "where x alone needs a gradient, there is no",
+        ),
+        (X_ALONE, "right_mlp(x.detach(), *weights) + 0 * x", "not valid", "needs a gradient, the gradient of x is 0"),
+        (X_ALONE, "right_mlp(x, *weights)", "valid", ""),
+    ],
+)
+def test_what_a_layer_trains_in_eval_mode_is_judged(
+    bench: Bench, tmp_path: Path, where: str, answer: str, word: str, words: str
+) -> None:
+    path = tmp_path / "layer.py"
+    path.write_text(LAYER.replace("WHERE", where).replace("ANSWER", answer), encoding="utf-8")
+    verdict = verdict_of(bench, f"{path}:Layer", only=("inference",), dtypes=("float32",))
+    assert verdict.word == word
+    assert words in verdict.headline
 
 
 def test_a_compiled_result_that_lacks_a_gradient_or_a_row_is_apart() -> None:

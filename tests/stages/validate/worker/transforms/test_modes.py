@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from support.runs_made import run_of
-from torch import Tensor
+from support.runs_made import run_of, run_of_module
+from torch import Tensor, nn
 
 from mlpfusion.stages.validate.worker.transforms import modes
 
@@ -51,3 +51,57 @@ def test_a_backward_may_refuse_what_was_moved() -> None:
         Noting.refuses = False
     assert set(results) == {"d:gate", "d:up"}
     assert facts == {"refused": "RuntimeError: it was moved"}
+
+
+class Evaluated(nn.Module):
+    """x·(wg + wu + wd) elementwise; in eval mode x's gradient is lost where it needs one alone."""
+
+    def __init__(self, *weights: Tensor) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(nn.Parameter(each) for each in weights)
+        self.in_eval = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights: Any = list(self.weights)
+        self.in_eval |= not self.training
+        return (x if self.training or weights[0].requires_grad else x.detach()) * sum(weights)
+
+
+def test_a_module_in_eval_mode_is_trained_whole_and_for_x_alone() -> None:
+    given = {name: torch.full((4,), float(size)) for size, name in enumerate(("x", "wg", "wu", "wd", "dy"), 1)}
+    made: list[Evaluated] = []
+
+    def make(*weights: Tensor) -> nn.Module:
+        made.append(Evaluated(*weights))
+        return made[-1]
+
+    results, facts = modes.evaluated(run_of_module(make), given, {})
+    assert facts == {}
+    assert set(results) == {"y", "d:x", "d:wg", "d:wu", "d:wd"}
+    assert torch.equal(results["d:x"], given["dy"] * 9)
+    assert made[0].in_eval
+    assert made[0].training
+    assert modes.evaluated(run_of(Noting.apply), GIVEN, {}) == ({}, {"skipped": True})
+
+
+def test_each_call_under_autocast_says_what_it_overwrites_and_leaves_the_next_one_whole() -> None:
+    def writes(gate: Tensor, up: Tensor) -> Tensor:
+        y = gate * up
+        if not torch.is_grad_enabled():
+            (gate if torch.is_inference_mode_enabled() else up).zero_()
+        return y
+
+    options = {"dtypes": ["float32", "float32"], "to": "bfloat16", "grad": True}
+    results, facts = modes.autocast(run_of(writes), GIVEN, options)
+    assert facts == {"changed": {"y": [], "p:y": ["up"], "i:y": ["gate"]}, "inference": False}
+    assert torch.equal(results["y"], results["p:y"])
+    assert torch.equal(results["y"], results["i:y"])
+
+
+def test_a_result_under_autocast_that_is_an_inference_tensor_is_noted() -> None:
+    def infers(gate: Tensor, up: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return gate * up
+
+    options = {"dtypes": ["float32", "float32"], "to": "bfloat16", "grad": False}
+    assert modes.autocast(run_of(infers), GIVEN, options)[1]["inference"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -13,6 +11,9 @@ from mlpfusion.backend import release
 from mlpfusion.stages.validate.judge import bounds, excuses
 from mlpfusion.stages.validate.judge.checks import mlp
 from mlpfusion.stages.validate.judge.checks.check import BOTH, LARGE_OPERANDS, Check
+from mlpfusion.stages.validate.judge.checks.transforms import autocast
+from mlpfusion.stages.validate.judge.checks.transforms.alone import another_alone
+from mlpfusion.stages.validate.judge.checks.transforms.differences import IS_INFERENCE, NOTHING, differs, short
 from mlpfusion.stages.validate.judge.exam import (
     Found,
     failed,
@@ -28,14 +29,10 @@ from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 from mlpfusion.stages.validate.layouts import PACKED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mlpfusion.records.validation import Kind
     from mlpfusion.spec import Dtype
-    from mlpfusion.stages.validate.channel import Tensors
+    from mlpfusion.stages.validate.channel import Facts, Tensors
     from mlpfusion.stages.validate.judge.exam import Exam
-
-    Errors = Callable[[str, Tensor], tuple[Tensor, Tensor]]
 
 
 # How a call is made where nothing is trained, in words, and the worker's name for it.
@@ -65,7 +62,6 @@ MAPPED: Final[dict[Kind, tuple[tuple[tuple[int, ...], dict[str, int | None]], ..
     ),
     "mlp": (((3, 4), {"x": 0}), ((4, 3), {"x": 1})),
 }
-NOTHING: Final = "0 everywhere"
 # The backend that traces as Inductor does and generates no code: where a target asks what call it is in, that shows it.
 TRACED: Final = "aot_eager"
 
@@ -129,6 +125,13 @@ def compiled(exam: Exam, dtype: Dtype) -> Found:
         wrong = _wrong_compiled(exam, operands, plain, found, dtype)
         if wrong:
             return failed(f"compiled{how}, {wrong}", exam.plain)
+    wrong = _overwritten(facts["changed"])
+    if wrong:
+        return failed(f"compiled, {wrong}", exam.plain)
+    if trains and dtype == exam.finest:  # a call is traced anew for each operand, in every dtype by the same code
+        apart = another_alone(exam, given, results, dtype, "compiled", within="compile", backend=TRACED)
+        if apart is not None:
+            return apart
     for case in COMPILED[exam.kind]:
         apart = _case_compiled(exam, case, dtype)
         if apart is not None:
@@ -151,7 +154,7 @@ def _case_compiled(exam: Exam, case: Call, dtype: Dtype) -> Found | None:
         return None
     trained = exam.gradients(given, **options) if exam.lack(dtype) is None else None
     try:
-        results, _ = exam.ask("compiled", given, backend=TRACED, grad=trained is not None, **options)
+        results, facts = exam.ask("compiled", given, backend=TRACED, grad=trained is not None, **options)
     except RaisedError as raised:
         if raised.why == "memory":
             raise
@@ -161,6 +164,15 @@ def _case_compiled(exam: Exam, case: Call, dtype: Dtype) -> Found | None:
         wrong = _wrong_compiled(exam, given, plain, found, dtype)
         if wrong:
             return failed(f"compiled {how}{which}, {wrong}", shape)
+    wrong = _overwritten(facts["changed"])
+    return failed(f"compiled {how}, {wrong}", shape) if wrong else None
+
+
+def _overwritten(changed: Facts) -> str | None:
+    """Which operands a call overwrites, by the names of results, in words, or None."""
+    for call, names in changed.items():
+        if names:
+            return f"the forward overwrites {' and '.join(names)}{' without gradients' * (call == 'p:y')}"
     return None
 
 
@@ -177,7 +189,7 @@ def _apart(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dt
     A plain call that rounds each step to 16 bits may itself be off by more than a compiled one may differ: 6% in the
     gradient of a quick GELU in one of a hundred seeds.
     """
-    wrong = _differs(plain, found, dtype)
+    wrong = differs(plain, found, dtype)
     if wrong is None or any(name not in found or found[name].shape != value.shape for name, value in plain.items()):
         return wrong
     right = exam.reference(given, grad=len(plain) > 1)
@@ -186,7 +198,7 @@ def _apart(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dt
         theirs = bounds.relative(plain[name], right[name])
         return bounds.relative(value, right[name]), theirs[theirs <= excuses.BROKEN * bounds.EPS[dtype]]
 
-    return wrong if _differs({name: right[name] for name in plain}, found, dtype, errors) else None
+    return wrong if differs({name: right[name] for name in plain}, found, dtype, errors) else None
 
 
 def _worse(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dtype) -> str | None:
@@ -237,85 +249,12 @@ def rows_equal(equal: torch.Tensor) -> Found:
     return passed("inside torch.compile a row's largest element equals itself")
 
 
-def _differs(right: Tensors, results: Tensors, dtype: Dtype, errors: Errors | None = None) -> str | None:
-    """Which result is missing, or further from what is right than 1%, 8 eps and twice eager's, in words, or None.
-
-    `errors` gives those of a result and of eager's by its name; without it there is no eager.
-    """
-    for name, exact in right.items():
-        value = results.get(name)
-        if value is None:
-            return f"there is no gradient for {name[2:]}"
-        if value.shape != exact.shape:
-            return f"{grad_name(name)} has shape {tuple(value.shape)}"
-        mine, theirs = errors(name, value) if errors else (bounds.relative(value, exact), None)
-        largest = _largest(mine)
-        if largest > max(1e-2, 8 * bounds.EPS[dtype], 0.0 if theirs is None else 2 * _largest(theirs)):
-            what = NOTHING if not value.any() else f"off by {largest:.2g}" if largest < math.inf else "not finite"
-            return f"{grad_name(name)} is {what}"
-    return None
-
-
-def _largest(errors: Tensor) -> float:
-    return float(errors.max()) if errors.numel() else 0.0
-
-
-def autocast(exam: Exam, dtype: Dtype) -> Found:
-    """Under autocast to a 16-bit dtype: right values and gradients in eager's dtypes, for equal and mixed operands."""
-    to: Dtype = "bfloat16" if dtype == "float32" else dtype
-    wide: tuple[Dtype, ...] = ("float32",)
-    narrow: tuple[Dtype, ...] = ("float32", to)
-    cases = itertools.product(narrow, repeat=2) if exam.kind == "act_mul" else [wide * 4, (to, *wide * 3)]
-    given = exam.operands("float32", exam.plain, "autocast")
-    refused, other = [], []
-    grad = exam.forward_only is None
-    for dtypes in cases:
-        options: dict[str, Any] = {"dtypes": list(dtypes), "to": to, "grad": grad}
-        named = "/".join(dtypes[:2])
-        try:
-            results, _ = exam.ask("autocast", given, **options)
-        except RaisedError as raised:
-            if not is_refusal(raised):
-                raise
-            refused.append(named)
-            continue
-        eager, _ = exam.ask_peer("eager", "autocast", given, **options)
-        cast = {name: given[name].to(getattr(torch, kind)) for name, kind in zip(exam.names, dtypes, strict=True)}
-        right = exam.reference(cast | {"dy": given["dy"].to(results["y"].dtype)}, grad=grad)
-        trains = grad and all(exam.lack(each) is None for each in set(dtypes) & set(exam.dtypes))
-        expected = right if trains else {"y": right["y"]}
-        # What was computed in bfloat16 is judged as such; that eager's dtype differs is reported below.
-        by: Dtype = "bfloat16" if results["y"].dtype is torch.bfloat16 else to
-
-        def errors(
-            name: str, value: Tensor, eager: Tensors = eager, expected: Tensors = expected, by: Dtype = by
-        ) -> tuple[Tensor, Tensor]:
-            return excuses.beside_eager(exam, value, eager[name], expected[name], given, of=name, dtype=by)
-
-        wrong = _differs(expected, {name: results[name] for name in expected if name in results}, by, errors)
-        if wrong:
-            return failed(f"under autocast to {to}, operands {named}: {wrong}", exam.plain)
-        for name, value in eager.items():
-            mine = results.get(name)
-            if mine is not None and mine.dtype != value.dtype:
-                other.append(f"{named} gives {name} in {_short(mine.dtype)}, eager in {_short(value.dtype)}")
-    if "float32/float32" in refused:
-        return hazard(f"breaks under autocast: refuses {', '.join(refused)}", exam.plain)
-    if other:
-        return hazard(f"another dtype than eager's under autocast: {'; '.join(other)}", exam.plain)
-    return passed("right under autocast, in eager's dtypes" + (f"; refuses {', '.join(refused)}" if refused else ""))
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def checkpointed(exam: Exam, dtype: Dtype) -> Found:
     """Checkpointing gives the gradients of a plain backward."""
     exam.need_gradients(dtype)
     given = exam.operands(dtype, exam.plain, "checkpointed")
     try:
-        results, _ = exam.ask("checkpointed", given)
+        results, facts = exam.ask("checkpointed", given)
     except RaisedError as raised:
         if not is_refusal(raised):
             raise
@@ -326,6 +265,12 @@ def checkpointed(exam: Exam, dtype: Dtype) -> Found:
             near = again is not None and (torch.equal(plain, again) or _near(plain, again, dtype))
             if not near:
                 return failed(f"checkpointing ({how}) changes the gradient of {name}", exam.plain)
+        if facts["changed"][prefix]:
+            wrong = _overwritten({prefix: facts["changed"][prefix]})
+            return failed(f"where it is checkpointed ({how}), {wrong}", exam.plain)
+    apart = another_alone(exam, given, results, dtype, "where it is checkpointed", within="checkpoint")
+    if apart is not None:
+        return apart
     return _offloaded(exam, dtype) or passed("checkpointing changes no gradient, nor does what is saved elsewhere")
 
 
@@ -360,11 +305,14 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
     for shape in (exam.plain, *INFERRED[exam.kind]):
         given = exam.operands(dtype, shape, "inference")
         try:
-            plain = exam.forward(given)
+            results, facts = exam.ask("forward", given)
         except RaisedError as raised:
             if not is_refusal(raised) or shape == exam.plain:
                 raise
             continue
+        plain = results["y"]
+        if facts["inference"]:
+            return hazard(f"under no_grad {IS_INFERENCE}", shape)
         defaults = DEFAULTS if shape in {exam.plain, LARGE_OPERANDS[exam.kind]} else ()
         for how, mode in (MODES | {_under(name): f"default {name}" for name in defaults}).items():
             try:
@@ -376,13 +324,15 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
             if facts["changed"]:
                 return failed(f"{how} it overwrites {' and '.join(facts['changed'])}", shape)
             y = results["y"]
-            wrong = _differs({"y": plain}, {"y": y}, dtype) or _another_function(exam, y, plain, mode, dtype)
+            wrong = differs({"y": plain}, {"y": y}, dtype) or _another_function(exam, y, plain, mode, dtype)
             if not wrong and y.dtype != plain.dtype:
-                wrong = f"y is {_short(y.dtype)}, which is {_short(plain.dtype)} otherwise"
+                wrong = f"y is {short(y.dtype)}, which is {short(plain.dtype)} otherwise"
             if wrong:
                 return failed(f"{how} {wrong}", shape)
+            if facts["inference"] and mode != "inference":
+                return hazard(f"{how} {IS_INFERENCE}", shape)
     sentence = "the same under inference mode, in eval mode, with gradients on for operands that need none"
-    other = mlp.in_modes(exam, dtype) or _trained_by_default(exam, dtype)
+    other = mlp.in_modes(exam, dtype) or _trained_by_default(exam, dtype) or _trained_in_eval(exam, dtype)
     return other or passed(f"{sentence}, and under other default dtypes")
 
 
@@ -401,6 +351,30 @@ def _trained_by_default(exam: Exam, dtype: Dtype) -> Found | None:
         wrong = plain and _wrong_compiled(exam, given, plain[0], found[0], dtype)
         if wrong:
             return failed(f"{_under(default)} {wrong}", exam.plain)
+    return None
+
+
+def _trained_in_eval(exam: Exam, dtype: Dtype) -> Found | None:
+    """What is wrong with the gradients of a module in eval mode, where adapters and inputs are trained too."""
+    if exam.kind == "act_mul" or exam.lack(dtype) is not None:
+        return None
+    given = exam.operands(dtype, exam.plain, "inference")
+    results, facts = exam.ask("evaluated", given)
+    if "skipped" in facts:
+        return None
+    plain = exam.backward(given)[0]
+    alone = results.pop("e:x", None)
+    of_x = {name: plain[name] for name in ("y", "d:x")}
+    of_cases = (("", plain, results), (", where x alone needs a gradient,", of_x, {"y": results["y"], "d:x": alone}))
+    for where, right, each in of_cases:
+        found = {name: value for name, value in each.items() if value is not None}
+        missing = [name.removeprefix("d:") for name in right if name not in found]
+        if missing:
+            silent = f"there is no gradient for {' and '.join(missing)}: what is trained there stays as it is"
+            return hazard(f"in eval mode{where} {silent}, without a word", exam.plain)
+        wrong = _wrong_compiled(exam, given, right, found, dtype)
+        if wrong:
+            return failed(f"in eval mode{where} {wrong}", exam.plain)
     return None
 
 
@@ -433,14 +407,15 @@ def vmapped(exam: Exam, dtype: Dtype) -> Found:
         given |= {name: given[name].select(mapped, 0).clone() for name, axis in over.items() if axis is None}
         how = ", ".join(f"{name} over {'none' if axis is None else axis}" for name, axis in over.items())
         try:
-            results, _ = exam.ask("vmapped", given, over=over, grad=grad)
+            results, facts = exam.ask("vmapped", given, over=over, grad=grad)
         except RaisedError as raised:
             if raised.why == "memory":
                 raise
             refused.append(f"{how}: {raised}")
             continue
         right = _one_by_one(exam, given, over, grad=grad)
-        expected = right if grad and len(results) > 1 else {"y": right["y"]}
+        trained = [name for name in results if name.startswith("d:")]
+        expected = right if trained else {"y": right["y"]}
         eager, _ = exam.ask_peer("eager", "vmapped", given, over=over, grad=grad)
 
         def errors(
@@ -448,7 +423,9 @@ def vmapped(exam: Exam, dtype: Dtype) -> Found:
         ) -> tuple[Tensor, Tensor]:
             return excuses.beside_eager(exam, value, eager[name], expected[name], given, of=name, dtype=dtype)
 
-        wrong = _differs(expected, results, dtype, errors)
+        untrained = differs({"y": right["y"]}, {"y": results["p:y"]}, dtype, errors)
+        wrong = _overwritten(facts["changed"]) or differs(expected, results, dtype, errors)
+        wrong = wrong or (untrained and f"without gradients {untrained}")
         if wrong:
             return failed(f"under torch.vmap ({how}) {wrong}", exam.plain)
     exam.refused.clear()  # which the sentence has
@@ -473,7 +450,7 @@ CHECKS: Final = (
         checkpointed,
         dtypes="each",
     ),
-    Check("autocast", "equal and mixed operands under autocast", BOTH, autocast, dtypes="narrow"),
+    *autocast.CHECKS,
     Check(
         "compile",
         "calls in torch.compile(fullgraph=True): two shapes, other dimensions, one row, other layouts; all trained too",

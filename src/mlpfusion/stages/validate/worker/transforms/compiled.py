@@ -9,6 +9,7 @@ import torch
 
 from mlpfusion.stages.validate.worker.results import named
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
+from mlpfusion.stages.validate.worker.transforms.alone import Operands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,19 +24,23 @@ def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """y and gradients of the target inside torch.compile(fullgraph=True), for two shapes one after the other.
 
     y, d:NAME and then o:y, o:NAME for what `other:NAME` holds, if it holds something; p:y and q:y are the two y without
-    gradients. Facts: which numbers passed to a Triton kernel become float64 under Inductor.
+    gradients. Facts: which numbers passed to a Triton kernel become float64 under Inductor, and the operands that the
+    calls on the first shape "changed", by the names of their results.
     """
     torch._dynamo.reset()
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, options, grad=options["grad"]))
     function = torch.compile(bound.function, fullgraph=True, backend=options["backend"])
+    operands = Operands(run, bound)
     y, code = _with_code(function, bound.arguments, options["backend"])
-    results = {"y": y}
+    results, changed = {"y": y}, {"y": operands.changed()}
     if y.requires_grad:
         grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True)
         results |= named(names, grads)
+    operands.changed()  # what a backward writes is for another check to say
     with torch.no_grad():
         results["p:y"] = function(*bound.arguments)
+    changed["p:y"] = operands.changed()
     if "other:dy" in given:
         others = {name: given.get(f"other:{name}", given[name]) for name in names}
         moved = run.operands(others, options, grad=options["grad"])
@@ -48,7 +53,7 @@ def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         with torch.no_grad():
             results["q:y"] = function(*moved[:count])
     run.synchronize()
-    return results, {"fp64": fp64_numbers(code)}
+    return results, {"fp64": fp64_numbers(code), "changed": changed}
 
 
 def _with_code(function: Callable[..., Any], arguments: tuple[Any, ...], backend: str) -> tuple[Any, str]:

@@ -1,0 +1,54 @@
+"""Whether results are those that are right, or that another call gives."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from mlpfusion.stages.validate.judge import bounds
+from mlpfusion.stages.validate.judge.exam import grad_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from torch import Tensor
+
+    from mlpfusion.spec import Dtype
+    from mlpfusion.stages.validate.channel import Tensors
+
+    Errors = Callable[[str, Tensor], tuple[Tensor, Tensor]]
+
+NOTHING: Final = "0 everywhere"
+IS_INFERENCE: Final = (
+    "its result is an inference tensor, though the call is not in inference mode: it cannot be saved for a backward, "
+    "or changed in place"
+)
+
+
+def differs(right: Tensors, results: Tensors, dtype: Dtype, errors: Errors | None = None) -> str | None:
+    """Which result is missing, or further from what is right than 1%, 8 eps and twice eager's, in words, or None.
+
+    `errors` gives those of a result and of eager's by its name; without it there is no eager.
+    """
+    for name, exact in right.items():
+        value = results.get(name)
+        if value is None:
+            return f"there is no gradient for {name[2:]}"
+        if value.shape != exact.shape:
+            return f"{grad_name(name)} has shape {tuple(value.shape)}"
+        mine, theirs = errors(name, value) if errors else (bounds.relative(value, exact), None)
+        largest = _largest(mine)
+        if largest > max(1e-2, 8 * bounds.EPS[dtype], 0.0 if theirs is None else 2 * _largest(theirs)):
+            what = NOTHING if not value.any() else f"off by {largest:.2g}" if largest < math.inf else "not finite"
+            return f"{grad_name(name)} is {what}"
+    return None
+
+
+def _largest(errors: Tensor) -> float:
+    return float(errors.max()) if errors.numel() else 0.0
+
+
+def short(dtype: torch.dtype) -> str:
+    """A dtype in words, as bfloat16."""
+    return str(dtype).removeprefix("torch.")
