@@ -365,3 +365,30 @@ def test_what_no_checkpoint_has_is_nan_in_a_module_that_was_built_empty(
     given = {"x": torch.ones(3, 4), **weights(0), **weights(1, "other:")}
     results, _ = update_probes.updated(run_of_module(make), given, {"way": update_probes.BUILT_EMPTY, "in_eval": True})
     assert bool(results["s:y"].isfinite().all()) is right
+
+
+def test_one_weight_of_many_is_updated_alone() -> None:
+    old, new = ([torch.full((2,), float(each + add)) for each in range(3)] for add in (0, 10))
+    update_probes._update(update_probes._data_replaced, None, old, new, 1)
+    assert [each[0].item() for each in old] == [0, 11, 2]
+    update_probes._update(update_probes._data_replaced, None, old, new, None)
+    assert [each[0].item() for each in old] == [10, 11, 12]
+
+
+@pytest.mark.parametrize(("buffers", "overwritten"), [(1, ["up"]), (4, ["up"]), (5, [])])
+def test_gradients_of_many_calls_that_take_turns_are_named(buffers: int, overwritten: list[str]) -> None:
+    kept: list[Tensor] = []
+
+    class Turns(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+            ctx.save_for_backward(gate, up)
+            return gate * up
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+            gate, up = ctx.saved_tensors
+            kept.append(dy * gate if len(kept) < buffers else kept.pop(0).copy_(dy * gate))
+            return dy * up, kept[-1].view(gate.shape)
+
+    assert update_probes.held(run_of(Turns.apply), GIVEN, {"count": 5}) == ({}, {"overwritten": overwritten})

@@ -60,6 +60,25 @@ def _gradients(prefix: str, names: tuple[str, ...], grads: tuple[Tensor | None, 
     return {f"{prefix}:{name}": grad.detach().clone() for name, grad in pairs if grad is not None}
 
 
+def held(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
+    """Calls, `count` of them with operands of their own as the layers of a model, and all backwards in reverse order.
+
+    Facts: the operands of which a gradient was "overwritten" by a later backward.
+    """
+    names = OPERANDS[run.target.kind]
+    dy = guard.place(given["dy"], run.device)
+    with guard.watch("nan"):
+        layers = [run.target.bind(run.operands(given, options, grad=True)) for _ in range(options["count"])]
+        results = [plain(bound()) for bound in layers]
+        made = []
+        for number, (bound, y) in enumerate(zip(reversed(layers), reversed(results), strict=True), 1):
+            grads = torch.autograd.grad(y, bound.leaves, dy * number, allow_unused=True)  # to each its own
+            run.synchronize()
+            made += [(name, grad, grad.clone()) for name, grad in zip(names, grads, strict=True) if grad is not None]
+    changed = {name for name, grad, before in made if not same_bits(grad, before)}
+    return {}, {"overwritten": [name for name in names if name in changed]}
+
+
 def modified(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """d:NAME where `which`, an operand or y, is changed in place between forward and backward; or it is "refused"."""
     names = OPERANDS[run.target.kind]
@@ -85,14 +104,16 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
     It was called before in each way in which it is called then. y is without gradients, t:y with, a:y under autocast
     without, e:y in eval mode and f:y one row of that; with `in_eval` it is in eval mode from before the first call on,
-    and that is s:y alone. w:NAME are the operands with whose values it should compute. Facts: "skipped" where the way
-    is not one for this target, and whether y needs gradients under no_grad (`attached`); or alone what its calls have
-    "saved", names of its state_dict() that come, go or have another shape, or why it is "uncopyable" after a call that
-    trains, where it was not before; or the weights that state_dict() has "outdated" once they are updated.
+    and that is s:y alone. With `alone`, the name of one of them, the others stay; with `brief` there is y alone, after
+    one call before. w:NAME are the operands with whose values it should compute. Facts: "skipped" where the way is not
+    one for this target, and whether y needs gradients under no_grad (`attached`); or alone what its calls have "saved",
+    names of its state_dict() that come, go or have another shape, or why it is "uncopyable" after a call that trains,
+    where it was not before; or the weights that state_dict() has "outdated" once they are updated.
     """
     bound = run.target.bind(run.operands(given, options, grad=True))
     names, first = OPERANDS[run.target.kind], 0 if run.target.kind == "act_mul" else 1
-    way, in_eval = options["way"], options["in_eval"]
+    way, in_eval, alone = options["way"], options["in_eval"], options.get("alone")
+    how = {"in_eval": in_eval, "brief": options.get("brief", False)}
     update = UPDATES[way]
     if bound.module is None and (update in OF_MODULES or in_eval):
         return {}, {"skipped": True}
@@ -104,7 +125,8 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     if uncalled is None and way in {COPIED, BUILT_EMPTY}:
         return {}, {"skipped": True}
     state = _state(bound)
-    _called(run, bound, in_eval=in_eval)
+    if not how["brief"]:
+        _called(run, bound, **how)
     left = _left(bound, state, trains=way == COPIED)
     if left:
         return {}, left
@@ -120,7 +142,7 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         update(bound.module, old, new)
         bound = made
     else:
-        update(bound.module, old, new)
+        _update(update, bound.module, old, new, None if alone is None else names.index(alone) - first)
         if bound.module is None:
             leaves = (*bound.leaves[:first], *old)
             bound = bound._replace(arguments=leaves[: len(bound.arguments)], leaves=leaves)
@@ -130,9 +152,17 @@ def updated(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         return {}, {"outdated": outdated}
     if way == BUILT_EMPTY and uncalled is not None:
         bound = _emptied(uncalled, bound, run)
-    results, facts = _called(run, bound, in_eval=in_eval)
+    results, facts = _called(run, bound, **how)
     run.synchronize()
     return results | {f"w:{name}": leaf for name, leaf in zip(names, then, strict=True)}, facts
+
+
+def _update(update: Update, module: nn.Module | None, old: list[Tensor], new: list[Tensor], only: int | None) -> None:
+    """Give the weights in `old` new values, or that at one place alone; `old` has those of the module afterwards."""
+    part = slice(only, None if only is None else only + 1)
+    changed = old[part]
+    update(module, changed, new[part])
+    old[part] = changed
 
 
 def _copied(bound: Bound) -> Bound | None:
@@ -195,14 +225,14 @@ def _emptied(made: Bound, bound: Bound, run: Run) -> Bound:
     return made
 
 
-def _called(run: Run, bound: Bound, *, in_eval: bool) -> tuple[Tensors, Facts]:
+def _called(run: Run, bound: Bound, *, in_eval: bool, brief: bool = False) -> tuple[Tensors, Facts]:
     """The results of each way to call it, by the names that `updated` gives them, and whether one is attached."""
     with in_mode(bound, None):
         bound()
         y = plain(bound())
     facts = {"attached": y.requires_grad}
-    if in_eval:
-        return {"s:y": y.detach().clone()}, facts
+    if in_eval or brief:
+        return {"s:y" if in_eval else "y": y.detach().clone()}, facts
     having = bound.arguments if len(bound.arguments) == 2 else bound.arguments[:1]  # which operands have rows
     rows = [each.reshape(-1, each.shape[-1])[:1] for each in having]
     with in_mode(bound, "eval"):
@@ -320,4 +350,4 @@ OF_MODULES: Final = (
     _data_replaced,
     _layers_replaced,
 )  # functions get their operands in each call
-PROBES: Final[dict[str, Probe]] = {"accumulated": accumulated, "modified": modified, "updated": updated}
+PROBES: Final[dict[str, Probe]] = {"accumulated": accumulated, "held": held, "modified": modified, "updated": updated}

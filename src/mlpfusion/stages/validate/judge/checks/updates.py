@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BUILT_EMPTY: Final = "to_empty() from the meta device and load_state_dict"
 COPIED: Final = "a deepcopy and an update of the original"
+OF_COPIES: Final = (COPIED, BUILT_EMPTY)
 # How a weight gets new values; the worker has a function for each.
 WAYS: Final = (
     "an update in place",
@@ -39,6 +40,7 @@ CALLED: Final = {
     "a:y": "under autocast, without gradients",
     "s:y": "in eval mode all the time, without gradients",
 }
+LAYERS: Final = 17  # whose backwards come in reverse order: of each weight's shape there are as many gradients
 # Root mean square of the error, relative to that of the result: right ones are off by an eps or two, and a result of
 # other weights by its own size.
 STALE: Final = 0.2
@@ -58,7 +60,12 @@ def accumulation(exam: Exam, dtype: Dtype) -> Found:
                 return failed(sentence + _also_written(facts["written"]), exam.plain)
     if facts["written"]:
         return failed(f"autograd.grad, which returns gradients, changes {_grads(facts['written'])} as well", exam.plain)
-    return passed("backward() adds each gradient to .grad once")
+    _, facts = exam.ask("held", exam.operands(dtype, exam.plain, "accumulation"), count=LAYERS)
+    if facts["overwritten"]:
+        names = " and ".join(facts["overwritten"])
+        sentence = f"of {LAYERS} layers a later backward overwrites the gradient of {names} that another was given"
+        return failed(f"{sentence}: buffers take turns", exam.plain)
+    return passed("backward() adds each gradient to .grad once, and those of many layers stay")
 
 
 def _also_written(names: list[str]) -> str:
@@ -97,9 +104,16 @@ def updated(exam: Exam, dtype: Dtype) -> Found:
     later = exam.operands(dtype, exam.plain, "updated, later")
     both = given | {f"other:{name}": later[name] for name in exam.names}
     judged = []
-    for way, in_eval in itertools.product(WAYS, (False, True)):
+    updated_alone = exam.names if exam.kind == "act_mul" else exam.names[1:]
+    cases: tuple[tuple[str, bool, str | None], ...] = (
+        *((way, in_eval, None) for way, in_eval in itertools.product(WAYS, (False, True))),
+        *((way, False, name) for way in WAYS if way not in OF_COPIES for name in updated_alone),
+    )
+    for way, in_eval, alone in cases:
         try:
-            results, facts = exam.ask("updated", both, way=way, in_eval=in_eval)
+            results, facts = exam.ask(
+                "updated", both, way=way, in_eval=in_eval, alone=alone, brief=alone is not None and way != WAYS[0]
+            )
         except RaisedError as raised:
             if not is_refusal(raised):
                 raise
@@ -127,7 +141,7 @@ def updated(exam: Exam, dtype: Dtype) -> Found:
         for name in filter(results.__contains__, CALLED):
             expected = right.reshape(-1, right.shape[-1])[:1] if name == "f:y" else right
             if _is_off(results[name], expected):
-                return _stale(exam, way, CALLED[name])
+                return _stale(exam, way + f" of {alone} alone" * (alone is not None), CALLED[name])
     return passed(f"computes with the values of the moment after {', '.join(dict.fromkeys(judged))}")
 
 
@@ -155,7 +169,19 @@ def _alike(found: Tensor, right: Tensor, dtype: Dtype) -> bool:
 
 
 CHECKS: Final = (
-    Check("accumulation", "autograd.grad beside backward() into .grad, twice", BOTH, accumulation, dtypes="each"),
+    Check(
+        "accumulation",
+        "autograd.grad beside backward() into .grad, twice, and gradients of many layers",
+        BOTH,
+        accumulation,
+        dtypes="each",
+    ),
     Check("modified", "operands and result changed in place before the backward", BOTH, modified, dtypes="each"),
-    Check("updated", "calls after weights or operands got new values, in nine ways", BOTH, updated, dtypes="each"),
+    Check(
+        "updated",
+        "calls after weights or operands, all or one of them, got new values, in nine ways",
+        BOTH,
+        updated,
+        dtypes="each",
+    ),
 )
