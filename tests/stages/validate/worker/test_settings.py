@@ -300,3 +300,24 @@ def test_a_generator_that_two_constructions_leave_in_one_state_is_seeded(
         told = settings.changed({settings.CONSTRUCTOR: {}})
         assert told == {settings.CONSTRUCTOR: f"seeds {', '.join(seeded)}"}
     settings.SEEDED.clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_dtype_of_autocast_that_somebody_sets_is_noted_whatever_it_was(dtype: torch.dtype) -> None:
+    before = torch.get_autocast_dtype("cpu")
+    settings.LEFT_WITHIN.clear()
+    for each in (torch.bfloat16, torch.float16):
+        with settings.autocast_to(each):
+            assert torch.get_autocast_dtype("cuda") == each
+            torch.set_autocast_dtype("cpu", dtype)
+    assert torch.get_autocast_dtype("cpu") == before
+    assert settings.LEFT_WITHIN.pop(settings.AUTOCAST_DTYPES).endswith(f"and is {dtype}")
+
+
+def test_whether_autocast_keeps_casts_is_a_setting() -> None:
+    before = settings.read()
+    torch.set_autocast_cache_enabled(not torch.is_autocast_cache_enabled())
+    try:
+        assert "autocast's cache" in settings.changed(before)
+    finally:
+        torch.set_autocast_cache_enabled(not torch.is_autocast_cache_enabled())

@@ -176,6 +176,8 @@ def _attention() -> tuple[bool, ...]:
     return backend.flash_sdp_enabled(), backend.mem_efficient_sdp_enabled(), backend.math_sdp_enabled()
 
 
+AUTOCAST_DTYPES: Final = "the dtypes of autocast on a CPU and on a GPU"
+AUTOCAST_DEVICES: Final = ("cpu", "cuda")
 # What calls left changed within a mode that a probe set and that has been put back, by their names, and how.
 LEFT_WITHIN: Final[dict[str, str]] = {}
 CONFIG: Final = "the config that its constructor is given"
@@ -191,6 +193,8 @@ _READERS: Final[dict[str, Callable[[], object]]] = {
     "hooks of saved tensors": _hooks_of_saved_tensors,
     "anomaly detection": torch.is_anomaly_enabled,
     "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+    AUTOCAST_DTYPES: lambda: tuple(torch.get_autocast_dtype(each) for each in AUTOCAST_DEVICES),
+    "autocast's cache": torch.is_autocast_cache_enabled,
     "TF32": _tf32,
     "16-bit sums of matrix products": _sums,
     "deterministic algorithms": torch.get_deterministic_debug_mode,
@@ -264,6 +268,24 @@ def own_generators(seed: int | None = None) -> Iterator[None]:
         np.random.set_state(kept[2])
         if on_the_gpu is not None:
             _CUDA.set_rng_state(on_the_gpu)
+
+
+@contextlib.contextmanager
+def autocast_to(dtype: torch.dtype) -> Iterator[None]:
+    """Within, autocast computes in `dtype` where nobody names another; whether somebody sets that is noted.
+
+    What a call sets it to may be what it is already.
+    """
+    kept = [(device, torch.get_autocast_dtype(device)) for device in AUTOCAST_DEVICES]
+    try:
+        for device in AUTOCAST_DEVICES:
+            torch.set_autocast_dtype(device, dtype)
+        set_here = read((AUTOCAST_DTYPES,))
+        yield
+        LEFT_WITHIN.update(changed(set_here))
+    finally:
+        for device, before in kept:
+            torch.set_autocast_dtype(device, before)
 
 
 class Construction:

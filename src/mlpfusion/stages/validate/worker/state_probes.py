@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import itertools
@@ -29,14 +30,14 @@ _VARIED: Final = frozenset(("gate", "up", "x"))  # operands that a model makes a
 
 
 def state(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
-    """Calls, with `grad` and their backwards, from two states of all generators.
+    """Calls, with `grad` and their backwards, from two states of all generators and of autocast's dtypes.
 
     Facts: `seeded` are the generators that the calls left in one state, `drawn` others that they changed.
     """
     ends = []
-    for seed in (1, 2):
+    for seed, dtype in ((1, torch.bfloat16), (2, torch.float16)):
         call = _once(run, given, grad=options["grad"])
-        with settings.own_generators(seed):
+        with settings.own_generators(seed), settings.autocast_to(dtype):
             before = settings.read(settings.GENERATORS)
             call()
             ends.append((before, settings.read(settings.GENERATORS)))
@@ -46,7 +47,16 @@ def state(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     return {}, {"seeded": seeded, "drawn": drawn}
 
 
-def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False, dropped: bool = False) -> Callable[[], None]:
+def _once(
+    run: Run,
+    given: Tensors,
+    *,
+    grad: bool,
+    varied: bool = False,
+    dropped: bool = False,
+    autocast: bool = False,
+    in_eval: bool = False,
+) -> Callable[[], None]:
     """A call, with its backward where there is one, of which nothing is kept; each has operands of its own.
 
     The graph of one that is `dropped` goes without a backward, as that of a validation or of a skipped step does.
@@ -56,6 +66,8 @@ def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False, dropped
     """
     names = OPERANDS[run.target.kind]
     bound = run.target.bind(run.operands(given, {}, grad=grad))
+    if in_eval and bound.module is not None:
+        bound.module.eval()
     fixed = dict(zip(names, bound.leaves, strict=True))
     dy = given["dy"].to(run.device)
     left = itertools.count(1) if varied else itertools.repeat(0)
@@ -64,10 +76,12 @@ def _once(run: Run, given: Tensors, *, grad: bool, varied: bool = False, dropped
         rows = slice(dy.shape[0] - next(left))
         own = {name: fixed[name][rows].detach().clone().requires_grad_(grad) for name in names if name in _VARIED}
         leaves = tuple((fixed | own).values())
-        with torch.set_grad_enabled(grad):
+        # Not in bfloat16, which Triton's interpreter multiplies wrongly; what is not enabled puts settings back too.
+        cast = torch.autocast(run.device.type, dtype=torch.float16) if autocast else contextlib.nullcontext()
+        with torch.set_grad_enabled(grad), cast:
             y = plain(bound.function(*leaves[: len(bound.arguments)]))
-            if y.requires_grad and not dropped:
-                torch.autograd.grad(y, leaves, dy[rows], allow_unused=True)
+        if y.requires_grad and not dropped:
+            torch.autograd.grad(y, leaves, dy[rows].to(y.dtype), allow_unused=True)
         run.synchronize()
 
     return call
@@ -127,10 +141,11 @@ def growth(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
 
     The collector is off otherwise: what it has to free lies in a cycle of references. An interpreter leaves 200 KB of
     these in each call, among which what stays would be lost. With `varied` each call has one row less than the last,
-    with `dropped` it has no backward. `before` more calls come first.
+    with `dropped` it has no backward; with `autocast` it is under that, with `in_eval` in eval mode.
+    `before` more calls come first.
     """
     half = options.get("half", HALF)
-    which = {name: options.get(name, False) for name in ("varied", "dropped")}
+    which = {name: options.get(name, False) for name in ("varied", "dropped", "autocast", "in_eval")}
     call = _once(run, given, grad=options["grad"], **which)
     was_on, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()

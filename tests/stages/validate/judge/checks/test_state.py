@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support import checked, rings
+from support.targets_made import verdict_of
 
 WRONG = {
     "replaced": """
@@ -71,6 +72,20 @@ MORE = {
         return right(gate, up)
         """,
         "frozen objects was",
+    ),
+    "autocast": (
+        "state",
+        "torch.set_autocast_dtype('cpu', torch.bfloat16); return right(gate, up)",
+        "the dtypes of autocast on a CPU and on a GPU was torch.float16 and is torch.bfloat16",
+    ),
+    "kept under autocast": (
+        "growth",
+        """
+        if torch.is_autocast_enabled(gate.device.type):
+            kept.append(gate.detach())
+        return right(gate, up)
+        """,
+        "by a call under autocast",
     ),
     "bytes": ("growth", "kept.append(bytes(30000)); return right(gate, up)", "bytes of memory by a call"),
     "small objects": ("growth", "kept.append([str(n) for n in range(900)]); return right(gate, up)", "bytes of memory"),
@@ -171,3 +186,29 @@ def test_what_modules_leave_behind_is_named(bench, control, check, words):
 @pytest.mark.parametrize("check", ["growth", "state"])
 def test_modules_that_are_freed_and_draw_their_weights_leave_nothing(bench, check):
     assert checked.of_control(bench, "blind/layers.py:ValuesCompared", check, "float32").word == "valid"
+
+
+IN_EVAL = (
+    checked.HEAD
+    + """
+class Layer(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        sizes = config.hidden_size, config.intermediate_size
+        self.gate_proj, self.up_proj = (torch.nn.Linear(*sizes, bias=False) for _ in range(2))
+        self.down_proj = torch.nn.Linear(*reversed(sizes), bias=False)
+        self.kept = []
+
+    def forward(self, x):
+        if not self.training:
+            self.kept.append(x.detach())
+        return right_mlp(x, *(each.weight for each in (self.gate_proj, self.up_proj, self.down_proj)))
+"""
+)
+
+
+def test_what_a_layer_keeps_in_eval_mode_alone_grows(bench, tmp_path):
+    (tmp_path / "layer.py").write_text(IN_EVAL, encoding="utf-8")
+    verdict = verdict_of(bench, f"{tmp_path / 'layer.py'}:Layer", only=("growth",), dtypes=("float32",))
+    assert verdict.word == "valid with hazards"
+    assert "by a call in eval mode" in verdict.headline

@@ -87,17 +87,20 @@ def state(exam: Exam, dtype: Dtype) -> Found:
 
 
 class Way(NamedTuple):
-    """A kind of call: with its backward, with gradients whose graph is dropped, each of another shape."""
+    """A kind of call: with its backward, whose graph may be dropped, each of another shape, in a mode of PyTorch."""
 
     grad: bool = False
     varied: bool = False
     dropped: bool = False
+    autocast: bool = False
+    in_eval: bool = False
 
     @property
     def said(self) -> str:
         """The same in words."""
         after = " whose graph is dropped without a backward" if self.dropped else " with its backward" * self.grad
-        return f"a call{' of another shape' * self.varied}{after}"
+        where = " under autocast" * self.autocast + " in eval mode" * self.in_eval
+        return f"a call{' of another shape' * self.varied}{where}{after}"
 
 
 def growth(exam: Exam, dtype: Dtype) -> Found:
@@ -105,6 +108,7 @@ def growth(exam: Exam, dtype: Dtype) -> Found:
     ways = [Way(), Way(varied=True)]
     if exam.lack(dtype) is None:
         ways += [Way(grad=True), Way(grad=True, varied=True), Way(grad=True, dropped=True)]
+    ways += [Way(autocast=True), *([Way(in_eval=True)] if exam.kind == "mlp" else [])]
     for way in ways:
         try:
             kept, freed = _grown(exam, dtype, way)
@@ -113,7 +117,7 @@ def growth(exam: Exam, dtype: Dtype) -> Found:
         except RaisedError as error:
             if not is_refusal(error):
                 raise
-            if way.varied:
+            if way.varied or way.autocast:
                 continue
             return undecided(f"it refuses the shape tried: {error}")
         if kept:
@@ -124,12 +128,14 @@ def growth(exam: Exam, dtype: Dtype) -> Found:
                 GROWN[exam.kind],
             )
     for way in ways:
-        objects = None if way.varied or way.dropped else _objects_kept(exam, dtype, way)
+        objects = None if any(way[1:]) else _objects_kept(exam, dtype, way)
         if objects is not None:
             return hazard(f"memory grows with every call: {objects:,.0f} small objects by {way.said}", exam.plain)
     if exam.kind == "act_mul":
         return passed("memory does not grow with the number of calls")
-    _, facts = exam.ask("deleted", exam.operands(dtype, exam.plain, "deleted"), grad=ways[-1].grad, built=BUILT)
+    _, facts = exam.ask(
+        "deleted", exam.operands(dtype, exam.plain, "deleted"), grad=any(way.grad for way in ways), built=BUILT
+    )
     if facts.get("kept", 0) > 1:  # the last one may be kept until the next
         sentence = f"of {BUILT} modules that were built, called and deleted {facts['kept']} stay in memory"
         return hazard(f"{sentence}, with their weights", exam.plain)

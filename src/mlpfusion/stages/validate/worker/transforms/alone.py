@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -49,7 +50,7 @@ def alone(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     for name, leaf in zip(names, bound.leaves, strict=True):
         for other in bound.leaves:
             other.requires_grad_(other is leaf)
-        with torch.autocast(run.device.type, dtype=to, enabled=within == "autocast"):
+        with torch.autocast(run.device.type, dtype=to) if within == "autocast" else contextlib.nullcontext():
             if within == "checkpoint":
                 y = plain(checkpoint(function, *bound.arguments, use_reentrant=False))
             else:
