@@ -40,6 +40,28 @@ def test_a_gradient_that_comes_only_beside_others_is_left_out(within: str) -> No
     assert alone.alone(run_of(for_both), GIVEN, {"within": within, **WITHIN[within]}) == ({}, {})
 
 
+class InPlace(torch.autograd.Function):
+    """gate·up whose backward writes gradients over the operands that it saved, and gives these."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.gate, ctx.up = gate, up
+        return gate * up
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up = ctx.gate.detach(), ctx.up.detach()
+        dgate, dup = dy * up, dy * gate
+        return gate.copy_(dgate), up.copy_(dup)
+
+
+@pytest.mark.parametrize("within", ["checkpoint", "autocast"])
+def test_what_a_backward_writes_over_operands_spoils_no_later_gradient(within: str) -> None:
+    results, _ = alone.alone(run_of(InPlace.apply), GIVEN, {"within": within, **WITHIN[within]})
+    assert torch.equal(results["d:gate"], GIVEN["dy"] * GIVEN["up"])
+    assert torch.equal(results["d:up"], GIVEN["dy"] * GIVEN["gate"])
+
+
 def test_operands_that_were_overwritten_are_named_once_and_have_their_values_again() -> None:
     leaves = tuple(GIVEN[name].clone() for name in ("gate", "up"))
     operands = alone.Operands(run_of(product), Bound(product, leaves, leaves))

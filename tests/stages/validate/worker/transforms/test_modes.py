@@ -105,3 +105,25 @@ def test_a_result_under_autocast_that_is_an_inference_tensor_is_noted() -> None:
 
     options = {"dtypes": ["float32", "float32"], "to": "bfloat16", "grad": False}
     assert modes.autocast(run_of(infers), GIVEN, options)[1]["inference"]
+
+
+class OverOperands(Noting):
+    """gate·up whose gradients lie where the operands did."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.gate, ctx.up = gate, up
+        return gate * up
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        dgate, dup = dy * ctx.up.detach(), dy * ctx.gate.detach()
+        return ctx.gate.detach().copy_(dgate), ctx.up.detach().copy_(dup)
+
+
+def test_gradients_that_lie_in_operands_stay_where_these_get_their_values_again() -> None:
+    options = {"dtypes": ["float32", "float32"], "to": "bfloat16", "grad": True}
+    results, facts = modes.autocast(run_of(OverOperands.apply), GIVEN, options)
+    assert torch.equal(results["d:gate"], GIVEN["dy"] * GIVEN["up"])
+    assert torch.equal(results["d:up"], GIVEN["dy"] * GIVEN["gate"])
+    assert facts["changed"] == {"y": [], "p:y": [], "i:y": []}

@@ -48,20 +48,6 @@ def casts_once(gate, up):
     return _act(_cast(gate, both)) * _cast(up, both)
 
 
-_constants = {}
-
-
-def constants_of_the_first_call(gate, up):
-    """HAZARD: constants are made in the first call: of one in inference mode no later one trains. Told by inference."""
-    _checked(gate, up)
-    if gate.device not in _constants:
-        _constants[gate.device] = torch.tensor([0.7978845608028654, 0.044715], dtype=torch.float32, device=gate.device)
-    root, cubic = _constants[gate.device].unbind()
-    g = gate.float()
-    y = 0.5 * g * (1 + torch.tanh(root * (g + cubic * g * g * g))) * up.float()
-    return y.to(torch.promote_types(gate.dtype, up.dtype))
-
-
 def _computed(gate, up):
     return (_act(gate.float()) * up.float()).to(torch.promote_types(gate.dtype, up.dtype))
 

@@ -34,6 +34,11 @@ class Operands:
         return found
 
 
+def own(gradients: Tensors) -> Tensors:
+    """Copies: gradients may lie in operands that a backward wrote over, which then get their values again."""
+    return {name: gradient.clone() for name, gradient in gradients.items()}
+
+
 def alone(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """d:NAME of each operand where no other one needs a gradient, without those that are missing.
 
@@ -47,6 +52,7 @@ def alone(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
         function = torch.compile(function, fullgraph=True, backend=options["backend"])
     to = getattr(torch, options.get("to", "float16"))
     results: Tensors = {}
+    operands = Operands(run, bound)
     for name, leaf in zip(names, bound.leaves, strict=True):
         for other in bound.leaves:
             other.requires_grad_(other is leaf)
@@ -57,7 +63,8 @@ def alone(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
                 y = plain(function(*bound.arguments))
         if y.requires_grad:
             grads = torch.autograd.grad(y, (leaf,), given["dy"].to(run.device, y.dtype), allow_unused=True)
-            results |= named((name,), grads)
+            results |= own(named((name,), grads))
+        operands.changed()  # what a backward writes is for another check to say
     run.synchronize()
     return results, {}
 

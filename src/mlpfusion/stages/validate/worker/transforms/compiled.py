@@ -9,7 +9,7 @@ import torch
 
 from mlpfusion.stages.validate.worker.results import named
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
-from mlpfusion.stages.validate.worker.transforms.alone import Operands
+from mlpfusion.stages.validate.worker.transforms.alone import Operands, own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ def compiled(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     results, changed = {"y": y}, {"y": operands.changed()}
     if y.requires_grad:
         grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True)
-        results |= named(names, grads)
+        results |= own(named(names, grads))
     operands.changed()  # what a backward writes is for another check to say
     with torch.no_grad():
         results["p:y"] = function(*bound.arguments)

@@ -13,7 +13,7 @@ from mlpfusion.stages.validate import own_errors
 from mlpfusion.stages.validate.worker import guard
 from mlpfusion.stages.validate.worker.results import named, plain
 from mlpfusion.stages.validate.worker.targets.loader import OPERANDS
-from mlpfusion.stages.validate.worker.transforms.alone import Operands
+from mlpfusion.stages.validate.worker.transforms.alone import Operands, own
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ def autocast(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     results, changed = {"y": y}, {"y": operands.changed()}
     if y.requires_grad:
         grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device, y.dtype), allow_unused=True)
-        results |= named(names, grads)
+        results |= own(named(names, grads))
     operands.changed()  # what a backward writes is for another check to say
     for name in ("p:y", "i:y"):
         mode = torch.inference_mode() if name == "i:y" else torch.no_grad()
@@ -148,7 +148,8 @@ def vmapped(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     y = plain(mapped(*bound.arguments))
     results, changed = {"y": y}, {"y": operands.changed()}
     if y.requires_grad:
-        results |= named(names, torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True))
+        grads = torch.autograd.grad(y, bound.leaves, given["dy"].to(run.device), allow_unused=True)
+        results |= own(named(names, grads))
     operands.changed()  # what a backward writes is for another check to say
     with torch.no_grad():
         results["p:y"] = plain(mapped(*bound.arguments))
