@@ -76,6 +76,7 @@ def test_float64_is_not_looked_at_where_other_dtypes_are_requested(bench: Bench,
     assert verdict.word == "not decidable here"
 
 
+@pytest.mark.full  # all shapes, which the first ring leaves out
 @pytest.mark.parametrize("control", ["grouped_tiles"])
 def test_tiles_of_rows_and_columns_at_once_are_named(bench: Bench, control: str) -> None:
     verdict = checked.of_control(bench, f"pairs/kernels.py:{control}", "elementwise", "float32")

@@ -8,10 +8,11 @@ import torch
 from support.runs_made import run_of, run_of_module
 from torch import Tensor, nn
 
+from mlpfusion.stages.validate import layouts
 from mlpfusion.stages.validate.worker.transforms import modes
 
 GIVEN = {name: torch.linspace(1, 2, 2048).view(8, 256) for name in ("gate", "up", "dy")}
-PACKED = {"packed": True}
+PACKED = {"packed": layouts.PACKED}
 
 
 class Noting(torch.autograd.Function):
