@@ -30,7 +30,7 @@ def of(*names: str) -> tuple[shapes.Shape, ...]:
         ("h200-choose-article", 5, "article"),
         ("h200-choose-article/choice.json", 5, "article"),
         ("h200-traffic.json", 2, "article"),
-        ("h200-grid.json", 80, "article"),
+        ("h200-grid.json", 59, "article"),
         ("h200-fused.json", 14, None),
         ("h200-validate.json.gz", 0, None),
         ("h200-prove-gemma-2b-fused.json", 0, None),

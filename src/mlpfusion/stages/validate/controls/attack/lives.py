@@ -119,8 +119,9 @@ def gradients_left_on(gate, up):
 
 def _panels(x, wg, wu, wd):
     total = torch.zeros(*x.shape[:-1], wd.shape[0], dtype=torch.float32, device=x.device)
+    rows = x.float()  # once: its gradient would be added up over the panels in 16 bits else
     for g, u, d in zip(wg.split(96), wu.split(96), wd.split(96, dim=1), strict=True):
-        total = total + _mlp(*(each.float() for each in (x, g, u, d)))
+        total = total + _mlp(rows, *(each.float() for each in (g, u, d)))
     return total.to(x.dtype)
 
 
