@@ -34,6 +34,13 @@ settings.load_profile("mlpfusion")
 settings.register_profile("first ring", settings.get_profile("mlpfusion"), max_examples=rings.PERCENT)
 
 
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's, for `-n auto`
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: a test that waits, for a process or a time limit, leaves its core to another."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return (len(affinity(0)) if affinity else os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == rings.FIRST:
         settings.load_profile("first ring")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -157,6 +160,18 @@ def test_a_scratch_folder_goes_and_an_error_in_it_shows_no_path() -> None:
         Path("nowhere/at/all").write_bytes(b"1")
 
 
+def test_what_is_written_while_a_scratch_folder_goes_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that nothing ends may do."""
+
+    def refuse(path: Any, **_: Any) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+
+    with files.scratch() as folder:
+        monkeypatch.setattr(os, "rmdir", refuse)
+    monkeypatch.undo()
+    shutil.rmtree(folder)
+
+
 def test_no_scratch_folder_names_what_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -181,6 +196,7 @@ def test_two_paths_to_one_file_are_the_same(tmp_path: Path) -> None:
 HOLDS = """
 import sys
 from pathlib import Path
+from typing import Any
 from mlpfusion.storage import files
 with files.alone(Path(sys.argv[1])):
     print(flush=True)

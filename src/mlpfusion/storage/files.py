@@ -101,7 +101,8 @@ def scratch() -> Iterator[Path]:
         MlpfusionError: none can be made, or a file in it cannot be.
     """
     try:
-        made = tempfile.TemporaryDirectory(prefix="mlpfusion-")
+        # A process that nothing ends may write there while it goes: what is left is the system's to remove.
+        made = tempfile.TemporaryDirectory(prefix="mlpfusion-", ignore_cleanup_errors=True)
     except OSError as error:  # tempfile tries several places, and says what it tried but not why it failed
         reason = refusal(Path(os.environ.get("TMPDIR", "/tmp"))) or _why(error)
         raise MlpfusionError(f"no temporary file can be written: {reason}; TMPDIR may name another folder") from error
