@@ -67,8 +67,8 @@ def held(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]:
     """
     names = OPERANDS[run.target.kind]
     dy = guard.place(given["dy"], run.device)
+    layers = [run.target.bind(run.operands(given, options, grad=True)) for _ in range(options["count"])]
     with guard.watch("nan"):
-        layers = [run.target.bind(run.operands(given, options, grad=True)) for _ in range(options["count"])]
         results = [plain(bound()) for bound in layers]
         made = []
         for number, (bound, y) in enumerate(zip(reversed(layers), reversed(results), strict=True), 1):

@@ -60,18 +60,12 @@ def accumulation(exam: Exam, dtype: Dtype) -> Found:
                 return failed(sentence + _also_written(facts["written"]), exam.plain)
     if facts["written"]:
         return failed(f"autograd.grad, which returns gradients, changes {_grads(facts['written'])} as well", exam.plain)
-    added = "backward() adds each gradient to .grad once"
-    try:
-        _, facts = exam.ask("held", exam.operands(dtype, exam.plain, "accumulation"), count=LAYERS)
-    except RaisedError as error:  # as `packed` refuses weights that lie in a larger buffer
-        if not is_refusal(error):
-            raise
-        return passed(f"{added}; it refuses the operands of many layers")
+    _, facts = exam.ask("held", exam.operands(dtype, exam.plain, "accumulation"), count=LAYERS)
     if facts["overwritten"]:
         names = " and ".join(facts["overwritten"])
         sentence = f"of {LAYERS} layers a later backward overwrites the gradient of {names} that another was given"
         return failed(f"{sentence}: buffers take turns", exam.plain)
-    return passed(f"{added}, and those of many layers stay")
+    return passed("backward() adds each gradient to .grad once, and those of many layers stay")
 
 
 def _also_written(names: list[str]) -> str:
