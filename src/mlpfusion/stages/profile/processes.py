@@ -111,7 +111,8 @@ def _survived(names: Sequence[str], field: Field, number: int, where: str) -> _A
         assert isinstance(answer, tasks.Broken)
         culprit = progress.read_text().strip() if progress.exists() else ""
         gone = [culprit] if culprit in left else left
-        failed.update(dict.fromkeys(gone, f"the race failed{where} while this backend ran: {answer.reason}"))
+        reason = f"the race failed{where} while this backend ran, as it did not alone: {answer.reason}"
+        failed.update(dict.fromkeys(gone, reason))
         left = [name for name in left if name not in gone]
         then = "racing again without it" if left else "no backend is left to race"
         field.tell(culprit or None, f"failed: {answer.reason}; {then}")
