@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,12 +37,14 @@ class Recorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.captures, self.replays, self.stream, self.capturing = 0, 0, 0, False
         monkeypatch.setattr(fused_graph, "_captured", self.captured)
+        monkeypatch.setattr(fused_graph, "_site", self.site)
         monkeypatch.setattr(fused_graph, "_stream", lambda index: self.stream)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
 
-    def captured(
-        self, plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[Any], pools: dict[int, Any], stream: int
-    ) -> Graph:
+    def site(self, index: int, stream: int) -> Any:
+        return SimpleNamespace(lock=threading.Lock())
+
+    def captured(self, plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[Any], site: Any) -> Graph:
         self.captures += 1
         held = x.clone()
         y = plain(held)

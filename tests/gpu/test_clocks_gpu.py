@@ -6,6 +6,7 @@ import statistics
 
 import pytest
 import torch
+from support import workspaces
 
 from mlpfusion.device import detect
 from mlpfusion.measure.clocks import Contender, L2Flush, _last_of_a_row, capture, race
@@ -95,3 +96,16 @@ def test_what_cannot_be_captured_says_why_and_leaves_the_device_usable():
     assert x.sum().item() == 8
     assert torch.randn(8, device="cuda").isfinite().all()
     assert capture("sum", x.sum).replay is not None
+
+
+@pytest.mark.parametrize("shape", workspaces.SPLIT)
+def test_a_graph_keeps_its_workspace_when_another_ends_or_all_are_cleared(shape):
+    m, k, n = shape
+    x, w = (torch.randn(size, device="cuda", dtype=torch.bfloat16) for size in ((m, k), (k, n)))
+    replay = capture("product", lambda: x @ w).replay
+    expected = replay().clone()
+    workspaces.another_ends(lambda: capture("another", lambda: x @ w))
+    workspaces.untouched(replay, expected)
+    workspaces.cleared()
+    workspaces.untouched(replay, expected)
+    assert torch.equal(x @ w, capture("after", lambda: x @ w).replay())

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from support import workspaces
 
 from mlpfusion import backend
 from mlpfusion.backends.fused_graph import LIMIT, FusedGraph
@@ -132,6 +133,41 @@ def test_graphs_are_bounded_and_their_memory_comes_back(inner):
         torch.cuda.synchronize()
         allocated.append(torch.cuda.memory_allocated())
     assert allocated[-1] <= allocated[LIMIT]
+
+
+@pytest.mark.parametrize("shape", workspaces.SPLIT)
+def test_a_graph_keeps_its_workspace_when_another_ends_or_all_are_cleared(inner, shape):
+    tokens_, intermediate, hidden = shape
+    spec = MLPSpec(hidden_size=hidden, intermediate_size=intermediate)
+    _, call, plain = made(inner, spec)
+    x = tokens(tokens_, spec=spec)
+    expected = plain(x)
+    assert torch.equal(call(x), expected)
+    workspaces.another_ends(lambda: made(inner, spec)[1](x))
+    workspaces.untouched(lambda: call(x), expected)
+    workspaces.cleared()
+    workspaces.untouched(lambda: call(x), expected)
+
+
+def test_modules_that_share_a_stream_do_not_mix_their_results(inner):
+    pairs = [made(inner)[1:] for _ in range(4)]
+    inputs = [tokens(16) for _ in pairs]
+    expected = [plain(x) for (_, plain), x in zip(pairs, inputs, strict=True)]
+    stream, wrong = torch.cuda.current_stream(), []
+
+    def work(call, x, y):
+        with torch.no_grad(), torch.cuda.stream(stream):
+            results = [call(x) for _ in range(50)]
+            stream.synchronize()
+            wrong.extend(0 for result in results if not torch.equal(result, y))
+
+    calls = [call for call, _ in pairs]
+    threads = [threading.Thread(target=work, args=each) for each in zip(calls, inputs, expected, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

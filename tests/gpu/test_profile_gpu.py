@@ -29,6 +29,13 @@ def rows(result):
     return {row.backend: row for row in result[0].rows}
 
 
+def test_graphs_that_pytorch_records_itself_leave_those_of_the_others_alone():
+    """In training at this shape cuBLAS keeps parts of sums in a workspace, which those clear: eager's replay failed."""
+    workload = msgspec.structs.replace(run.default_workload(detect()), mode="training")
+    found = run.profile(workload, backends=("eager", "compile-cudagraphs", "fused"), rounds=20)
+    assert [(row.backend, row.status, row.reason) for row in found.rows if row.status != "ok"] == []
+
+
 def test_every_row_is_ok_and_as_accurate_as_eager(result):
     for name, row in rows(result).items():
         assert (row.status, row.reason) == ("ok", None), name

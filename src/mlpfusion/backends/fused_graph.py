@@ -23,17 +23,30 @@ if TYPE_CHECKING:
 
 # Graphs kept for one module, the oldest given up first: each holds its input, its output and its intermediates.
 LIMIT: Final = 16
-WARMUP_CALLS: Final = 3  # PyTorch's recipe: compilation and workspaces happen before the capture
+WARMUP_CALLS: Final = 3  # PyTorch's recipe: what is compiled or tuned is so before the capture
 
 Key = tuple[torch.Size, torch.dtype, int, str | None]  # shape, dtype, stream and how float32 products are computed
 Place = tuple[int, torch.Size, tuple[int, ...], torch.dtype]  # address, shape, strides and dtype
 
 _CAPTURE: Final = threading.Lock()  # one capture at a time in a process, whatever its thread
 
-# Where the graphs of a device and stream are captured. cuBLAS keeps a workspace for each stream that it ever ran on, 32
-# MiB on Hopper by PyTorch's default, which recorded kernels go on using: graphs that may be replayed at the same time
-# need two of them, graphs of one stream do not.
-_SIDES: Final[dict[tuple[int, int], torch.cuda.Stream]] = {}
+
+class Site(NamedTuple):
+    """Where all graphs of a device and stream are captured: on a stream where nothing else runs, from one pool.
+
+    cuBLAS has a workspace for each stream that it ever ran on, 32 MiB on Hopper by PyTorch's default, which recorded
+    kernels go on using. PyTorch frees it when torch.compile records CUDA graphs or, in later versions, another graph of
+    the stream ends (its issue 193402). As no call is made on `side` but to record it, the workspace is in the pool, and
+    what is freed there goes to none but graphs that run one after another.
+    """
+
+    side: torch.cuda.Stream
+    pool: Any
+    kept: torch.cuda.CUDAGraph  # of nothing much: a pool that no graph is left of cannot be used again
+    lock: threading.Lock  # threads may share a stream, and copy, replay and copy belong together
+
+
+_SITES: Final[dict[tuple[int, int], Site]] = {}
 
 
 class Graph(NamedTuple):
@@ -88,8 +101,7 @@ class FusedGraph:
         gates, ups, downs = (projection.__dict__ for projection in projections)
         index = mlp.gate_proj.weight.get_device()
         graphs: dict[Key, Graph] = {}
-        pools: dict[int, Any] = {}
-        lock = threading.Lock()
+        sites: dict[int, Site] = {}
 
         def forward(x: Tensor) -> Tensor:
             if torch.compiler.is_compiling() or x.get_device() != index or _elsewhere():
@@ -110,14 +122,17 @@ class FusedGraph:
             # As `fused` asks at each call; other dtypes need not pay for it.
             precision = torch.backends.cuda.matmul.fp32_precision if x.dtype is torch.float32 else None
             key = (x.shape, x.dtype, stream, precision)
-            with lock:  # two threads may share a stream, and the three steps belong together
+            site = sites.get(stream)
+            if site is None:
+                site = sites[stream] = _site(index, stream)
+            with site.lock:
                 graph = graphs.get(key)
                 if graph is None or graph.weights != weights:
                     _refuse_loose(tables)
                     if not x.numel():
                         return plain(x)
                     _make_room(graphs, key, x.device)
-                    graph = graphs[key] = _captured(plain, x, weights, pools, stream)
+                    graph = graphs[key] = _captured(plain, x, weights, site)
                 else:
                     graph.x.copy_(x)
                 graph.replay()
@@ -136,11 +151,23 @@ def _stream(index: int) -> int:
     return torch._C._cuda_getCurrentRawStream(index)
 
 
-def _side(index: int, stream: int) -> torch.cuda.Stream:
-    """The stream on which what is replayed on `stream` is captured."""
-    if (index, stream) not in _SIDES:
-        _SIDES[index, stream] = torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
-    return _SIDES[index, stream]
+def _site(index: int, stream: int) -> Site:
+    """Where what is replayed on a stream of a device is captured; made once.
+
+    Raises:
+        BackendUnavailableError: nothing can be captured.
+    """
+    with _CAPTURE, torch.cuda.device(index):
+        if (index, stream) not in _SITES:
+            side: torch.cuda.Stream = torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
+            pool, kept = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(kept, pool=pool, stream=side, capture_error_mode="thread_local"):
+                    torch.zeros(1, device=torch.device("cuda", index))
+            except RuntimeError as error:
+                raise BackendUnavailableError(FusedGraph.name, not_captured(error)) from error
+            _SITES[index, stream] = Site(side, pool, kept, threading.Lock())
+        return _SITES[index, stream]
 
 
 def _trainable(tables: tuple[dict[str, torch.nn.Parameter | None], ...]) -> bool:
@@ -175,26 +202,19 @@ def _make_room(graphs: dict[Key, Graph], key: Key, device: torch.device) -> None
         del graphs[each]
 
 
-def _captured(
-    plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[Place], pools: dict[int, Any], stream: int
-) -> Graph:
+def _captured(plain: Callable[[Tensor], Tensor], x: Tensor, weights: list[Place], site: Site) -> Graph:
     """Captures `plain` with x as the static input.
 
     Graphs of one stream run one after another, so what they need between input and output comes from one pool.
     """
     # Neither mode of the caller's may stick to the buffers: an inference tensor cannot be written outside of it.
     with _CAPTURE, torch.inference_mode(False), torch.no_grad(), torch.cuda.device(x.device):
-        pool = pools.setdefault(stream, torch.cuda.graph_pool_handle())
         held = torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x)
-        side, current = _side(x.get_device(), stream), torch.cuda.current_stream()
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            for _ in range(WARMUP_CALLS):
-                plain(held)
-        current.wait_stream(side)
+        for _ in range(WARMUP_CALLS):
+            plain(held)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=site.pool, stream=site.side, capture_error_mode="thread_local"):
                 y = plain(held)
         except RuntimeError as error:
             raise BackendUnavailableError(FusedGraph.name, not_captured(error)) from error

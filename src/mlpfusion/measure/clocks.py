@@ -6,7 +6,7 @@ import functools
 import gc
 import random
 import time
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from mlpfusion.backend import not_captured
 from mlpfusion.records.clocks import L2, Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from mlpfusion.device import Device
@@ -70,7 +70,7 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
                 call()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool, stream=side):  # its libraries' workspaces are there already
+        with _workspaces_of_its_own(), torch.cuda.graph(graph, pool=pool, stream=side):
             held = _detached(call())
         graph.replay()
         torch.cuda.synchronize()
@@ -85,6 +85,21 @@ def capture(name: str, call: Callable[[], object], pool: Any = None) -> Contende
         return held  # the output's memory belongs to the graph as long as somebody holds it
 
     return Contender(name, call, replay, None)
+
+
+@contextmanager
+def _workspaces_of_its_own() -> Iterator[None]:
+    """Let the graph that is captured have cuBLAS's workspaces in its own memory.
+
+    PyTorch keeps one for each stream, and recorded kernels go on using it. It is freed under them when torch.compile
+    records CUDA graphs of its own or, in later versions, another graph of the stream ends (PyTorch's issue 193402): on
+    an H200 a replay of eager's graph then ended in "unspecified launch failure". The graph's pool is nobody else's.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 def _after_a_broken_capture() -> None:
