@@ -128,7 +128,8 @@ def test_what_dies_is_named_and_what_was_finished_stays(
     assert workers.raced == [*[NAMES] * dies, *[rest] * (4 - dies)]
     assert found.rows["compile"].status == "failed"
     assert found.rows["compile"].reason == (
-        f"the race failed in process {dies} of 3 while this backend ran, as it did not alone: the worker was killed by SIGSEGV"
+        f"the race failed in process {dies} of 3 while this backend ran, as it did not alone: "
+        "the worker was killed by SIGSEGV"
     )
     for name in rest:
         assert found.rows[name].status == "ok"
