@@ -46,8 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("first ring")
     from mlpfusion.backends.fused import no_loops  # imports triton, which reads what is set above
 
-    if os.environ.get("TRITON_INTERPRET") == "1" and (reason := no_loops()) is not None:
-        raise pytest.UsageError(reason)  # 400 tests run kernels with loops; each would fail in words of Triton's
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        if (reason := no_loops()) is not None:
+            raise pytest.UsageError(reason)  # 400 tests run kernels with loops; each would fail in words of Triton's
+        from mlpfusion.measure.interpreter import list_builtins_once
+
+        list_builtins_once()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers

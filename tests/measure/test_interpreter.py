@@ -1,6 +1,8 @@
-"""The interpreter's conversions between float32 and bfloat16, bit by bit against PyTorch's."""
+"""The interpreter's conversions between float32 and bfloat16, bit by bit, and its list of builtins."""
 
 from __future__ import annotations
+
+import inspect
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from mlpfusion.measure.interpreter import bfloat16_bits, float32_bits, round_to_nearest_even
+from mlpfusion.measure.interpreter import bfloat16_bits, float32_bits, list_builtins_once, round_to_nearest_even
 
 
 @triton.jit
@@ -76,3 +78,75 @@ def test_an_unknown_triton_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_convert_float", lambda values: values)
     with pytest.raises(RuntimeError, match=rf"triton {triton.__version__}: its interpreter's _convert_float"):
         round_to_nearest_even()
+
+
+@triton.jit
+def exponential(x):
+    return tl.exp(x)
+
+
+@triton.jit
+def exponentials_kernel(source, target, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(target + offsets, exponential(tl.load(source + offsets)) + exponential(0.0 * tl.load(source)))
+
+
+@triton.jit
+def failing_kernel(source):
+    tl.store(source, exponential(tl.load(source)) + not_there)  # type: ignore[name-defined]  # noqa: F821
+
+
+def exponentials() -> torch.Tensor:
+    source, target = torch.linspace(-2, 2, 16), torch.empty(16)
+    exponentials_kernel[(1,)](source, target, BLOCK=16)
+    assert tl.core.is_builtin(tl.exp), "what is patched is put back"
+    return target
+
+
+@pytest.fixture
+def listing(monkeypatch: pytest.MonkeyPatch) -> object:
+    """The list as a new process has it."""
+    monkeypatch.setattr(interpreter, "inspect", inspect)
+    before = exponentials()
+    list_builtins_once()
+    assert torch.equal(exponentials(), before)
+    return interpreter.inspect  # type: ignore[attr-defined]
+
+
+def test_the_builtins_are_those_that_are_found_without_a_list(listing: object) -> None:
+    for each in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base):
+        found = [(name, member) for name, member in inspect.getmembers(each) if tl.core.is_builtin(member)]
+        assert listing.getmembers(each) == found  # type: ignore[attr-defined]
+    list_builtins_once()
+    assert interpreter.inspect is listing  # type: ignore[attr-defined]
+
+
+def test_a_builtin_that_is_replaced_is_called_in_the_next_launch(
+    listing: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = exponentials()
+    original = tl.exp
+
+    @tl.core.builtin
+    def twice(x, _semantic=None):
+        return original(x, _semantic=_semantic).__mul__(2.0, _semantic=_semantic)
+
+    monkeypatch.setattr(tl, "exp", twice)
+    torch.testing.assert_close(exponentials(), 2 * right)
+    monkeypatch.undo()
+
+
+def test_a_builtin_that_comes_later_is_found(listing: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    @tl.core.builtin
+    def later(x, _semantic=None):
+        return x
+
+    monkeypatch.setattr(tl, "later", later, raising=False)
+    assert ("later", later) in listing.getmembers(tl)  # type: ignore[attr-defined]
+
+
+def test_builtins_are_found_after_a_launch_that_failed(listing: object) -> None:
+    right = exponentials()
+    with pytest.raises(interpreter.InterpreterError, match="not_there"):
+        failing_kernel[(1,)](torch.ones(16))
+    assert torch.equal(exponentials(), right)

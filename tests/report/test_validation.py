@@ -57,6 +57,17 @@ def test_a_cause_in_two_dtypes_has_what_follows_once() -> None:
     assert verdict_page(verdict(*twice, *AFTER)).count("from this:") == 1
 
 
+def test_shapes_that_a_quick_validation_left_out_are_counted_and_named_by_all() -> None:
+    shapes = tuple(f"{n}x8" for n in range(2, 60))
+    quick = verdict(found("runs"), left_out=("check compile", *shapes, "most ranges of gates"))
+    assert "left out by --quick: check compile, most ranges of gates, 58 shapes (--all names them)" in verdict_page(
+        quick
+    )
+    assert f"left out by --quick: check compile, {', '.join(shapes)}, most" in verdict_page(quick, everything=True)
+    few = verdict(found("runs"), left_out=("1031", "8x264"))
+    assert "left out by --quick: 1031, 8x264\n" in verdict_page(few)
+
+
 @pytest.mark.parametrize("sizes", [{"M": 65537, "N": 131072}, {"M": 3, "N": 5}])
 def test_up_to_which_sizes_it_was_judged_is_of_the_checks_that_passed(sizes: dict[str, int]) -> None:
     checks = [

@@ -40,9 +40,9 @@ def by(bench: Bench, folder: Path, check: str, body: str, operands: str = "gate,
     return verdict_of(bench, f"{path}:target", only=(check,), **asked)
 
 
-def of_control(bench: Bench, control: str, check: str, *dtypes: str) -> Verdict:
-    """The verdict of one check on a control that ships, named as in the table of controls."""
-    return verdict_of(bench, f"{self_test.folder() / control}", only=(check,), dtypes=dtypes or None)
+def of_control(bench: Bench, control: str, check: str, *dtypes: str, **asked: Any) -> Verdict:
+    """The verdict of one check on a control that ships, named as in the table of controls, and what else is asked."""
+    return verdict_of(bench, f"{self_test.folder() / control}", only=(check,), dtypes=dtypes or None, **asked)
 
 
 def judging(

@@ -1,8 +1,15 @@
-"""Makes Triton's interpreter convert between float32 and bfloat16 as a GPU does."""
+"""Makes Triton's interpreter convert between float32 and bfloat16 as a GPU does, and launch faster."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PATCHED: Final = "_patch_attr"  # the interpreter's function that makes what takes the place of a builtin in a launch
 
 
 def round_to_nearest_even() -> None:
@@ -15,8 +22,6 @@ def round_to_nearest_even() -> None:
     Raises:
         RuntimeError: this Triton has no `_convert_float(input, input_dtype, output_dtype, rounding_mode)`.
     """
-    import inspect
-
     import triton
     import triton.language as tl
     from triton._C.libtriton import ir
@@ -39,6 +44,39 @@ def round_to_nearest_even() -> None:
 
     convert.rounds_to_nearest_even = True  # type: ignore[attr-defined]
     interpreter._convert_float = convert
+
+
+def list_builtins_once() -> None:
+    """Have the interpreter of this process keep the list of Triton's builtins; calling it again changes nothing.
+
+    At each launch, and at each call of another kernel in it, it looks for them among all names of `triton.language`,
+    which takes 1.2 of the 4.4 ms of a launch of 2 programs (Triton 3.7.1; 1.8 of 6.1 ms in 3.6).
+    """
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    if not isinstance(interpreter.inspect, _Listing):
+        interpreter.inspect = _Listing(tl.core.is_builtin)
+
+
+class _Listing(types.ModuleType):
+    """`inspect` for the interpreter, with a `getmembers` that names what is a builtin, and keeps the names."""
+
+    def __init__(self, is_builtin: Callable[[object], bool]) -> None:
+        super().__init__(inspect.__name__)
+        vars(self).update((name, value) for name, value in vars(inspect).items() if name != "getmembers")
+        self._is_builtin = is_builtin
+        self._names: dict[tuple[int, int], list[str]] = {}
+
+    def getmembers(self, of: Any) -> list[tuple[str, Any]]:
+        """The builtins of a module or class that no launch has in hand; a module that gets a name is read again."""
+        key = id(of), 0 if isinstance(of, type) else len(vars(of))  # a class gets some names in each launch
+        if key not in self._names:
+            every = inspect.getmembers(of)
+            if any(_PATCHED in getattr(member, "__qualname__", "") for _, member in every):
+                return []  # within a launch, where the names of builtins are not to be seen
+            self._names[key] = [name for name, member in every if self._is_builtin(member)]
+        return [(name, member) for name in self._names[key] if self._is_builtin(member := getattr(of, name))]
 
 
 def bfloat16_bits(values: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from mlpfusion.report import github_comment, speedup, validation_since
@@ -22,6 +23,7 @@ _SIZES: Final = {"hidden_size": "hidden", "intermediate_size": "intermediate"}
 _TARGET: Final = 160  # letters of a target's name in Markdown
 _KERNELS: Final = 12  # kernels of a call that are named
 _SHAPES: Final = 12  # shapes that are named of a check
+_SHAPE: Final = re.compile(r"\d+(x\d+)*")
 _KINDS: Final = {"act_mul": "act·mul", "mlp": "gated MLP", None: "not loaded"}
 
 
@@ -58,7 +60,7 @@ def page(verdict: Verdict, *, github: bool = False, everything: bool = False) ->
     lines = [
         f"{verdict.word.upper()}: {verdict.headline}",
         *_extent(verdict),
-        *([f"left out by --quick: {', '.join(verdict.left_out)}"] if verdict.left_out else []),
+        *([f"left out by --quick: {_left_out(verdict, everything=everything)}"] if verdict.left_out else []),
     ]
     parts = [f"{name} ({_KINDS[verdict.kind]}, {verdict.activation})", *(map(markdown, lines) if github else lines)]
     if everything and verdict.checks:
@@ -73,6 +75,15 @@ def page(verdict: Verdict, *, github: bool = False, everything: bool = False) ->
     if verdict.peers:
         parts.append(_peers(verdict, github=github))
     return "\n\n".join(parts)
+
+
+def _left_out(verdict: Verdict, *, everything: bool) -> str:
+    """What a quick validation did not judge; shapes, which are dozens, by their number alone."""
+    shapes = [name for name in verdict.left_out if _SHAPE.fullmatch(name)]
+    if everything or len(shapes) < 4:
+        return ", ".join(verdict.left_out)
+    others = [name for name in verdict.left_out if name not in shapes]
+    return ", ".join([*others, f"{len(shapes)} shapes (--all names them)"])
 
 
 def _is_told(check: Checked) -> bool:

@@ -142,8 +142,9 @@ def qualify(task: tasks.Qualify) -> tasks.Qualified:
 
 def _prepare(here: Device, *, emulate: bool) -> None:
     if emulate:
-        from mlpfusion.measure.interpreter import round_to_nearest_even
+        from mlpfusion.measure.interpreter import list_builtins_once, round_to_nearest_even
 
+        list_builtins_once()
         round_to_nearest_even()  # compiled Triton rounds to nearest; the interpreter alone would truncate bfloat16
     if here.kind == "cpu":
         from torch._inductor import config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from mlpfusion.measure.interpreter import round_to_nearest_even
+from mlpfusion.measure.interpreter import list_builtins_once, round_to_nearest_even
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ def prepare() -> Emulation:
     import triton.language as tl
     from triton.runtime import interpreter
 
+    list_builtins_once()
     builder: Any = interpreter.InterpreterBuilder
     for name in ("binary_op", "unary_op", "ternary_op", "create_dot"):
         original = getattr(builder, name, None)

@@ -165,7 +165,7 @@ def test_a_result_that_is_an_inference_tensor_outside_inference_mode_is_a_hazard
     bench: Bench, tmp_path: Path, where: str, words: str
 ) -> None:
     body = f"with torch.inference_mode({where}):\n    return right(gate, up)"
-    verdict = checked.by(bench, tmp_path, "inference", body, dtypes=("float32",))
+    verdict = checked.by(bench, tmp_path, "inference", body, dtypes=("float32",), quick=False)
     assert verdict.word == "valid with hazards"
     assert words in verdict.headline
 
@@ -257,7 +257,9 @@ def test_a_kind_of_call_that_is_refused_is_not_compiled_and_one_that_only_breaks
     ],
 )
 def test_a_mode_that_differs_in_some_shape_is_named(bench: Bench, control: str, words: str) -> None:
-    assert words in checked.of_control(bench, f"attack/calls.py:{control}", "inference", "float32").headline
+    assert (
+        words in checked.of_control(bench, f"attack/calls.py:{control}", "inference", "float32", quick=False).headline
+    )
 
 
 DEFAULTED = {

@@ -209,6 +209,7 @@ class Layer(torch.nn.Module):
 
 def test_what_a_layer_keeps_in_eval_mode_alone_grows(bench, tmp_path):
     (tmp_path / "layer.py").write_text(IN_EVAL, encoding="utf-8")
-    verdict = verdict_of(bench, f"{tmp_path / 'layer.py'}:Layer", only=("growth",), dtypes=("float32",))
+    path = f"{tmp_path / 'layer.py'}:Layer"
+    verdict = verdict_of(bench, path, only=("growth",), dtypes=("float32",), quick=False)
     assert verdict.word == "valid with hazards"
     assert "by a call in eval mode" in verdict.headline

@@ -302,7 +302,7 @@ def _near(plain: torch.Tensor, again: torch.Tensor, dtype: Dtype) -> bool:
 
 def inference(exam: Exam, dtype: Dtype) -> Found:
     """In each mode in which nothing is trained it is the same function as under no_grad, and leaves its operands."""
-    for shape in (exam.plain, *INFERRED[exam.kind]):
+    for shape in _inferred(exam):
         given = exam.operands(dtype, shape, "inference")
         try:
             results, facts = exam.ask("forward", given)
@@ -334,6 +334,13 @@ def inference(exam: Exam, dtype: Dtype) -> Found:
     sentence = "the same under inference mode, in eval mode, with gradients on for operands that need none"
     other = mlp.in_modes(exam, dtype) or _trained_by_default(exam, dtype) or _trained_in_eval(exam, dtype)
     return other or passed(f"{sentence}, and under other default dtypes")
+
+
+def _inferred(exam: Exam) -> tuple[tuple[int, ...], ...]:
+    if exam.asked.quick:
+        exam.left_out["other shapes in the modes"] = None
+        return (exam.plain,)
+    return (exam.plain, *INFERRED[exam.kind])
 
 
 def _under(default: str) -> str:

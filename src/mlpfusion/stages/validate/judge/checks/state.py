@@ -105,10 +105,7 @@ class Way(NamedTuple):
 
 def growth(exam: Exam, dtype: Dtype) -> Found:
     """Memory does not grow with the number of calls or of modules, and needs no collector to be freed."""
-    ways = [Way(), Way(varied=True)]
-    if exam.lack(dtype) is None:
-        ways += [Way(grad=True), Way(grad=True, varied=True), Way(grad=True, dropped=True)]
-    ways += [Way(autocast=True), *([Way(in_eval=True)] if exam.kind == "mlp" else [])]
+    ways = _ways(exam, dtype)
     for way in ways:
         try:
             kept, freed = _grown(exam, dtype, way)
@@ -140,6 +137,18 @@ def growth(exam: Exam, dtype: Dtype) -> Found:
         sentence = f"of {BUILT} modules that were built, called and deleted {facts['kept']} stay in memory"
         return hazard(f"{sentence}, with their weights", exam.plain)
     return passed("memory does not grow with the number of calls, or of modules")
+
+
+def _ways(exam: Exam, dtype: Dtype) -> list[Way]:
+    """The kinds of call in which growth is looked for: of a quick exam those that train, if it can be trained."""
+    trains = exam.lack(dtype) is None
+    if exam.asked.quick:
+        exam.left_out["memory in most kinds of calls"] = None
+        return [Way(grad=trains), Way(grad=trains, varied=True)]
+    ways = [Way(), Way(varied=True)]
+    if trains:
+        ways += [Way(grad=True), Way(grad=True, varied=True), Way(grad=True, dropped=True)]
+    return [*ways, Way(autocast=True), *([Way(in_eval=True)] if exam.kind == "mlp" else [])]
 
 
 def _objects_kept(exam: Exam, dtype: Dtype, way: Way) -> float | None:
