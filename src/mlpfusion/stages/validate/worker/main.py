@@ -37,6 +37,7 @@ from mlpfusion.stages.validate.worker.targets import imports, loader
 from mlpfusion.stages.validate.worker.targets.autotuners import Pins, on_launch
 from mlpfusion.stages.validate.worker.transforms.alone import ALONE_PROBES
 from mlpfusion.stages.validate.worker.transforms.compiled import COMPILED_PROBES
+from mlpfusion.stages.validate.worker.transforms.crossed import CROSSED_PROBES
 from mlpfusion.stages.validate.worker.transforms.modes import MODE_PROBES
 from mlpfusion.storage import private
 from mlpfusion.workers import lifetime
@@ -50,6 +51,7 @@ ALL_PROBES: Final = (
     | COMPILED_PROBES
     | MODE_PROBES
     | ALONE_PROBES
+    | CROSSED_PROBES
     | SPEED_PROBES
     | STATE_PROBES
     | AUTHOR_PROBES

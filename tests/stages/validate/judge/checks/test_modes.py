@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -45,24 +44,6 @@ def test_steps_that_each_round_are_right_under_vmap_where_eager_rounds_so(bench,
     asked = {"only": ("runs", "vmap"), "dtypes": ("bfloat16",), "seed": seed}
     assert verdict_of(bench, f"{tmp_path / 'steps.py'}:right", "quick_gelu", **asked).word == "valid"
     assert "torch.vmap" in verdict_of(bench, f"{tmp_path / 'steps.py'}:once", "quick_gelu", **asked).headline
-
-
-@pytest.mark.parametrize(
-    ("plain", "found", "apart"),
-    [
-        ((1.09, 1, 1), (1, 1, 1), False),  # the plain call is off, the compiled one right
-        ((1.09, 1, 1), (1.09, 1, 1), False),  # both are, alike
-        ((1.09, 1, 1), (1, 1.2, 1), True),
-        ((1, 1, 1), (1, 1.1, 1), True),
-        ((1, 1, 1), (1, 0, 1), True),
-        ((math.inf, 1, 1), (1, 1.5, 1), True),  # a plain call that is wrong is no measure
-    ],
-)
-def test_a_compiled_result_is_apart_from_a_plain_one_if_it_is_from_what_is_right(plain, found, apart: bool) -> None:
-    right = {"y": torch.ones(3, dtype=torch.float64)}
-    exam = SimpleNamespace(reference=lambda given, grad: right)
-    first, second = ({"y": torch.tensor(each, dtype=torch.float32)} for each in (plain, found))
-    assert (modes._apart(exam, {}, first, second, "bfloat16") is not None) == apart
 
 
 @pytest.mark.parametrize("version", ["2.11.0+cu130", "2.13.0"])
@@ -213,12 +194,6 @@ def test_what_a_layer_trains_in_eval_mode_is_judged(
     verdict = verdict_of(bench, f"{path}:Layer", only=("inference",), dtypes=("float32",))
     assert verdict.word == word
     assert words in verdict.headline
-
-
-def test_a_compiled_result_that_lacks_a_gradient_or_a_row_is_apart() -> None:
-    plain = {"y": torch.ones(3), "d:gate": torch.ones(3)}
-    assert modes._apart(None, {}, plain, {"y": torch.ones(3)}, "float32") == "there is no gradient for gate"
-    assert "shape" in modes._apart(None, {}, plain, plain | {"y": torch.ones(2)}, "float32")
 
 
 WRONG_COMPILED = {

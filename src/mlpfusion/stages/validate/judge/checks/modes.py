@@ -13,18 +13,22 @@ from mlpfusion.stages.validate.judge.checks import mlp
 from mlpfusion.stages.validate.judge.checks.check import BOTH, LARGE_OPERANDS, Check
 from mlpfusion.stages.validate.judge.checks.transforms import autocast
 from mlpfusion.stages.validate.judge.checks.transforms.alone import another_alone
-from mlpfusion.stages.validate.judge.checks.transforms.differences import IS_INFERENCE, NOTHING, differs, short
+from mlpfusion.stages.validate.judge.checks.transforms.differences import (
+    IS_INFERENCE,
+    NOTHING,
+    differs,
+    short,
+    worse_than_plain,
+)
 from mlpfusion.stages.validate.judge.exam import (
     Found,
     failed,
-    grad_name,
     hazard,
     is_refusal,
     passed,
     reported,
     undecided,
 )
-from mlpfusion.stages.validate.judge.scores import is_worse
 from mlpfusion.stages.validate.judge.worker_handle import RaisedError
 from mlpfusion.stages.validate.layouts import PACKED
 
@@ -178,37 +182,9 @@ def _overwritten(changed: Facts) -> str | None:
 
 def _wrong_compiled(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dtype) -> str | None:
     """What is wrong with compiled results beside those of a plain call, in words, or None."""
-    wrong = _apart(exam, given, plain, found, dtype) or _worse(exam, given, plain, found, dtype)
+    wrong = worse_than_plain(exam, given, plain, found, dtype)
     is_lost = wrong is not None and wrong.endswith(NOTHING) and release(torch.__version__) == (2, 11)
     return f"{wrong}{LOST_BY_PYTORCH}" if is_lost else wrong
-
-
-def _apart(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dtype) -> str | None:
-    """Which result is apart from a plain call's and from what is right, in words, or None.
-
-    A plain call that rounds each step to 16 bits may itself be off by more than a compiled one may differ: 6% in the
-    gradient of a quick GELU in one of a hundred seeds.
-    """
-    wrong = differs(plain, found, dtype)
-    if wrong is None or any(name not in found or found[name].shape != value.shape for name, value in plain.items()):
-        return wrong
-    right = exam.reference(given, grad=len(plain) > 1)
-
-    def errors(name: str, value: Tensor) -> tuple[Tensor, Tensor]:
-        theirs = bounds.relative(plain[name], right[name])
-        return bounds.relative(value, right[name]), theirs[theirs <= excuses.BROKEN * bounds.EPS[dtype]]
-
-    return wrong if differs({name: right[name] for name in plain}, found, dtype, errors) else None
-
-
-def _worse(exam: Exam, given: Tensors, plain: Tensors, found: Tensors, dtype: Dtype) -> str | None:
-    """Which result is beyond its bound where that of a plain call is not, in words, or None."""
-    worse = (
-        name
-        for name, value in plain.items()
-        if is_worse(exam, given, name, found=found[name], plain=value, dtype=dtype)
-    )
-    return next((f"{grad_name(name)} is beyond the bound that a plain call keeps" for name in worse), None)
 
 
 def _another(exam: Exam) -> tuple[int, ...]:

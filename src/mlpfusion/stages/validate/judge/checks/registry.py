@@ -19,6 +19,7 @@ from mlpfusion.stages.validate.judge.checks import (
     values,
 )
 from mlpfusion.stages.validate.judge.checks.memory import guards, offsets
+from mlpfusion.stages.validate.judge.checks.transforms import crossed
 
 if TYPE_CHECKING:
     from mlpfusion.records.validation import Kind
@@ -45,6 +46,7 @@ ALL: Final[tuple[Check, ...]] = (
     *basic.AFTER_GRADIENTS,
     *mlp.CHECKS[1:],
     *modes.CHECKS,
+    *crossed.CHECKS,  # after those that look at one side alone, and name it
     *authorship.CHECKS,
     *timing.CHECKS,
     *offsets.CHECKS,
@@ -54,8 +56,8 @@ ALL: Final[tuple[Check, ...]] = (
 DECISIVE: Final[dict[Kind, str]] = {"act_mul": "elementwise", "mlp": "mlp-values"}
 TRAINING: Final[dict[Kind, str]] = {"act_mul": "backward", "mlp": "mlp-gradients"}
 # A quick exam is without these: each needs eager in a process of its own or a compiler, which take seconds to start,
-# or most memory of a GPU.
-SLOW: Final = frozenset(("autocast", "checkpoint", "compile", "exactness", "offsets"))
+# most memory of a GPU, or a hundred calls.
+SLOW: Final = frozenset(("autocast", "checkpoint", "compile", "crossed", "exactness", "offsets"))
 _KINDS: Final[dict[Kind, str]] = {"act_mul": "act·mul", "mlp": "MLP"}
 
 

@@ -110,7 +110,7 @@ def offloaded(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]
     for prefix in ("d", "e"):
         bound = run.target.bind(run.operands(given, options, grad=True))
         dy = given["dy"].to(run.device)
-        hooks = torch.autograd.graph.saved_tensors_hooks(_moved, _back) if prefix == "e" else contextlib.nullcontext()
+        hooks = torch.autograd.graph.saved_tensors_hooks(moved, back) if prefix == "e" else contextlib.nullcontext()
         with guard.watch("nan"):
             try:
                 with hooks:
@@ -125,11 +125,13 @@ def offloaded(run: Run, given: Tensors, options: Facts) -> tuple[Tensors, Facts]
     return results, {}
 
 
-def _moved(saved: Tensor) -> Tensor:
+def moved(saved: Tensor) -> Tensor:
+    """What is saved for a backward, dense and in other memory."""
     return saved.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _back(kept: Tensor) -> Tensor:
+def back(kept: Tensor) -> Tensor:
+    """The same, as it was kept."""
     return kept
 
 
