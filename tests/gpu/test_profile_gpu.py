@@ -30,7 +30,7 @@ def rows(result):
 
 
 def test_graphs_that_pytorch_records_itself_leave_those_of_the_others_alone():
-    """In training at this shape cuBLAS keeps parts of sums in a workspace, which those clear: eager's replay failed."""
+    """In training at this shape cuBLAS keeps parts of sums in a workspace, which those clear; a race failed."""
     workload = msgspec.structs.replace(run.default_workload(detect()), mode="training")
     found = run.profile(workload, backends=("eager", "compile-cudagraphs", "fused"), rounds=20)
     assert [(row.backend, row.status, row.reason) for row in found.rows if row.status != "ok"] == []

@@ -92,8 +92,9 @@ def _workspaces_of_its_own() -> Iterator[None]:
     """Let the graph that is captured have cuBLAS's workspaces in its own memory.
 
     PyTorch keeps one for each stream, and recorded kernels go on using it. It is freed under them when torch.compile
-    records CUDA graphs of its own or, in later versions, another graph of the stream ends (PyTorch's issue 193402): on
-    an H200 a replay of eager's graph then ended in "unspecified launch failure". The graph's pool is nobody else's.
+    records CUDA graphs of its own or, in later versions, another graph of the stream ends (PyTorch's issue 193402).
+    That is the likely cause of an "unspecified launch failure" of the graphs that were captured before those of
+    compile-cudagraphs, in training on an H200. The graph's pool is nobody else's.
     """
     torch._C._cuda_clearCublasWorkspaces()
     try:
