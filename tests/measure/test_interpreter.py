@@ -136,6 +136,20 @@ def test_a_builtin_that_is_replaced_is_called_in_the_next_launch(
     monkeypatch.undo()
 
 
+def test_a_builtin_that_another_launch_has_patched_is_known_afterwards(
+    listing: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def _patch_attr() -> object:
+        return lambda x: x
+
+    monkeypatch.setattr(tl.core, "exp", _patch_attr(), raising=False)
+    names = [name for name, _ in listing.getmembers(tl.core)]  # type: ignore[attr-defined]
+    assert "exp" not in names
+    assert "load" in names
+    monkeypatch.setattr(tl.core, "exp", tl.exp)
+    assert ("exp", tl.exp) in listing.getmembers(tl.core)  # type: ignore[attr-defined]
+
+
 def test_a_builtin_that_comes_later_is_found(listing: object, monkeypatch: pytest.MonkeyPatch) -> None:
     @tl.core.builtin
     def later(x, _semantic=None):

@@ -72,11 +72,13 @@ class _Listing(types.ModuleType):
         """The builtins of a module or class that no launch has in hand; a module that gets a name is read again."""
         key = id(of), 0 if isinstance(of, type) else len(vars(of))  # a class gets some names in each launch
         if key not in self._names:
-            every = inspect.getmembers(of)
-            if any(_PATCHED in getattr(member, "__qualname__", "") for _, member in every):
-                return []  # within a launch, where the names of builtins are not to be seen
-            self._names[key] = [name for name, member in every if self._is_builtin(member)]
+            every = inspect.getmembers(of)  # within a launch, what is patched is a builtin otherwise
+            self._names[key] = [name for name, each in every if self._is_builtin(each) or _is_patched(each)]
         return [(name, member) for name in self._names[key] if self._is_builtin(member := getattr(of, name))]
+
+
+def _is_patched(member: object) -> bool:
+    return _PATCHED in getattr(member, "__qualname__", "")
 
 
 def bfloat16_bits(values: Any) -> Any:
